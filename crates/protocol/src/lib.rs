@@ -1,0 +1,16 @@
+//! What the launcher, the normal process, the speculative process and the
+//! collector say to each other: one module per conversation, every layout
+//! versioned, no code that acts.
+//!
+//! | module | written by | read by | where it lives |
+//! |---|---|---|---|
+//! | [`session`] | launcher | agent | an environment variable |
+//! | [`sites`] | launcher | agent | a file in the cache directory |
+//! | [`log`] | speculative process, normal process | both | anonymous shared memory |
+//! | [`stats`] | agent | collector | a memory file held by the collector |
+#![no_std]
+
+pub mod log;
+pub mod session;
+pub mod sites;
+pub mod stats;

@@ -1,0 +1,161 @@
+//! The session: what the launcher tells the agent, in one environment
+//! variable, and how the agent hands it on at `execve`.
+//!
+//! The text is `key=value` pairs joined by `;`, for example
+//! `v=1;mode=speculate;agent=/home/u/.cache/runahead/agent-1f.so;sites=/home/u/.cache/runahead/sites-1;tsc=2900`.
+//! Values contain neither `;` nor NUL. Unknown keys are skipped, so that an
+//! older agent can read a newer session. The agent removes the variable, and
+//! its own entry at the front of `LD_PRELOAD`, from the environment that the
+//! program sees, and puts both back when the program executes another one.
+
+/// The variable that carries the session.
+pub const SESSION_VARIABLE: &str = "RUNAHEAD_SESSION";
+
+/// The variable by which a user opts a program out (`RUNAHEAD=off`).
+pub const OPT_OUT_VARIABLE: &str = "RUNAHEAD";
+
+/// Version of the session text; an agent ignores a session of another one.
+pub const VERSION: u32 = 1;
+
+/// Longest session text that the agent accepts, in bytes.
+pub const SESSION_LEN_MAX: usize = 2048;
+
+/// What the agent does in a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// Run ahead of stalls.
+    #[default]
+    Speculate = 1,
+    /// Intercept and measure stalls, never speculate.
+    Observe = 2,
+    /// Do nothing at all.
+    Off = 3,
+}
+
+impl Mode {
+    /// The word used in the session and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Speculate => "speculate",
+            Mode::Observe => "observe",
+            Mode::Off => "off",
+        }
+    }
+
+    /// The mode that a word names.
+    pub fn from_name(name: &[u8]) -> Option<Mode> {
+        match name {
+            b"speculate" => Some(Mode::Speculate),
+            b"observe" => Some(Mode::Observe),
+            b"off" => Some(Mode::Off),
+            _ => None,
+        }
+    }
+}
+
+/// A parsed session. Borrowed from the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Session<'a> {
+    /// What the agent does.
+    pub mode: Mode,
+    /// Path of the agent library, exactly as it stands in `LD_PRELOAD`.
+    pub agent: &'a [u8],
+    /// Path of the site table ([`crate::sites`]); empty: none.
+    pub sites: &'a [u8],
+    /// Path of the collector's statistics file ([`crate::stats`]); empty: none.
+    pub stats: &'a [u8],
+    /// Time-stamp counter ticks per microsecond; 0: unknown or not invariant,
+    /// and the agent reads the clock instead.
+    pub tsc_per_us: u64,
+    /// Prefetch horizon in reads that the user asked for; 0: worked out.
+    pub horizon: u64,
+    /// Prefetches in flight that the user asked for; 0: worked out.
+    pub depth: u64,
+    /// Testing switches, a set of the `TEST_*` bits.
+    pub test: u64,
+}
+
+/// Testing: refuse to patch any site, so that tier T0 is used.
+pub const TEST_REFUSE_PATCHING: u64 = 1 << 0;
+/// Testing: the speculative process predicts ranges that are all wrong.
+pub const TEST_ALWAYS_WRONG: u64 = 1 << 1;
+/// Testing: the speculative process dies at a pseudo-random system call.
+pub const TEST_DIE_AT_RANDOM: u64 = 1 << 2;
+/// Testing: synchronise at every read, whether it stalls or not, so that
+/// speculation is exercised on resident data too.
+pub const TEST_EVERY_READ_STALLS: u64 = 1 << 3;
+
+/// Reads a session text.
+///
+/// Returns `None` where the version is missing or another one, or where the
+/// text is longer than [`SESSION_LEN_MAX`]. Numbers that do not parse read
+/// as 0.
+pub fn parse(text: &[u8]) -> Option<Session<'_>> {
+    if text.len() > SESSION_LEN_MAX {
+        return None;
+    }
+    let mut session = Session::default();
+    let mut version = 0;
+    for pair in text.split(|&byte| byte == b';') {
+        let Some(equals) = pair.iter().position(|&byte| byte == b'=') else { continue };
+        let (key, value) = pair.split_at(equals);
+        let value = value.get(1..).unwrap_or(&[]);
+        match key {
+            b"v" => version = number(value),
+            b"mode" => session.mode = Mode::from_name(value)?,
+            b"agent" => session.agent = value,
+            b"sites" => session.sites = value,
+            b"stats" => session.stats = value,
+            b"tsc" => session.tsc_per_us = number(value),
+            b"horizon" => session.horizon = number(value),
+            b"depth" => session.depth = number(value),
+            b"test" => session.test = number(value),
+            _ => {}
+        }
+    }
+    (version == u64::from(VERSION)).then_some(session)
+}
+
+/// Decimal digits to a number; anything else is 0, overflow saturates.
+fn number(digits: &[u8]) -> u64 {
+    let mut value = 0u64;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return 0;
+        }
+        value = value.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_launcher_writes() {
+        let session =
+            parse(b"v=1;mode=observe;agent=/a b/x.so;sites=/s;stats=/proc/7/fd/3;tsc=2900;new=1")
+                .unwrap();
+        assert_eq!(session.mode, Mode::Observe);
+        assert_eq!(session.agent, b"/a b/x.so");
+        assert_eq!(session.stats, b"/proc/7/fd/3");
+        assert_eq!(session.tsc_per_us, 2900);
+        assert_eq!(session.horizon, 0);
+    }
+
+    #[test]
+    fn refuses_other_versions_and_modes() {
+        assert_eq!(parse(b"v=2;mode=observe"), None);
+        assert_eq!(parse(b"mode=observe"), None);
+        assert_eq!(parse(b"v=1;mode=maybe"), None);
+        assert_eq!(parse(&[b'x'; SESSION_LEN_MAX + 1]), None);
+    }
+
+    #[test]
+    fn wild_numbers_are_harmless() {
+        assert_eq!(parse(b"v=1;tsc=99999999999999999999999").unwrap().tsc_per_us, u64::MAX);
+        assert_eq!(parse(b"v=1;tsc=-4;depth=x").unwrap().tsc_per_us, 0);
+    }
+}

@@ -1,0 +1,85 @@
+//! The site table: which `syscall` instructions of which libraries are safe
+//! to patch, found by the launcher (crate `sites`), used by the agent.
+//!
+//! A file of three consecutive parts: one [`Header`], `object_count`
+//! [`Object`]s, `site_count` [`Site`]s; native byte order, every part a
+//! multiple of eight bytes. It is replaced as a whole (written beside, then
+//! renamed), never changed in place, because agents map it.
+
+/// First eight bytes of a site table: "RASITES" and the version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RASITES\x01");
+
+/// Longest build-id that a table holds, in bytes (GNU ld's SHA-1 has 20).
+pub const BUILD_ID_LEN_MAX: usize = 24;
+
+/// Longest run of original bytes at a site, in bytes.
+pub const SITE_LEN_MAX: usize = 20;
+
+/// Length of the jump that replaces the instructions, in bytes (`jmp rel32`).
+pub const JUMP_LEN: usize = 5;
+
+/// Most objects in a table.
+pub const OBJECTS_MAX: u32 = 64;
+
+/// Most sites of one object that are used.
+pub const OBJECT_SITES_MAX: u32 = 1024;
+
+/// Start of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// Number of [`Object`]s that follow; at most [`OBJECTS_MAX`].
+    pub object_count: u32,
+    /// Number of [`Site`]s after them.
+    pub site_count: u32,
+}
+
+/// One library, known by its build-id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Object {
+    /// The `NT_GNU_BUILD_ID` note's descriptor, zero-padded.
+    pub build_id: [u8; BUILD_ID_LEN_MAX],
+    /// How many bytes of `build_id` count.
+    pub build_id_len: u32,
+    /// Index of its first site.
+    pub first_site: u32,
+    /// Number of its sites, sorted by `address`; 0: looked at, none is safe.
+    pub site_count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// One patchable `syscall` instruction together with the instructions after
+/// it that make room for a jump. All of them are position-independent and no
+/// branch of the object lands between the first byte and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Site {
+    /// Virtual address of the `syscall` instruction in the object's file
+    /// (add the load bias).
+    pub address: u64,
+    /// System call number where the code before the site fixes it, or -1.
+    pub number: i16,
+    /// What the stub does: [`KIND_HOOK`] or [`KIND_BEFORE`].
+    pub kind: u8,
+    /// How many of `bytes` count: at least [`JUMP_LEN`], at most
+    /// [`SITE_LEN_MAX`], a whole number of instructions.
+    pub len: u8,
+    /// What must stand there, beginning with `0f 05`.
+    pub bytes: [u8; SITE_LEN_MAX],
+}
+
+/// The stub calls the hook, which makes the system call itself.
+pub const KIND_HOOK: u8 = 1;
+
+/// The stub tells the hook and then executes the `syscall` instruction
+/// itself, without touching the stack in between: for calls that return
+/// twice or on another stack (`clone`, `clone3`, `fork`, `vfork`).
+pub const KIND_BEFORE: u8 = 2;
+
+const _: () = assert!(size_of::<Header>() == 16);
+const _: () = assert!(size_of::<Object>() == 40);
+const _: () = assert!(size_of::<Site>() == 32);
