@@ -1,0 +1,9 @@
+//! Decisions, and nothing else: every function here is given what happened
+//! and what time it is, and answers what to do. No I/O, no clock, no threads
+//! (design: "whoever puts a syscall or a clock into the policy has broken the
+//! house"), so that the live agent and the simulator run the same rules.
+#![no_std]
+
+pub mod device_limit;
+pub mod horizon;
+pub mod ration;

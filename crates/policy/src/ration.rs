@@ -1,0 +1,175 @@
+//! When a stall is worth a synchronisation.
+//!
+//! Fraser and Chang synchronise at every unpredicted stall (section 4.1.2)
+//! and find (section 4.2) that this costs some programs half of their time.
+//! The cost of a synchronisation and what its speculative process saved are
+//! both measured here, and where the one is not worth the other, the next
+//! stalls are passed over, twice as many each time. A program whose reads
+//! depend on missing bytes is so left alone after a few attempts, and asked
+//! again at a cost that vanishes.
+
+/// Most stalls passed over between two attempts.
+pub const PASS_OVER_MAX: u32 = 1024;
+
+/// Stalls that a speculative process may lag behind before it is given up.
+pub const BEHIND_STALLS_MAX: u32 = 64;
+
+/// What is known of the speculative process at a stall that it did not
+/// predict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is none, or it has parked.
+    None,
+    /// It has not come to this read yet.
+    Behind,
+    /// It predicted something else for this read.
+    OffTrack,
+}
+
+/// What to do at an unpredicted stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Make a speculative process here, ending the one that there is.
+    Synchronise,
+    /// Wait for the data and leave things as they are.
+    PassOver,
+    /// End the one that there is and make none.
+    GiveUp,
+}
+
+/// The ration of one normal process. All-zero is a valid start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ration {
+    /// Stalls still to be passed over.
+    pass_over: u32,
+    /// Stalls to pass over after the next attempt that does not pay.
+    pass_over_next: u32,
+    /// Stalls at which the present one was behind.
+    behind_stalls: u32,
+    /// Smoothed time of a stall (weight 1/8), in ns.
+    stall_ns: u64,
+    /// Smoothed cost of a synchronisation to the normal process (weight
+    /// 1/4), in ns.
+    cost_ns: u64,
+    /// Whether the speculative process of the last synchronisation has still
+    /// to be accounted for.
+    open: bool,
+}
+
+impl Ration {
+    /// The program waited `ns` for storage, not counting a synchronisation.
+    pub fn stalled(&mut self, ns: u64) {
+        self.stall_ns = match self.stall_ns {
+            0 => ns.max(1),
+            old => (old - old / 8 + ns / 8).max(1),
+        };
+    }
+
+    /// A synchronisation took `ns` of the normal process's time.
+    pub fn synchronised(&mut self, ns: u64) {
+        self.cost_ns = match self.cost_ns {
+            0 => ns.max(1),
+            old => (old - old / 4 + ns / 4).max(1),
+        };
+        self.behind_stalls = 0;
+        self.open = true;
+    }
+
+    /// The speculative process since the last synchronisation is at its end,
+    /// or is about to be replaced: the program found `hits` ranges that it
+    /// had prefetched, `partial` of them still in flight.
+    ///
+    /// A complete prefetch saved a stall; one in flight is counted as half.
+    pub fn outcome(&mut self, hits: u64, partial: u64) {
+        if !core::mem::take(&mut self.open) {
+            return;
+        }
+        let halves = hits.saturating_mul(2).saturating_sub(partial);
+        let benefit_ns = self.stall_ns.saturating_mul(halves) / 2;
+        // What the normal process pays is partly hidden by the wait, but the
+        // copy's own cycles and the copy-on-write faults are not: count all.
+        if benefit_ns > self.cost_ns.saturating_mul(2) {
+            self.pass_over = 0;
+            self.pass_over_next = 0;
+        } else {
+            self.pass_over_next = (self.pass_over_next * 2).clamp(1, PASS_OVER_MAX);
+            self.pass_over = self.pass_over_next;
+        }
+    }
+
+    /// Decides at a stall that was not predicted. `standing` is how the
+    /// speculative process stands, `idle_cpu` whether a processor would be idle during the stall.
+    pub fn decide(&mut self, standing: Standing, idle_cpu: bool) -> Decision {
+        if standing == Standing::Behind {
+            // It is merely slow: do not chase it. It may catch up, since it
+            // never waits for data.
+            self.behind_stalls += 1;
+            if self.behind_stalls < BEHIND_STALLS_MAX {
+                return Decision::PassOver;
+            }
+            self.behind_stalls = 0;
+            return Decision::GiveUp;
+        }
+        if self.pass_over > 0 {
+            self.pass_over -= 1;
+            return if standing == Standing::OffTrack {
+                Decision::GiveUp
+            } else {
+                Decision::PassOver
+            };
+        }
+        if idle_cpu { Decision::Synchronise } else { Decision::PassOver }
+    }
+
+    /// Smoothed time of a stall, in ns; 0: none seen.
+    pub fn stall_ns(&self) -> u64 {
+        self.stall_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempts(stalls: u32, hits: u64) -> u32 {
+        let mut ration = Ration::default();
+        let mut attempts = 0;
+        for _ in 0..stalls {
+            ration.outcome(hits, 0);
+            if ration.decide(Standing::None, true) == Decision::Synchronise {
+                ration.synchronised(100_000);
+                attempts += 1;
+            }
+            ration.stalled(1_000_000);
+        }
+        attempts
+    }
+
+    #[test]
+    fn a_program_that_gains_is_synchronised_at_every_stall() {
+        assert_eq!(attempts(1000, 40), 1000);
+    }
+
+    #[test]
+    fn a_program_that_does_not_is_left_alone() {
+        assert!(attempts(100_000, 0) < 120, "{}", attempts(100_000, 0));
+    }
+
+    #[test]
+    fn a_slow_copy_is_not_chased() {
+        let mut ration = Ration::default();
+        assert_eq!(ration.decide(Standing::None, true), Decision::Synchronise);
+        ration.synchronised(50_000);
+        for _ in 1..BEHIND_STALLS_MAX {
+            assert_eq!(ration.decide(Standing::Behind, true), Decision::PassOver);
+        }
+        assert_eq!(ration.decide(Standing::Behind, true), Decision::GiveUp);
+    }
+
+    #[test]
+    fn busy_processors_make_no_copies() {
+        let mut ration = Ration::default();
+        assert_eq!(ration.decide(Standing::None, false), Decision::PassOver);
+        assert_eq!(ration.decide(Standing::OffTrack, true), Decision::Synchronise);
+    }
+}
