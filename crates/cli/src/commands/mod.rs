@@ -1,0 +1,28 @@
+//! The subcommands, one file each.
+
+mod slowdisk;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Hides I/O latency from unmodified programs by speculative execution.
+#[derive(Debug, Parser)]
+#[command(name = "runahead", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Mount an emulated disk array, for tests, benchmarks and demos (root)
+    Slowdisk(slowdisk::Slowdisk),
+}
+
+/// Runs the subcommand that the arguments name.
+pub fn run() -> anyhow::Result<ExitCode> {
+    match Cli::parse().command {
+        Command::Slowdisk(command) => slowdisk::run(command),
+    }
+}

@@ -1,0 +1,285 @@
+//! `runahead slowdisk`: the emulated disk array.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets};
+use runahead_slowdisk::profile::{Discipline, Medium, PROFILES, Profile};
+use runahead_slowdisk::{FileSystem, SlowDisk, Snapshot, UpOptions, parse_size};
+
+#[derive(Debug, Args)]
+#[command(after_help = "EXAMPLE
+  runahead slowdisk up --profile cloud --paused /mnt/slow   # a new, empty ext4
+  cp -r data /mnt/slow                                      # at full speed
+  runahead slowdisk resume /mnt/slow                        # now it takes its time
+  runahead slowdisk cold /mnt/slow                          # nothing is cached
+  runahead grep -rF needle /mnt/slow
+  runahead slowdisk down /mnt/slow                          # and is gone")]
+pub struct Slowdisk {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make an emulated device and mount it
+    #[command(after_help = profiles_help())]
+    Up(Up),
+    /// Unmount it and undo everything, also after a crash; contents are lost
+    Down {
+        /// Where it is mounted
+        #[arg(required_unless_present = "all")]
+        mountpoint: Option<PathBuf>,
+        /// Every device there is
+        #[arg(long, conflicts_with = "mountpoint")]
+        all: bool,
+        /// Detach it even when files on it are in use
+        #[arg(long)]
+        force: bool,
+    },
+    /// Empty its caches: unmount and mount, in no modelled time; counters restart
+    Cold {
+        /// Where it is mounted
+        mountpoint: PathBuf,
+    },
+    /// Bring directories, inodes and extents into memory, no data; counters restart
+    WarmMetadata {
+        /// Where it is mounted, or a directory of its overlay
+        mountpoint: PathBuf,
+    },
+    /// Answer every request at once, to prepare data at full speed
+    Pause {
+        /// Where it is mounted
+        mountpoint: PathBuf,
+    },
+    /// Take the modelled time again
+    Resume {
+        /// Where it is mounted
+        mountpoint: PathBuf,
+    },
+    /// What the device did since it came up or went cold
+    Stats {
+        /// Where it is mounted
+        mountpoint: PathBuf,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+        /// Start from zero afterwards
+        #[arg(long)]
+        reset: bool,
+    },
+    /// The devices that are up, and those left by a crash
+    List {
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serve a device (started by `up`)
+    #[command(hide = true)]
+    Serve {
+        /// Its state
+        directory: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Up {
+    /// Which storage to emulate
+    #[arg(long, value_name = "NAME")]
+    profile: String,
+    /// Size of the device; sparse
+    #[arg(long, default_value = "8G", value_parser = parse_size)]
+    size: u64,
+    /// Spindles or channels, instead of the profile's
+    #[arg(long, value_name = "N")]
+    spindles: Option<u32>,
+    /// Seed: places of heads and platters, order of directories
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// ext4, or none for the bare block device (swap)
+    #[arg(long, default_value = "ext4")]
+    fs: FileSystem,
+    /// Keep the contents in this directory instead of memory
+    #[arg(long, value_name = "DIR")]
+    backing: Option<PathBuf>,
+    /// Multiply every modelled time
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    /// Requests that FUSE lets be in flight in the background (the kernel's default is 12)
+    #[arg(long, value_name = "N")]
+    fuse_limit: Option<u16>,
+    /// Order of service at each spindle: fifo or cscan
+    #[arg(long)]
+    queue: Option<Discipline>,
+    /// Writes take no time
+    #[arg(long)]
+    free_writes: bool,
+    /// Start with timing off, until `resume`
+    #[arg(long)]
+    paused: bool,
+    /// Mount an overlayfs there too: lower layer the device, upper in memory
+    #[arg(long, value_name = "DIR")]
+    overlay: Option<PathBuf>,
+    /// Where to mount it; made if it does not exist
+    mountpoint: PathBuf,
+}
+
+fn profiles_help() -> String {
+    let lines = PROFILES.map(|profile| format!("  {:<11} {}", profile.name, profile.stands_for));
+    format!("PROFILES\n{}", lines.join("\n"))
+}
+
+pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
+    match command.action {
+        Action::Up(up) => bring_up(up)?,
+        Action::Down { all: true, force, .. } => {
+            println!("{} taken down", runahead_slowdisk::down_all(force)?);
+        }
+        Action::Down { mountpoint, force, .. } => {
+            runahead_slowdisk::down(&mountpoint.unwrap_or_default(), force)?;
+        }
+        Action::Cold { mountpoint } => runahead_slowdisk::cold(&mountpoint)?,
+        Action::WarmMetadata { mountpoint } => {
+            let warmed = runahead_slowdisk::warm_metadata(&mountpoint)?;
+            println!("{} files in {} directories", warmed.files, warmed.directories);
+        }
+        Action::Pause { mountpoint } => SlowDisk::at(&mountpoint)?.pause()?,
+        Action::Resume { mountpoint } => SlowDisk::at(&mountpoint)?.resume()?,
+        Action::Stats { mountpoint, json, reset } => stats(&mountpoint, json, reset)?,
+        Action::List { json } => list(json)?,
+        Action::Serve { directory } => {
+            runahead_slowdisk::serve(&directory)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bring_up(up: Up) -> anyhow::Result<()> {
+    let options = UpOptions {
+        size_bytes: up.size,
+        spindles: up.spindles,
+        seed: up.seed,
+        fs: up.fs,
+        backing: up.backing,
+        scale: up.scale,
+        fuse_limit: up.fuse_limit,
+        queue: up.queue,
+        free_writes: up.free_writes,
+        paused: up.paused,
+        overlay: up.overlay,
+        ..UpOptions::new(up.profile, up.mountpoint)
+    };
+    let state = SlowDisk::up(&options)?.leave_up();
+    let device = state.device.as_deref().map(Path::display);
+    let device = device.map_or_else(String::new, |device| format!(" on {device}"));
+    let profile = Profile::by_name(&state.options.profile)?;
+    println!("{} is up: {}{device}", state.name(), profile.name);
+    Ok(())
+}
+
+fn stats(mountpoint: &Path, json: bool, reset: bool) -> anyhow::Result<()> {
+    let disk = SlowDisk::at(mountpoint)?;
+    let snapshot = disk.stats()?;
+    if reset {
+        disk.reset_stats()?;
+    }
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &snapshot)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let profile = Profile::by_name(&disk.state().options.profile)?;
+    write!(out, "{}", describe(&snapshot, profile.medium))?;
+    Ok(())
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
+}
+
+fn describe(snapshot: &Snapshot, medium: Medium) -> String {
+    let device = &snapshot.device;
+    let requests = device.reads + device.writes;
+    let cpu_us = snapshot.cpu_ns as f64 / 1e3 / (requests + device.untimed).max(1) as f64;
+    let mut text = format!(
+        "{} reads ({:.1} MB), {} writes ({:.1} MB), {} untimed, in {:.3} s{}\n\
+         latency: median {} ms, 99% {} ms; in flight: now {}, most {}\n\
+         replies late by: median {} ms, 99% {} ms; {cpu_us:.1} µs of CPU each\n",
+        device.reads,
+        device.bytes_read as f64 / 1e6,
+        device.writes,
+        device.bytes_written as f64 / 1e6,
+        device.untimed,
+        snapshot.elapsed_ns as f64 / 1e9,
+        if snapshot.paused { "; timing is paused" } else { "" },
+        ms(device.latency.quantile_ns(0.5)),
+        ms(device.latency.quantile_ns(0.99)),
+        snapshot.in_flight,
+        device.in_flight_max,
+        ms(snapshot.late.quantile_ns(0.5)),
+        ms(snapshot.late.quantile_ns(0.99)),
+    );
+    let elapsed_ns = snapshot.elapsed_ns.max(1) as f64;
+    let mut table = Table::new();
+    let server = if medium == Medium::Disks { "spindle" } else { "channel" };
+    table.load_preset(presets::NOTHING).set_header([
+        server,
+        "requests",
+        "sequential",
+        "MB",
+        "busy",
+        "queue mean",
+        "queue max",
+        "median ms",
+        "99% ms",
+    ]);
+    for (number, server) in device.servers.iter().enumerate() {
+        table.add_row([
+            number.to_string(),
+            server.requests.to_string(),
+            server.sequential.to_string(),
+            format!("{:.1}", (server.bytes_read + server.bytes_written) as f64 / 1e6),
+            format!("{:.0}%", server.busy_ns as f64 / elapsed_ns * 100.0),
+            format!("{:.2}", server.waited_ns as f64 / elapsed_ns),
+            server.queue_max.to_string(),
+            ms(server.latency.quantile_ns(0.5)),
+            ms(server.latency.quantile_ns(0.99)),
+        ]);
+    }
+    text.push_str(&format!("{table}\n"));
+    text
+}
+
+fn list(json: bool) -> anyhow::Result<()> {
+    let states = runahead_slowdisk::list()?;
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &states)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["mount point", "profile", "device", "state"]);
+    for state in &states {
+        let device = state.device.as_deref().unwrap_or(Path::new("-"));
+        let health = match (state.is_alive(), state.ready) {
+            (true, true) => "up",
+            (true, false) => "coming up",
+            (false, _) => "dead: clean up with down",
+        };
+        let row = [
+            state.name(),
+            state.options.profile.clone(),
+            device.display().to_string(),
+            health.into(),
+        ];
+        table.add_row(row);
+    }
+    if !states.is_empty() {
+        writeln!(out, "{table}")?;
+    }
+    Ok(())
+}

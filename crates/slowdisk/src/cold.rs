@@ -1,0 +1,58 @@
+//! Emptying the caches of a device, as after a restart of the machine.
+
+use std::path::Path;
+
+use crate::control::{Answer, Ask};
+use crate::error::{Error, Result};
+use crate::options::FileSystem;
+use crate::state::{Lock, State};
+use crate::sys::{loop_device, mounts};
+use crate::up::{mount_device, mount_overlay};
+
+/// Unmounts and mounts the file system at a mount point (and its overlay), so
+/// that its page cache, directory entries and inodes are gone, and empties the
+/// block device's own cache. Writing back and mounting take no modelled time,
+/// and the counters start from zero.
+///
+/// # Errors
+/// [`Error::NotUp`]; [`Error::Busy`] names who uses it.
+pub fn cold(mountpoint: &Path) -> Result<()> {
+    let _lock = Lock::take()?;
+    let state = State::expect(mountpoint)?;
+    let was_paused = match &state.daemon {
+        None => false,
+        Some(_) => {
+            let Answer::Stats(before) = state.ask(Ask::Stats)? else {
+                return Err(Error::Usage("the process answers out of turn".into()));
+            };
+            state.ask(Ask::Pause)?;
+            before.paused
+        }
+    };
+    let remounted = remount(&state);
+    if state.daemon.is_some() {
+        if !was_paused {
+            state.ask(Ask::Resume)?;
+        }
+        state.ask(Ask::Reset)?;
+    }
+    remounted
+}
+
+fn remount(state: &State) -> Result<()> {
+    let Some(device) = &state.device else { return Ok(()) };
+    if state.options.fs == FileSystem::None {
+        return loop_device::flush_cache(device);
+    }
+    if let Some(overlay) = &state.options.overlay {
+        mounts::unmount(overlay, false)?;
+    }
+    let unmounted = mounts::unmount(&state.options.mountpoint, false);
+    if unmounted.is_ok() {
+        loop_device::flush_cache(device)?;
+        mount_device(state)?;
+    }
+    // Also when the unmounting failed: leave it as it was.
+    mount_overlay(state)?;
+    unmounted
+}

@@ -1,0 +1,114 @@
+//! Taking a device down, also when its process is dead.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::control::Ask;
+use crate::error::{Error, Result};
+use crate::profile::{Medium, Profile};
+use crate::state::{Lock, State, list};
+use crate::sys::{loop_device, mounts};
+
+/// How long the process may take to end after it was told to.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Takes down the device at a mount point. Its contents are lost, unless they
+/// are in a backing directory. With `force`, mounts in use are detached.
+///
+/// # Errors
+/// [`Error::NotUp`]; [`Error::Busy`] if it is in use and not forced.
+pub fn down(mountpoint: &Path, force: bool) -> Result<()> {
+    let _lock = Lock::take()?;
+    let state = State::expect(mountpoint)?;
+    tear_down(&state, force)
+}
+
+/// Takes down every device; returns how many.
+///
+/// # Errors
+/// The first failure, after all were tried.
+pub fn down_all(force: bool) -> Result<usize> {
+    let _lock = Lock::take()?;
+    let states = list()?;
+    let outcomes: Vec<Result<()>> = states.iter().map(|state| tear_down(state, force)).collect();
+    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+    Ok(states.len())
+}
+
+/// Undoes whatever of a device is there, in the reverse order of `up`.
+pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
+    let alive = state.daemon.is_some() && state.is_alive();
+    if alive {
+        // What is still dirty is thrown away anyway: write it at full speed.
+        let _ = state.ask(Ask::Pause);
+    }
+    let lazy = force || !state.is_alive();
+    if let Some(overlay) = &state.options.overlay {
+        mounts::unmount(overlay, false).or_else(|error| detach_if(lazy, overlay, error))?;
+        mounts::unmount(&state.upper_directory(), lazy)?;
+    }
+    let mountpoint = &state.options.mountpoint;
+    if is_ours(state) {
+        mounts::unmount(mountpoint, false).or_else(|error| detach_if(lazy, mountpoint, error))?;
+    }
+    free_loop_device(state)?;
+    stop_process(state, alive);
+    mounts::unmount(&state.fuse_directory(), true)?;
+    remove_traces(state);
+    Ok(())
+}
+
+fn detach_if(lazy: bool, path: &Path, error: Error) -> Result<()> {
+    if lazy { mounts::unmount(path, true) } else { Err(error) }
+}
+
+/// Whether what is mounted at the mount point is this device, and not
+/// something that was mounted there since.
+fn is_ours(state: &State) -> bool {
+    let Some((kind, source)) = mounts::mounted_at(&state.options.mountpoint) else { return false };
+    match &state.device {
+        Some(device) => Path::new(&source) == device,
+        None => kind.starts_with("fuse") && source == "runahead-slowdisk",
+    }
+}
+
+/// Frees the loop device if it is still ours.
+fn free_loop_device(state: &State) -> Result<()> {
+    let (Some(device), Some(file)) = (&state.device, &state.backing_file) else { return Ok(()) };
+    let Some(behind) = loop_device::backing_file(device) else { return Ok(()) };
+    // A detached FUSE mount shows its file without the directories above.
+    let orphaned = file.file_name().map(|name| Path::new("/").join(name));
+    if &behind == file || Some(&behind) == orphaned.as_ref() {
+        loop_device::detach(device)?;
+    }
+    Ok(())
+}
+
+fn stop_process(state: &State, alive: bool) {
+    let Some(daemon) = &state.daemon else { return };
+    if alive {
+        let _ = state.ask(Ask::Stop);
+        daemon.wait_gone(END_PATIENCE);
+    }
+    // Also one that hangs: with it goes the FUSE connection.
+    daemon.kill();
+    daemon.wait_gone(END_PATIENCE);
+}
+
+fn remove_traces(state: &State) {
+    // Empty directories of ours; anything else there is not ours to remove.
+    if state.made_overlay
+        && let Some(overlay) = &state.options.overlay
+    {
+        let _ = fs::remove_dir(overlay);
+    }
+    if state.made_mountpoint {
+        let _ = fs::remove_dir(&state.options.mountpoint);
+    }
+    let local = Profile::by_name(&state.options.profile).is_ok_and(|p| p.medium == Medium::Local);
+    if let (true, Some(image)) = (local, &state.backing_file) {
+        let _ = fs::remove_file(image);
+    }
+    let _ = fs::remove_dir_all(&state.directory);
+}

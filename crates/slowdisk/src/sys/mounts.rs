@@ -1,0 +1,140 @@
+//! Mounting, unmounting, and who is in the way.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::error::{Context, Error, Result};
+
+/// Retries while a just-ended process still lets go of its files.
+const BUSY_RETRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// Processes named in a message.
+const HOLDERS_NAMED_MAX: usize = 5;
+
+/// (file system type, source) of the topmost mount exactly there.
+pub fn mounted_at(path: &Path) -> Option<(String, String)> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(parse_mount).filter(|mount| mount.0 == path).next_back().map(|m| (m.1, m.2))
+}
+
+/// (mount point, type, source) of a line of mountinfo (proc(5)).
+fn parse_mount(line: &[u8]) -> Option<(PathBuf, String, String)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mountpoint = unescape(fields.nth(4)?);
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let kind = String::from_utf8_lossy(rest.next()?).into_owned();
+    let source = String::from_utf8_lossy(rest.next()?).into_owned();
+    Some((PathBuf::from(std::ffi::OsString::from_vec(mountpoint)), kind, source))
+}
+
+/// Octal escapes of mountinfo: space, tab, newline, backslash.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while let Some(byte) = field.get(at) {
+        let octal = field.get(at + 1..at + 4).filter(|_| *byte == b'\\');
+        let value = octal.and_then(|o| u8::from_str_radix(std::str::from_utf8(o).ok()?, 8).ok());
+        out.push(value.unwrap_or(*byte));
+        at += if value.is_some() { 4 } else { 1 };
+    }
+    out
+}
+
+/// Mounts.
+pub fn mount(source: &str, target: &Path, kind: &str, data: &str) -> Result<()> {
+    let data_c = CString::new(data).context(|| "mount: a zero byte in the options".into())?;
+    rustix::mount::mount(source, target, kind, MountFlags::empty(), Some(data_c.as_c_str()))
+        .context(|| format!("mount {kind} {source} at {} ({data})", target.display()))
+}
+
+/// Unmounts what is mounted there, if anything. `lazy` detaches it even when
+/// in use.
+///
+/// # Errors
+/// [`Error::Busy`] names who uses it.
+pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    for attempt in 0.. {
+        match rustix::mount::unmount(target, flags) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(()), // Nothing is mounted there.
+            Err(Errno::BUSY) if attempt < BUSY_RETRIES => std::thread::sleep(BUSY_PAUSE),
+            Err(Errno::BUSY) => {
+                return Err(Error::Busy { path: target.to_owned(), holders: holders(target) });
+            }
+            Err(error) => return Err(error).context(|| format!("unmount {}", target.display())),
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
+
+/// " by NAME (PID), …": processes with files, directories or mappings below a mount.
+fn holders(mountpoint: &Path) -> String {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        if holds(&entry.path(), mountpoint) {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            found.push(format!("{} ({pid})", name.trim()));
+        }
+    }
+    let more = found.len().saturating_sub(HOLDERS_NAMED_MAX);
+    found.truncate(HOLDERS_NAMED_MAX);
+    match (found.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" by {}", found.join(", ")),
+        (false, more) => format!(" by {} and {more} more", found.join(", ")),
+    }
+}
+
+fn holds(process: &Path, mountpoint: &Path) -> bool {
+    let below = |link: PathBuf| fs::read_link(link).is_ok_and(|path| path.starts_with(mountpoint));
+    let mut links = ["cwd", "root", "exe"].into_iter().map(|name| process.join(name));
+    if links.any(below) {
+        return true;
+    }
+    let listed = ["fd", "map_files"].into_iter().filter_map(|d| fs::read_dir(process.join(d)).ok());
+    listed.flatten().flatten().any(|entry| below(entry.path()))
+}
+
+/// Pins the readahead of the device with that number, in KiB.
+pub fn pin_readahead(major: u32, minor: u32, kib: u32) -> Result<()> {
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    fs::write(&path, kib.to_string()).context(|| format!("set {path} to {kib}"))
+}
+
+/// A path as a mount source.
+pub fn source(path: &Path) -> Result<&str> {
+    std::str::from_utf8(path.as_os_str().as_bytes())
+        .map_err(|_| Error::Usage(format!("{}: the path is not UTF-8", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_mountinfo() {
+        let line = b"36 35 98:0 /mnt1 /mnt/a\\040b\\134 rw,noatime master:1 - ext3 /dev/root rw";
+        let (mountpoint, kind, source) = parse_mount(line).unwrap();
+        assert_eq!(mountpoint, Path::new("/mnt/a b\\"));
+        assert_eq!((kind.as_str(), source.as_str()), ("ext3", "/dev/root"));
+        assert_eq!(parse_mount(b"nonsense"), None);
+    }
+
+    #[test]
+    fn proc_is_mounted_and_its_files_are_not() {
+        assert_eq!(mounted_at(Path::new("/proc")).unwrap().0, "proc");
+        assert_eq!(mounted_at(Path::new("/proc/self")), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! Bringing a device up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::control::Ask;
+use crate::daemon;
+use crate::disk_fs::DISK;
+use crate::down::tear_down;
+use crate::error::{Context, Error, Result};
+use crate::options::{FileSystem, UpOptions};
+use crate::profile::{Medium, Profile};
+use crate::state::{Lock, State, absolute};
+use crate::sys::{loop_device, mkfs, mounts};
+
+/// Where the nvme profile keeps its image by default: on the machine's disk,
+/// while /tmp may be in memory.
+const LOCAL_DIRECTORY: &str = "/var/tmp";
+
+/// Brings a device up. What remains of a crashed one at the same place is
+/// cleaned up first.
+pub(crate) fn up(options: &UpOptions) -> Result<State> {
+    let profile = options.resolve()?;
+    preflight(options, &profile)?;
+    let options = with_absolute_paths(options)?;
+    let _lock = Lock::take()?;
+    clear_remains(&options)?;
+    check_places(&options)?;
+    let mut state = State::create(&options)?;
+    match build(&mut state, &profile) {
+        Ok(()) => Ok(state),
+        Err(error) => {
+            // The first error tells why; a second one would only hide it.
+            let _ = tear_down(&state, true);
+            Err(error)
+        }
+    }
+}
+
+fn preflight(options: &UpOptions, profile: &Profile) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::NotRoot);
+    }
+    if profile.medium != Medium::Local {
+        fs::File::options().read(true).write(true).open("/dev/fuse").map_err(Error::NoFuse)?;
+        daemon::executable(options)?;
+    }
+    if profile.medium != Medium::Object {
+        loop_device::preflight()?;
+        if options.fs == FileSystem::Ext4 {
+            mkfs::preflight()?;
+        }
+    }
+    Ok(())
+}
+
+fn with_absolute_paths(options: &UpOptions) -> Result<UpOptions> {
+    let mut options = options.clone();
+    options.mountpoint = absolute(&options.mountpoint)?;
+    options.overlay = options.overlay.as_deref().map(absolute).transpose()?;
+    options.backing = options.backing.as_deref().map(absolute).transpose()?;
+    Ok(options)
+}
+
+fn clear_remains(options: &UpOptions) -> Result<()> {
+    for place in std::iter::once(&options.mountpoint).chain(&options.overlay) {
+        let Some(state) = State::find(place)? else { continue };
+        if state.ready && state.is_alive() {
+            let why = format!(
+                "profile {} is up there already: take it down first \
+                 (runahead slowdisk down {})",
+                state.options.profile,
+                state.name()
+            );
+            return Err(Error::MountPoint { path: place.clone(), why });
+        }
+        tear_down(&state, true)?;
+    }
+    Ok(())
+}
+
+fn check_places(options: &UpOptions) -> Result<()> {
+    for path in std::iter::once(&options.mountpoint).chain(&options.overlay) {
+        let refuse = |why: &str| Err(Error::MountPoint { path: path.clone(), why: why.into() });
+        if let Some((kind, source)) = mounts::mounted_at(path) {
+            return refuse(&format!(
+                "{kind} ({source}) is mounted there: unmount it, or choose another place"
+            ));
+        }
+        match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Ok(false) => return refuse("the directory is not empty: choose an empty or a new one"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return refuse(&format!("cannot be used: {error}")),
+        }
+    }
+    if let Some(backing) = &options.backing
+        && !backing.is_dir()
+    {
+        let why = "the backing directory does not exist: create it first".into();
+        return Err(Error::MountPoint { path: backing.clone(), why });
+    }
+    Ok(())
+}
+
+/// Makes a directory if it is not there; true if it was made.
+fn make_directory(path: &Path) -> Result<bool> {
+    if path.is_dir() {
+        return Ok(false);
+    }
+    fs::create_dir(path).context(|| format!("create {}", path.display()))?;
+    Ok(true)
+}
+
+fn build(state: &mut State, profile: &Profile) -> Result<()> {
+    state.made_mountpoint = make_directory(&state.options.mountpoint)?;
+    state.save()?;
+    match profile.medium {
+        Medium::Disks | Medium::Network => {
+            make_directory(&state.fuse_directory())?;
+            state.daemon = Some(daemon::start(state)?);
+            attach(state, state.fuse_directory().join(DISK), profile.medium == Medium::Disks)?;
+        }
+        Medium::Object => {
+            state.daemon = Some(daemon::start(state)?);
+        }
+        Medium::Local => {
+            let image = local_image(state)?;
+            attach(state, image, false)?;
+        }
+    }
+    state.save()?;
+    if let (Some(device), FileSystem::Ext4) = (&state.device, state.options.fs) {
+        mkfs::ext4(device, state.options.size_bytes, state.options.seed)?;
+        mount_device(state)?;
+    }
+    if let Some(overlay) = state.options.overlay.clone() {
+        state.made_overlay = make_directory(&overlay)?;
+        prepare_upper(state)?;
+        mount_overlay(state)?;
+    }
+    if state.daemon.is_some() {
+        if !state.options.paused {
+            state.ask(Ask::Resume)?;
+        }
+        state.ask(Ask::Reset)?;
+    }
+    state.ready = true;
+    state.save()
+}
+
+/// Makes the loop device, remembering it at once for the cleaning up.
+fn attach(state: &mut State, file: PathBuf, rotational: bool) -> Result<()> {
+    state.backing_file = Some(file.clone());
+    state.save()?;
+    state.device = Some(loop_device::attach(&file, rotational)?);
+    state.save()
+}
+
+/// A fully allocated image: a sparse one would answer from its extent map.
+fn local_image(state: &State) -> Result<PathBuf> {
+    let directory = state.options.backing.clone().unwrap_or_else(|| LOCAL_DIRECTORY.into());
+    let name = state.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let path = directory.join(format!("runahead-slowdisk-{name}.img"));
+    let bytes = state.options.size_bytes;
+    let file = fs::File::create(&path).context(|| format!("create {}", path.display()))?;
+    let made = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
+    if made.is_err() {
+        let _ = fs::remove_file(&path);
+    }
+    made.context(|| format!("allocate {bytes} bytes for {}", path.display()))?;
+    Ok(path)
+}
+
+/// Mounts the ext4 of a device at its mount point.
+pub(crate) fn mount_device(state: &State) -> Result<()> {
+    let Some(device) = &state.device else { return Ok(()) };
+    loop_device::pin_again(device)?;
+    mounts::mount(mounts::source(device)?, &state.options.mountpoint, "ext4", "")
+}
+
+fn prepare_upper(state: &State) -> Result<()> {
+    let upper = state.upper_directory();
+    make_directory(&upper)?;
+    mounts::mount("runahead-slowdisk", &upper, "tmpfs", "mode=755")?;
+    make_directory(&upper.join("upper"))?;
+    make_directory(&upper.join("work"))?;
+    Ok(())
+}
+
+/// Mounts the overlay, if there is one: the device below, tmpfs above.
+pub(crate) fn mount_overlay(state: &State) -> Result<()> {
+    let Some(overlay) = &state.options.overlay else { return Ok(()) };
+    let upper = state.upper_directory();
+    let lower = mounts::source(&state.options.mountpoint)?;
+    if lower.contains([',', ':', '\\']) {
+        return Err(Error::Usage(format!("{lower}: overlayfs takes no , : or \\ in this path")));
+    }
+    let upper = mounts::source(&upper)?;
+    let data = format!("lowerdir={lower},upperdir={upper}/upper,workdir={upper}/work");
+    mounts::mount("overlay", overlay, "overlay", &data)
+}
