@@ -4,6 +4,11 @@
 //! house"), so that the live agent and the simulator run the same rules.
 #![no_std]
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
 pub mod device_limit;
 pub mod horizon;
 pub mod ration;
+#[cfg(feature = "alloc")]
+pub mod tip;

@@ -1,0 +1,603 @@
+//! The manager: what happens at each event.
+
+use alloc::vec::Vec;
+
+use super::buffers::{BufId, Buffers, Nexus, State};
+use super::config::{Config, Mode};
+use super::constrained::DiskView;
+use super::hints::{HintError, HintEstimator, Segment};
+use super::lru::LruEstimator;
+use super::orphan::OrphanEstimator;
+use super::readahead::Readahead;
+use super::stats::Stats;
+use super::{Block, FileId, Io, Priority, ProcessId};
+
+/// What a manager must know of files and where they lie.
+pub trait Layout {
+    /// The file's size in bytes; 0 once it is deleted.
+    fn file_bytes(&self, file: FileId) -> u64;
+    /// Whether the next block of the file follows this one on the disk, within the same
+    /// stripe unit, so that one I/O may fetch both (section 5.2.2).
+    fn next_is_contiguous(&self, block: Block) -> bool;
+    /// The disk that holds the block, less than `disks()`.
+    fn disk(&self, block: Block) -> u16;
+    /// Disks in the array, at least 1.
+    fn disks(&self) -> u16;
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// The block is in the cache.
+    Hit,
+    /// Its I/O is under way: wait for it.
+    Pending,
+    /// It was not there; a demand I/O was appended: wait for it.
+    Miss,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// Kept in a buffer; written later.
+    Buffered,
+    /// No buffer could be spared: the I/O appended carries it.
+    Through,
+}
+
+/// The TIP manager; see the [module](super).
+#[derive(Debug)]
+pub struct Tip<L> {
+    pub(super) config: Config,
+    pub(super) layout: L,
+    pub(super) buffers: Buffers,
+    /// The LRU estimator, and the post-hint estimator.
+    pub(super) lru: [LruEstimator; 2],
+    pub(super) hints: Vec<Option<HintEstimator>>,
+    pub(super) orphans: OrphanEstimator,
+    pub(super) disks: Vec<DiskView>,
+    pub(super) horizon: u64,
+    pub(super) stats: Stats,
+    readahead: Readahead,
+    accesses: u32,
+    dirty_runs: Vec<DirtyRun>,
+}
+
+/// Blocks that a process wrote one after another, to be written in clusters.
+#[derive(Clone, Copy, Debug)]
+struct DirtyRun {
+    process: ProcessId,
+    first: Block,
+    blocks: u32,
+}
+
+impl<L: Layout> Tip<L> {
+    /// A manager with an empty cache.
+    ///
+    /// # Panics
+    ///
+    /// If the configuration has fewer than 2 buffers or a block size that is no power of 2.
+    pub fn new(config: Config, layout: L) -> Self {
+        assert!(config.buffers >= 2, "a cache has at least 2 buffers");
+        assert!(config.block_bytes.is_power_of_two(), "a block's size is a power of 2");
+        let queue = |i| LruEstimator::new(i, config.buffers, config.active_segment, config.segment);
+        let disks = (0..layout.disks()).map(|_| DiskView::new(config.parameters.t_disk_us));
+        Self {
+            buffers: Buffers::new(config.buffers),
+            lru: [queue(0), queue(1)],
+            hints: Vec::new(),
+            orphans: OrphanEstimator::default(),
+            disks: disks.collect(),
+            horizon: config.parameters.prefetch_horizon(),
+            stats: Stats::default(),
+            readahead: Readahead::default(),
+            accesses: 0,
+            dirty_runs: Vec::new(),
+            config,
+            layout,
+        }
+    }
+
+    /// What has been counted so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The layout it was given.
+    pub fn layout(&self) -> &L {
+        &self.layout
+    }
+
+    /// The layout it was given, to tell it of new or deleted files.
+    pub fn layout_mut(&mut self) -> &mut L {
+        &mut self.layout
+    }
+
+    /// Whether a block's data is in the cache, read completely.
+    pub fn is_cached(&self, block: Block) -> bool {
+        self.buffers
+            .find(block)
+            .is_some_and(|id| !matches!(self.buffers.get(id).state, State::Ghost | State::Reading))
+    }
+
+    /// Outstanding hinted accesses of a process.
+    pub fn outstanding(&self, process: ProcessId) -> u64 {
+        self.estimator_of(process).map_or(0, |e| self.hint(e).outstanding())
+    }
+
+    /// Appends segments to the process's hint list, in the order in which it will read them
+    /// (TIPIO_SEG, TIPIO_MFD_SEG). The process's first hint creates its estimator
+    /// (estCreate).
+    ///
+    /// # Errors
+    ///
+    /// [`HintError::TooMany`] when the list is full; what was stored before stays.
+    pub fn disclose(
+        &mut self,
+        process: ProcessId,
+        segments: &[Segment],
+        ios: &mut Vec<Io>,
+    ) -> Result<(), HintError> {
+        let estimator = self.estimator_of(process).unwrap_or_else(|| self.create(process));
+        let room = self.config.segments_max - self.hint(estimator).segments();
+        let stored = segments.len().min(room);
+        for &segment in &segments[..stored] {
+            let file_bytes = self.layout.file_bytes(segment.file);
+            self.hint_mut(estimator).store(segment, file_bytes);
+        }
+        self.resolve(estimator);
+        self.prefetch(ios);
+        if stored < segments.len() { Err(HintError::TooMany { stored }) } else { Ok(()) }
+    }
+
+    /// Cancels the segment at the head of the process's hint list (TIPIO_CANCEL).
+    ///
+    /// # Errors
+    ///
+    /// [`HintError::NoSuchProcess`] when the process has no outstanding segment.
+    pub fn cancel(&mut self, process: ProcessId, ios: &mut Vec<Io>) -> Result<(), HintError> {
+        let estimator = self.estimator_of(process).ok_or(HintError::NoSuchProcess)?;
+        let end = self.hint_mut(estimator).cancel_head().ok_or(HintError::NoSuchProcess)?;
+        self.consume_to(estimator, end);
+        self.resolve(estimator);
+        self.prefetch(ios);
+        Ok(())
+    }
+
+    /// Reads `length` bytes at `offset`, all within one block, on the way to `call_end`, where
+    /// the read call ends: missed blocks up to there are read in the same cluster. The block
+    /// is held until [`Self::release`]. `t_app_us` is the CPU time that the process used
+    /// since its last read; 0 if unknown.
+    pub fn read(&mut self, read: &Read, ios: &mut Vec<Io>) -> ReadOutcome {
+        let block = self.block_at(read.file, read.offset);
+        debug_assert_eq!(block, self.block_at(read.file, read.offset + read.length.max(1) - 1));
+        let id = self.buffers.find_or_ghost(block);
+        self.buffers.hold(id, true);
+        let hinted = self.match_hints(read);
+        self.take_off_lru(id, hinted);
+        let queue = u8::from(hinted && self.config.extensions.post_hint);
+        let outcome = match self.buffers.get(id).state {
+            State::Ghost => {
+                self.demand_fetch(id, queue, hinted, read, ios);
+                ReadOutcome::Miss
+            }
+            State::Reading => {
+                self.buffers.get_mut(id).release_to = Some(queue);
+                ReadOutcome::Pending
+            }
+            State::Clean | State::Dirty | State::Writing => {
+                self.lru[usize::from(queue)].release_to_tail(&mut self.buffers, id);
+                ReadOutcome::Hit
+            }
+        };
+        self.count_request(id, hinted, outcome);
+        self.end_access();
+        if hinted {
+            self.prefetch(ios);
+        } else {
+            self.read_ahead(read.process, block, ios);
+        }
+        outcome
+    }
+
+    /// Ends the hold of a [`Self::read`] after copy-out (positive hand-off, section 5.1).
+    pub fn release(&mut self, block: Block) {
+        if let Some(id) = self.buffers.find(block) {
+            self.buffers.hold(id, false);
+            self.adopt_if_untracked(id);
+        }
+    }
+
+    /// Writes to one block. Runs of blocks are written behind in clusters.
+    pub fn write(&mut self, process: ProcessId, block: Block, ios: &mut Vec<Io>) -> WriteOutcome {
+        let id = self.buffers.find_or_ghost(block);
+        let state = self.buffers.get(id).state;
+        let spare = self.buffers.busy + self.config.reserve < self.buffers.total;
+        let fits = match state {
+            State::Dirty => true,
+            State::Reading => false,
+            State::Ghost => spare && self.page_alloc(None, ios),
+            State::Clean | State::Writing => spare,
+        };
+        if !fits {
+            self.buffers.drop_if_useless(id);
+            self.stats.written_blocks += 1;
+            self.stats.write_ios += 1;
+            ios.push(Io { first: block, blocks: 1, priority: Priority::Prefetch, write: true });
+            return WriteOutcome::Through;
+        }
+        if state == State::Ghost {
+            self.note_fetched(id, false);
+        }
+        self.buffers.set_state(id, State::Dirty);
+        self.buffers.get_mut(id).referenced = true;
+        self.take_off_lru(id, true);
+        self.lru[0].release_to_tail(&mut self.buffers, id);
+        self.extend_dirty_run(process, block, ios);
+        WriteOutcome::Buffered
+    }
+
+    /// An I/O is complete. `service_us` is what the disk needed for it, if known.
+    pub fn io_done(&mut self, io: &Io, service_us: Option<u32>, ios: &mut Vec<Io>) {
+        let disk = usize::from(self.layout.disk(io.first));
+        self.disks[disk].done(io, service_us);
+        for i in 0..io.blocks {
+            let block = Block { number: io.first.number + i, ..io.first };
+            let Some(id) = self.buffers.find(block) else { continue };
+            match (io.write, self.buffers.get(id).state) {
+                (false, State::Reading) => self.read_done(id),
+                (true, State::Writing) => self.buffers.set_state(id, State::Clean),
+                _ => {}
+            }
+            self.adopt_if_untracked(id);
+        }
+        self.prefetch(ios);
+    }
+
+    /// The process has ended: its hints are freed, its estimator destroyed (estDestroy), what
+    /// only it valued is orphaned, what it wrote is sent to disk.
+    pub fn exit(&mut self, process: ProcessId, ios: &mut Vec<Io>) {
+        self.readahead.forget_process(process);
+        while let Some(i) = self.dirty_runs.iter().position(|run| run.process == process) {
+            let run = self.dirty_runs.swap_remove(i);
+            self.flush(run, ios);
+        }
+        if let Some(estimator) = self.estimator_of(process) {
+            let end = self.hint(estimator).resolved_end();
+            self.consume_to(estimator, end);
+            self.hints[usize::from(estimator)] = None;
+        }
+        self.prefetch(ios);
+    }
+
+    /// The file is deleted or its data is no longer valid (estInval). Blocks whose I/O is
+    /// under way or that are being copied stay until replaced in the ordinary way.
+    pub fn invalidate(&mut self, file: FileId) {
+        self.readahead.forget_file(file);
+        let ids: Vec<BufId> =
+            self.buffers.ids().filter(|&id| self.buffers.get(id).block.file == file).collect();
+        for id in ids {
+            let buf = self.buffers.get(id);
+            let idle = matches!(buf.state, State::Clean | State::Dirty) && buf.holds == 0;
+            if idle || buf.state == State::Ghost {
+                if let Some(links) = buf.lru {
+                    self.lru[usize::from(links.queue)].remove(&mut self.buffers, id);
+                }
+                self.orphans.remove(&mut self.buffers, id);
+                self.untrack_everywhere(id);
+                self.buffers.set_state(id, State::Ghost);
+                self.buffers.drop_if_useless(id);
+            }
+        }
+    }
+
+    pub(super) fn block_at(&self, file: FileId, offset: u64) -> Block {
+        Block { file, number: (offset / u64::from(self.config.block_bytes)) as u32 }
+    }
+
+    pub(super) fn estimator_of(&self, process: ProcessId) -> Option<u16> {
+        self.hints
+            .iter()
+            .position(|est| est.as_ref().is_some_and(|est| est.process == process))
+            .map(|i| i as u16)
+    }
+
+    pub(super) fn hint(&self, estimator: u16) -> &HintEstimator {
+        self.hints[usize::from(estimator)].as_ref().expect("nexuses die with their estimator")
+    }
+
+    pub(super) fn hint_mut(&mut self, estimator: u16) -> &mut HintEstimator {
+        self.hints[usize::from(estimator)].as_mut().expect("nexuses die with their estimator")
+    }
+
+    fn create(&mut self, process: ProcessId) -> u16 {
+        let rate = u64::from(self.config.rate_period);
+        let est = HintEstimator::new(process, self.config.block_bytes, rate, self.disks.len());
+        match self.hints.iter().position(Option::is_none) {
+            Some(i) => {
+                self.hints[i] = Some(est);
+                i as u16
+            }
+            None => {
+                self.hints.push(Some(est));
+                (self.hints.len() - 1) as u16
+            }
+        }
+    }
+
+    /// Matches a read against the process's hints, consuming the accesses up to it.
+    fn match_hints(&mut self, read: &Read) -> bool {
+        let Some(estimator) = self.estimator_of(read.process) else { return false };
+        let window = self.config.match_window;
+        let est = self.hint_mut(estimator);
+        let Some(found) = est.match_read(read.file, read.offset, read.length, window) else {
+            return false;
+        };
+        if found.consumed.is_some() {
+            est.rate.count();
+            est.t_app.add(read.t_app_us);
+        }
+        self.consume_to(estimator, found.next_index);
+        self.resolve(estimator);
+        if found.consumed.is_some() {
+            self.examine(estimator);
+        }
+        true
+    }
+
+    /// Takes the accesses before `end` out of the sequence and frees their nexuses.
+    fn consume_to(&mut self, estimator: u16, end: u64) {
+        while self.hint(estimator).next_index() < end {
+            let est = self.hint_mut(estimator);
+            let (index, header) = est.advance();
+            let tracked = est.tracking.remove(&index);
+            let Some(id) = header else { continue };
+            let buf = self.buffers.get_mut(id);
+            let gone = Nexus { estimator, index };
+            buf.nexuses.retain(|&nexus| nexus != gone);
+            buf.hint_trackers -= u32::from(tracked);
+            self.adopt_if_untracked(id);
+        }
+    }
+
+    /// Resolves stored hints out to the caching horizon (section 5.3.1).
+    fn resolve(&mut self, estimator: u16) {
+        let limit = self.resolve_limit(estimator);
+        while self.hint(estimator).resolved_end() < limit {
+            let Some(block) = self.hint_mut(estimator).next_unresolved() else { break };
+            let id = self.buffers.find_or_ghost(block);
+            self.count_rehint(id);
+            let index = self.hint_mut(estimator).resolve(id);
+            self.buffers.get_mut(id).nexuses.push(Nexus { estimator, index });
+        }
+        let est = self.hint(estimator);
+        let resolved = est.resolved_end() - est.next_index();
+        self.stats.resolved_peak = self.stats.resolved_peak.max(resolved);
+    }
+
+    /// A hint for a block that only the post-hint queue remembers is a hit of that queue.
+    fn count_rehint(&mut self, id: BufId) {
+        let buf = self.buffers.get(id);
+        if let Some(links) = buf.lru.filter(|links| links.queue == 1 && buf.nexuses.is_empty()) {
+            self.lru[1].count_hit(links);
+        }
+    }
+
+    /// Takes a block out of the LRU queue it is in, counting the hit if it is one.
+    fn take_off_lru(&mut self, id: BufId, hinted: bool) {
+        let buf = self.buffers.get(id);
+        let Some(links) = buf.lru else { return };
+        let queue = &mut self.lru[usize::from(links.queue)];
+        // The first read of a block that readahead brought in says nothing about reuse.
+        if !hinted && (buf.referenced || buf.state == State::Ghost) {
+            queue.count_hit(links);
+        }
+        queue.remove(&mut self.buffers, id);
+    }
+
+    fn count_request(&mut self, id: BufId, hinted: bool, outcome: ReadOutcome) {
+        let buf = self.buffers.get_mut(id);
+        let first_use = buf.prefetched && !buf.referenced;
+        buf.referenced = true;
+        let stats = &mut self.stats;
+        stats.requests += 1;
+        stats.hinted_requests += u64::from(hinted);
+        stats.partial_hits += u64::from(outcome == ReadOutcome::Pending);
+        match outcome {
+            ReadOutcome::Miss => stats.misses += 1,
+            _ if first_use => stats.prefetch_hits += 1,
+            _ => stats.reuse_hits += 1,
+        }
+    }
+
+    /// Every `rate_period` accesses the averages and costs are refreshed (section 5.3.2).
+    fn end_access(&mut self) {
+        self.accesses += 1;
+        if self.accesses < self.config.rate_period {
+            return;
+        }
+        self.accesses = 0;
+        for queue in &mut self.lru {
+            queue.end_period(&self.config.parameters);
+        }
+        for est in self.hints.iter_mut().flatten() {
+            est.rate.end_period();
+        }
+    }
+
+    /// Reads a missed block, and with it those that the same call will miss (section 6.1).
+    fn demand_fetch(&mut self, id: BufId, queue: u8, hinted: bool, read: &Read, ios: &mut Vec<Io>) {
+        let allocated = self.page_alloc(None, ios);
+        assert!(allocated, "a demand miss is never refused: `reserve` must cover all processes");
+        self.start_read(id, false);
+        self.buffers.get_mut(id).release_to = Some(queue);
+        let first = self.buffers.get(id).block;
+        let mut io = Io { first, blocks: 1, priority: Priority::Demand, write: false };
+        match self.config.mode {
+            Mode::Static { depth: 0, .. } if hinted => io = self.kluster(io, ios),
+            Mode::NoPrefetch if hinted => {}
+            _ => self.extend_demand(&mut io, queue, read, ios),
+        }
+        self.stats.miss_ios += 1;
+        self.issue(io, ios);
+    }
+
+    fn extend_demand(&mut self, io: &mut Io, queue: u8, read: &Read, ios: &mut Vec<Io>) {
+        let last = self.block_at(read.file, read.call_end.max(1) - 1).number;
+        while io.blocks < self.config.cluster_blocks {
+            let end = Block { number: io.first.number + io.blocks - 1, ..io.first };
+            let next = Block { number: end.number + 1, ..end };
+            if end.number >= last || !self.layout.next_is_contiguous(end) {
+                return;
+            }
+            let id = self.buffers.find_or_ghost(next);
+            if self.buffers.get(id).state != State::Ghost || !self.page_alloc(Some(u64::MAX), ios) {
+                self.buffers.drop_if_useless(id);
+                return;
+            }
+            self.start_read(id, false);
+            self.buffers.get_mut(id).release_to = Some(queue);
+            io.blocks += 1;
+        }
+    }
+
+    /// Readahead of unhinted reads, with buffers at demand priority (section 5.2, note 2).
+    fn read_ahead(&mut self, process: ProcessId, block: Block, ios: &mut Vec<Io>) {
+        let Some(config) = self.config.readahead else { return };
+        let file_blocks =
+            self.layout.file_bytes(block.file).div_ceil(u64::from(self.config.block_bytes)) as u32;
+        let Some((from, to)) =
+            self.readahead.note(&config, process, block.file, block.number, file_blocks)
+        else {
+            return;
+        };
+        let mut pending: Option<Io> = None;
+        for number in from..to {
+            let next = Block { number, ..block };
+            let id = self.buffers.find_or_ghost(next);
+            if self.buffers.get(id).state != State::Ghost || !self.page_alloc(Some(u64::MAX), ios) {
+                self.buffers.drop_if_useless(id);
+                continue;
+            }
+            self.start_read(id, true);
+            self.buffers.get_mut(id).release_to = Some(0);
+            self.stats.readahead_blocks += 1;
+            let last = Block { number: number.wrapping_sub(1), ..block };
+            match &mut pending {
+                Some(io)
+                    if io.first.number + io.blocks == number
+                        && io.blocks < self.config.cluster_blocks
+                        && self.layout.next_is_contiguous(last) =>
+                {
+                    io.blocks += 1;
+                }
+                _ => {
+                    let io =
+                        Io { first: next, blocks: 1, priority: Priority::Prefetch, write: false };
+                    if let Some(done) = pending.replace(io) {
+                        self.issue_prefetch(done, ios);
+                    }
+                }
+            }
+        }
+        if let Some(io) = pending {
+            self.issue_prefetch(io, ios);
+        }
+    }
+
+    fn read_done(&mut self, id: BufId) {
+        self.buffers.set_state(id, State::Clean);
+        if let Some(queue) = self.buffers.get_mut(id).release_to.take() {
+            if let Some(links) = self.buffers.get(id).lru {
+                self.lru[usize::from(links.queue)].remove(&mut self.buffers, id);
+            }
+            self.lru[usize::from(queue)].release_to_tail(&mut self.buffers, id);
+        }
+    }
+
+    /// Whatever becomes replaceable and is tracked by nobody goes to the orphans, so that no
+    /// buffer is lost (section 5.3.4).
+    pub(super) fn adopt_if_untracked(&mut self, id: BufId) {
+        let buf = self.buffers.get(id);
+        if buf.replaceable() && !buf.tracked() {
+            self.orphans.adopt(&mut self.buffers, id);
+        }
+        self.buffers.drop_if_useless(id);
+    }
+
+    fn extend_dirty_run(&mut self, process: ProcessId, block: Block, ios: &mut Vec<Io>) {
+        let fresh = DirtyRun { process, first: block, blocks: 1 };
+        let Some(i) = self
+            .dirty_runs
+            .iter()
+            .position(|run| run.process == process && run.first.file == block.file)
+        else {
+            self.dirty_runs.push(fresh);
+            return;
+        };
+        let run = self.dirty_runs[i];
+        let last = Block { number: run.first.number + run.blocks - 1, ..run.first };
+        if block == last {
+            return;
+        }
+        let follows = block.number == last.number + 1
+            && run.blocks < self.config.cluster_blocks
+            && self.layout.next_is_contiguous(last);
+        if follows {
+            self.dirty_runs[i].blocks += 1;
+        } else {
+            self.dirty_runs[i] = fresh;
+            self.flush(run, ios);
+        }
+    }
+
+    /// Writes the dirty ones of a run of blocks.
+    fn flush(&mut self, run: DirtyRun, ios: &mut Vec<Io>) {
+        let mut pending: Option<Io> = None;
+        for i in 0..run.blocks {
+            let block = Block { number: run.first.number + i, ..run.first };
+            let dirty =
+                self.buffers.find(block).filter(|&id| self.buffers.get(id).state == State::Dirty);
+            match (dirty, &mut pending) {
+                (Some(id), Some(io)) => {
+                    self.buffers.set_state(id, State::Writing);
+                    io.blocks += 1;
+                }
+                (Some(id), None) => {
+                    self.buffers.set_state(id, State::Writing);
+                    pending = Some(Io {
+                        first: block,
+                        blocks: 1,
+                        priority: Priority::Prefetch,
+                        write: true,
+                    });
+                }
+                (None, _) => {
+                    if let Some(io) = pending.take() {
+                        self.issue(io, ios);
+                    }
+                }
+            }
+        }
+        if let Some(io) = pending {
+            self.issue(io, ios);
+        }
+    }
+}
+
+/// A read of bytes of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Who reads.
+    pub process: ProcessId,
+    /// The file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, at least 1, not past the end of the block.
+    pub length: u64,
+    /// Where the read call that this is part of ends.
+    pub call_end: u64,
+    /// CPU time of the process since its last read, in microseconds; 0 if unknown.
+    pub t_app_us: u32,
+}
