@@ -1,0 +1,196 @@
+//! The analysis on the libraries of this machine: what is found, and that
+//! patching it changes nothing but the sites.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
+use runahead_protocol::sites::{JUMP_LEN, KIND_BEFORE, KIND_HOOK, Site};
+use runahead_sites::find::{Found, Refusal, find};
+use runahead_sites::image::{Image, Region};
+
+const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+const LD_SO: &str = "/lib64/ld-linux-x86-64.so.2";
+const MUSL: &str = "/lib/ld-musl-x86_64.so.1";
+/// What Debian 12's builds say of themselves; their census is known.
+const BANNER_2_36: &[u8] = b"GNU C Library (Debian GLIBC 2.36-9+deb12u";
+
+/// Every library of this machine that a table would hold.
+fn libraries() -> Vec<(&'static str, Vec<u8>)> {
+    let present: Vec<_> = [LIBC, "/lib64/libc.so.6", "/usr/lib/libc.so.6", LD_SO, MUSL]
+        .into_iter()
+        .filter_map(|path| Some((path, std::fs::read(path).ok()?)))
+        .collect();
+    assert!(!present.is_empty(), "no C library found");
+    present
+}
+
+fn count(found: &Found, numbers: &[i64]) -> usize {
+    found.sites.iter().filter(|site| numbers.contains(&i64::from(site.number))).count()
+}
+
+#[test]
+fn every_libc_yields_the_calls_that_read_and_open() {
+    for (path, file) in libraries() {
+        let found = find(&file).unwrap();
+        for number in [libc::SYS_read, libc::SYS_close, libc::SYS_mmap, libc::SYS_fstat] {
+            // Where the number is computed (musl, glibc 2.41) it counts as -1.
+            let sites = count(&found, &[number, -1, libc::SYS_newfstatat]);
+            assert!(sites > 0, "{path}: no site for call {number}");
+        }
+    }
+}
+
+#[test]
+fn census_of_glibc_2_36() {
+    let file = std::fs::read(LIBC).unwrap_or_default();
+    if !file.windows(BANNER_2_36.len()).any(|window| window == BANNER_2_36) {
+        eprintln!("another libc: nothing to compare with");
+        return;
+    }
+    let found = find(&file).unwrap();
+    assert_eq!(found.sites.len() + found.refused.len(), 526, "syscall instructions");
+    let reads =
+        [libc::SYS_read, libc::SYS_pread64, libc::SYS_readv, libc::SYS_preadv, libc::SYS_preadv2];
+    assert_eq!(count(&found, &reads), 12);
+    let family = [
+        reads.as_slice(),
+        &[libc::SYS_open, libc::SYS_openat, libc::SYS_close, libc::SYS_lseek],
+        &[libc::SYS_dup, libc::SYS_dup2, libc::SYS_dup3, libc::SYS_fcntl],
+        &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap],
+        &[libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_getdents64],
+        &[libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork],
+        &[libc::SYS_execve, libc::SYS_execveat],
+    ]
+    .concat();
+    assert!(count(&found, &family) >= 50, "{}", count(&found, &family));
+    // The restorer of signal handlers is found and left alone.
+    let restorer = found.refused.iter().find(|(address, _)| *address == 0x3c057);
+    assert!(matches!(restorer, Some((_, Refusal::SignalReturn | Refusal::ProgramCounterChecked))));
+}
+
+#[test]
+fn calls_that_make_processes_run_in_the_stub() {
+    for (path, file) in libraries() {
+        for site in find(&file).unwrap().sites {
+            let makes = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_fork, libc::SYS_vfork]
+                .contains(&i64::from(site.number));
+            let kind = if makes { KIND_BEFORE } else { KIND_HOOK };
+            assert_eq!(site.kind, kind, "{path}: {:x}", site.address);
+            assert_ne!(i64::from(site.number), libc::SYS_rt_sigreturn);
+        }
+    }
+}
+
+/// musl's `__unmapself` gives its own stack back and ends: neither of its
+/// two calls may need a stack.
+#[test]
+fn calls_without_a_stack_are_left_alone() {
+    let Ok(file) = std::fs::read(MUSL) else {
+        eprintln!("musl is not installed: nothing to look at");
+        return;
+    };
+    // mov $11,%eax; syscall; xor %rdi,%rdi; mov $60,%eax; syscall
+    let code = [0xb8, 11, 0, 0, 0, 0x0f, 5, 0x48, 0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 5];
+    let image = Image::parse(&file).unwrap();
+    let start = image
+        .code
+        .iter()
+        .find_map(|region| {
+            let at = region.bytes.windows(code.len()).position(|window| window == code)?;
+            Some(region.address + at as u64)
+        })
+        .expect("__unmapself");
+    let found = find(&file).unwrap();
+    let inside = |address: &u64| (start..start + code.len() as u64).contains(address);
+    assert!(!found.sites.iter().any(|site| inside(&site.address)));
+}
+
+/// Applies the patches to a copy of the code and decodes it again.
+#[test]
+fn patched_code_is_a_jump_at_each_site_and_untouched_elsewhere() {
+    for (path, file) in libraries() {
+        let image = Image::parse(&file).unwrap();
+        let sites = find(&file).unwrap().sites;
+        assert!(!sites.is_empty(), "{path}");
+        for region in &image.code {
+            let mut patched = region.bytes.to_vec();
+            let mut bytes_in_sites = BTreeSet::new();
+            for site in sites.iter().filter(|site| region.from(site.address).is_some()) {
+                let start = (site.address - region.address) as usize;
+                let range = start..start + usize::from(site.len);
+                assert_eq!(region.bytes[range.clone()], site.bytes[..usize::from(site.len)]);
+                patched[range.clone()].fill(0x90);
+                patched[start] = 0xe9;
+                patched[start + 1..start + JUMP_LEN].copy_from_slice(&0x1000_0000i32.to_le_bytes());
+                for byte in range {
+                    assert!(bytes_in_sites.insert(byte), "{path}: sites overlap");
+                }
+            }
+            check_region(path, region, &patched, &sites);
+        }
+    }
+}
+
+/// Decodes from each site's own start and from the region's: every
+/// instruction outside the sites is as before, none straddles one, and no
+/// branch anywhere lands inside one.
+fn check_region(path: &str, region: &Region<'_>, patched: &[u8], sites: &[Site]) {
+    let inside = |address: u64| {
+        let after = sites.partition_point(|site| site.address < address);
+        after
+            .checked_sub(1)
+            .and_then(|at| sites.get(at))
+            .is_some_and(|site| address < site.address + u64::from(site.len))
+    };
+    for site in sites.iter().filter(|site| region.from(site.address).is_some()) {
+        let start = (site.address - region.address) as usize;
+        let mut decoder =
+            Decoder::with_ip(64, &patched[start..], site.address, DecoderOptions::NONE);
+        let jump = decoder.decode();
+        assert_eq!(jump.code(), Code::Jmp_rel32_64, "{path}: {:x}", site.address);
+        let padding = usize::from(site.len) - JUMP_LEN;
+        assert!((0..padding).all(|_| decoder.decode().code() == Code::Nopd));
+        let moved = &site.bytes[..usize::from(site.len)];
+        let mut moved = Decoder::with_ip(64, moved, site.address, DecoderOptions::NONE);
+        assert_eq!(moved.decode().code(), Code::Syscall);
+        while moved.can_decode() {
+            let instruction = moved.decode();
+            assert!(!instruction.is_invalid() && !instruction.is_ip_rel_memory_operand());
+            assert_eq!(instruction.flow_control(), iced_x86::FlowControl::Next);
+        }
+    }
+    let before = decode_all(region.bytes, region.address);
+    let after = decode_all(patched, region.address);
+    for instruction in &before {
+        if matches!(instruction.op0_kind(), OpKind::NearBranch64) {
+            let target = instruction.near_branch_target();
+            assert!(!inside(target), "{path}: {:x} jumps into a site", instruction.ip());
+        }
+    }
+    let outside = |instruction: &&Instruction| {
+        let ip = instruction.ip();
+        !inside(ip) && !sites.iter().any(|site| site.address == ip)
+    };
+    assert!(
+        before.iter().filter(outside).eq(after.iter().filter(outside)),
+        "{path}: code outside the sites decodes differently"
+    );
+}
+
+fn decode_all(bytes: &[u8], address: u64) -> Vec<Instruction> {
+    Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).iter().collect()
+}
+
+#[test]
+fn libraries_are_told_by_their_build_id() {
+    let file = std::fs::File::open(Path::new(LD_SO)).unwrap();
+    let head = runahead_sites::elf::read_head(&file).unwrap().unwrap();
+    assert!(head.is_64_bit && head.is_x86_64 && head.is_loadable);
+    let note = object::read::elf::ElfFile64::<object::LittleEndian>::parse(
+        &*std::fs::read(LD_SO).unwrap(),
+    )
+    .ok()
+    .and_then(|elf| object::Object::build_id(&elf).ok().flatten().map(<[u8]>::to_vec));
+    assert_eq!(head.build_id.map(|id| id.as_bytes().to_vec()), note);
+}
