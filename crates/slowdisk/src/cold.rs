@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::control::{Answer, Ask};
-use crate::error::{Error, Result};
+use crate::control::Ask;
+use crate::error::Result;
 use crate::options::FileSystem;
-use crate::state::{Lock, State};
+use crate::state::{Lock, State, Untimed};
 use crate::sys::{loop_device, mounts};
 use crate::up::{mount_device, mount_overlay};
 
@@ -15,32 +15,16 @@ use crate::up::{mount_device, mount_overlay};
 /// and the counters start from zero.
 ///
 /// # Errors
-/// [`Error::NotUp`]; [`Error::Busy`] names who uses it.
+/// [`Error::NotUp`](crate::Error::NotUp); [`Error::Busy`](crate::Error::Busy) names who uses it.
 pub fn cold(mountpoint: &Path) -> Result<()> {
     let _lock = Lock::take()?;
     let state = State::expect(mountpoint)?;
-    let was_paused = match &state.daemon {
-        None => false,
-        Some(_) => {
-            let Answer::Stats(before) = state.ask(Ask::Stats)? else {
-                return Err(Error::Usage("the process answers out of turn".into()));
-            };
-            state.ask(Ask::Pause)?;
-            before.paused
-        }
-    };
-    let remounted = remount(&state);
-    if state.daemon.is_some() {
-        if !was_paused {
-            state.ask(Ask::Resume)?;
-        }
-        state.ask(Ask::Reset)?;
-    }
-    remounted
+    let _untimed = Untimed::begin(&state)?;
+    remount(&state)
 }
 
 fn remount(state: &State) -> Result<()> {
-    let Some(device) = &state.device else { return Ok(()) };
+    let Some(device) = &state.device else { return remount_object(state) };
     if state.options.fs == FileSystem::None {
         return loop_device::flush_cache(device);
     }
@@ -55,4 +39,14 @@ fn remount(state: &State) -> Result<()> {
     // Also when the unmounting failed: leave it as it was.
     mount_overlay(state)?;
     unmounted
+}
+
+/// The serving process itself mounts a FUSE file system again.
+fn remount_object(state: &State) -> Result<()> {
+    if let Some(overlay) = &state.options.overlay {
+        mounts::unmount(overlay, false)?;
+    }
+    let remounted = state.ask(Ask::Remount).map(drop);
+    mount_overlay(state)?;
+    remounted
 }

@@ -51,6 +51,8 @@ pub enum Ask {
     Pause,
     /// Take the model's time again.
     Resume,
+    /// Unmount and mount again, so that nothing is cached.
+    Remount,
     /// Unmount and end.
     Stop,
 }

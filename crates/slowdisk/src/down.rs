@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::control::Ask;
 use crate::error::{Error, Result};
 use crate::profile::{Medium, Profile};
-use crate::state::{Lock, State, list};
+use crate::serve::FUSE_SOURCE;
+use crate::state::{Lock, State, Untimed, list};
 use crate::sys::{loop_device, mounts};
 
 /// How long the process may take to end after it was told to.
@@ -39,10 +40,9 @@ pub fn down_all(force: bool) -> Result<usize> {
 /// Undoes whatever of a device is there, in the reverse order of `up`.
 pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
     let alive = state.daemon.is_some() && state.is_alive();
-    if alive {
-        // What is still dirty is thrown away anyway: write it at full speed.
-        let _ = state.ask(Ask::Pause);
-    }
+    // What is still dirty is thrown away anyway: write it at full speed. If it
+    // is in use and stays up, it takes its time again.
+    let _untimed = if alive { Untimed::begin(state).ok() } else { None };
     let lazy = force || !state.is_alive();
     if let Some(overlay) = &state.options.overlay {
         mounts::unmount(overlay, false).or_else(|error| detach_if(lazy, overlay, error))?;
@@ -55,6 +55,9 @@ pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
     free_loop_device(state)?;
     stop_process(state, alive);
     mounts::unmount(&state.fuse_directory(), true)?;
+    if state.options.backing.is_none() {
+        mounts::unmount(&state.object_directory(), true)?;
+    }
     remove_traces(state);
     Ok(())
 }
@@ -69,7 +72,7 @@ fn is_ours(state: &State) -> bool {
     let Some((kind, source)) = mounts::mounted_at(&state.options.mountpoint) else { return false };
     match &state.device {
         Some(device) => Path::new(&source) == device,
-        None => kind.starts_with("fuse") && source == "runahead-slowdisk",
+        None => kind.starts_with("fuse") && source == FUSE_SOURCE,
     }
 }
 

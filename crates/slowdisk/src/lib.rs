@@ -20,6 +20,7 @@
 //! # Ok(()) } // goes down when dropped
 //! ```
 
+mod check;
 mod cold;
 mod control;
 mod daemon;
@@ -29,6 +30,7 @@ mod engine;
 mod error;
 mod handle;
 pub mod model;
+mod object;
 mod options;
 pub mod profile;
 mod serve;
@@ -38,6 +40,7 @@ mod sys;
 mod up;
 mod warm;
 
+pub use check::{CheckOptions, DepthReport, ProfileReport, check};
 pub use cold::cold;
 pub use control::Snapshot;
 pub use down::{down, down_all};

@@ -3,21 +3,29 @@
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
-use fuser::{MountOption, Session};
+use fuser::{Filesystem, MountOption, Session, SessionACL};
 use rustix::mm::MlockAllFlags;
 
 use crate::control::{self, Answer, Ask, Switches};
-use crate::disk_fs::{DiskFs, DiskReply};
+use crate::disk_fs::DiskFs;
 use crate::engine::{Engine, Finish};
 use crate::error::{Context, Error, Result};
 use crate::model::Array;
+use crate::object::ObjectFs;
 use crate::profile::{Medium, Profile};
 use crate::state::State;
 use crate::store::Store;
+use crate::sys::loop_device::READ_AHEAD_KIB;
+use crate::sys::mounts;
 
 /// What the process says on its standard output when the device can be used.
 pub const READY: &str = "ready";
+
+/// Source of our FUSE mounts in the table of mounts.
+pub const FUSE_SOURCE: &str = "runahead-slowdisk";
 
 /// `prctl(PR_SET_IO_FLUSHER)` of linux/prctl.h, Linux 5.6.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
@@ -41,39 +49,116 @@ pub fn serve(directory: &Path) -> Result<()> {
     let profile = state.options.resolve()?;
     match profile.medium {
         Medium::Disks | Medium::Network => serve_disk(&state, &profile),
-        Medium::Object => Err(Error::Usage("this build does not serve object stores".into())),
+        Medium::Object => serve_object(&state, &profile),
         Medium::Local => Err(Error::Usage("the machine's own disk needs no process".into())),
     }
+}
+
+/// The model, paused until `up` is through.
+fn engine<P: Finish>(state: &State, profile: &Profile) -> Result<Arc<Engine<P>>> {
+    let array = Array::new(profile, state.options.size_bytes, state.options.seed);
+    let switches = Switches { paused: true, free_writes: state.options.free_writes };
+    Engine::start(array, switches)
 }
 
 fn serve_disk(state: &State, profile: &Profile) -> Result<()> {
     let options = &state.options;
     let store = Arc::new(Store::new(options.size_bytes, options.backing.as_deref())?);
-    let array: Array<DiskReply> = Array::new(profile, options.size_bytes, options.seed);
-    // Paused until `up` has made the file system.
-    let switches = Switches { paused: true, free_writes: options.free_writes };
-    let engine = Engine::start(array, switches)?;
-    let fs = DiskFs::new(store, Arc::clone(&engine), profile.fuse_limit);
-    let mut config = fuser::Config::default();
-    config.mount_options =
-        vec![MountOption::FSName("runahead-slowdisk".into()), MountOption::NoAtime];
+    let engine = engine(state, profile)?;
     let mountpoint = state.fuse_directory();
-    let session = Session::new(fs, &mountpoint, &config)
-        .context(|| format!("mount FUSE at {}", mountpoint.display()))?;
-    run(state, session, &engine)
+    run(state, &mountpoint, &engine, || {
+        let fs = DiskFs::new(Arc::clone(&store), Arc::clone(&engine), profile.fuse_limit);
+        mount(fs, &mountpoint, SessionACL::Owner)
+    })
 }
 
-/// Serves until the end; does not return after the device is ready.
-fn run<F: fuser::Filesystem, P: Finish>(
+fn serve_object(state: &State, profile: &Profile) -> Result<()> {
+    let engine = engine(state, profile)?;
+    let backing = state.object_directory();
+    let mountpoint = &state.options.mountpoint;
+    run(state, mountpoint, &engine, || {
+        let fs = ObjectFs::new(&backing, Arc::clone(&engine), profile.fuse_limit)?;
+        let session = mount(fs, mountpoint, SessionACL::All)?;
+        pin_readahead_of(mountpoint)?;
+        Ok(session)
+    })
+}
+
+fn mount<F: Filesystem>(fs: F, mountpoint: &Path, acl: SessionACL) -> Result<Session<F>> {
+    let mut config = fuser::Config::default();
+    config.mount_options = vec![MountOption::FSName(FUSE_SOURCE.into()), MountOption::NoAtime];
+    if acl == SessionACL::All {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config.acl = acl;
+    Session::new(fs, mountpoint, &config)
+        .context(|| format!("mount FUSE at {}", mountpoint.display()))
+}
+
+/// Pins the readahead of a FUSE mount by its device number. The handshake is
+/// done by now, so that the root's attributes can be asked for from here only
+/// once the session runs: mountinfo has the number without asking.
+fn pin_readahead_of(mountpoint: &Path) -> Result<()> {
+    let (major, minor) = mounts::device_at(mountpoint)
+        .ok_or_else(|| Error::Usage(format!("{} is not mounted", mountpoint.display())))?;
+    mounts::pin_readahead(major, minor, READ_AHEAD_KIB)
+}
+
+/// Serves until the end; returns only if it cannot start.
+fn run<F: Filesystem, P: Finish>(
     state: &State,
-    mut session: Session<F>,
+    mountpoint: &Path,
     engine: &Engine<P>,
+    mut open_session: impl FnMut() -> Result<Session<F>>,
 ) -> Result<()> {
     let socket = state.socket();
     let _ = std::fs::remove_file(&socket);
     let listener =
         UnixListener::bind(&socket).context(|| format!("listen on {}", socket.display()))?;
-    let mut unmounter = session.unmount_callable();
+    let remounting = Arc::new(AtomicBool::new(false));
+    let mut serving = start_session(open_session()?, &remounting)?;
+    println!("{READY}");
+    for stream in listener.incoming() {
+        let mut stop = false;
+        let answered = stream.and_then(|stream| {
+            control::answer(stream, |question| match question {
+                Ask::Remount => {
+                    remounting.store(true, Ordering::SeqCst);
+                    let answer = mounts::unmount(mountpoint, false).and_then(|()| {
+                        let _ = std::mem::replace(&mut serving, std::thread::spawn(|| {})).join();
+                        remounting.store(false, Ordering::SeqCst);
+                        serving = start_session(open_session()?, &remounting)?;
+                        Ok(Answer::Done)
+                    });
+                    remounting.store(false, Ordering::SeqCst);
+                    answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))
+                }
+                _ => {
+                    stop = question == Ask::Stop;
+                    respond(engine, question)
+                }
+            })
+        });
+        if let Err(error) = answered {
+            log::warn!("control: {error}");
+        }
+        if stop {
+            if let Err(error) = mounts::unmount(mountpoint, true) {
+                log::warn!("{error}");
+            }
+            std::process::exit(0);
+        }
+    }
+    Ok(())
+}
+
+/// Runs a session in a thread of its own. Its end is the end of the process,
+/// unless another one follows.
+fn start_session<F: Filesystem>(
+    session: Session<F>,
+    remounting: &Arc<AtomicBool>,
+) -> Result<JoinHandle<()>> {
+    let remounting = Arc::clone(remounting);
     std::thread::Builder::new()
         .name("slowdisk-fuse".into())
         .spawn(move || {
@@ -81,29 +166,11 @@ fn run<F: fuser::Filesystem, P: Finish>(
             if let Err(error) = &ended {
                 log::error!("FUSE ended: {error}");
             }
-            std::process::exit(i32::from(ended.is_err()));
-        })
-        .context(|| "start the FUSE thread".into())?;
-    println!("{READY}");
-    for stream in listener.incoming() {
-        let mut stop = false;
-        let answered = stream.and_then(|stream| {
-            control::answer(stream, |question| {
-                stop = question == Ask::Stop;
-                respond(engine, question)
-            })
-        });
-        if let Err(error) = answered {
-            log::warn!("control: {error}");
-        }
-        if stop {
-            if let Err(error) = unmounter.unmount() {
-                log::warn!("unmount: {error}");
+            if !remounting.load(Ordering::SeqCst) {
+                std::process::exit(i32::from(ended.is_err()));
             }
-            std::process::exit(0);
-        }
-    }
-    Ok(())
+        })
+        .context(|| "start the FUSE thread".into())
 }
 
 fn respond<P: Finish>(engine: &Engine<P>, question: Ask) -> Answer {
@@ -112,7 +179,7 @@ fn respond<P: Finish>(engine: &Engine<P>, question: Ask) -> Answer {
         Ask::Reset => engine.reset_stats(),
         Ask::Pause => engine.set_paused(true),
         Ask::Resume => engine.set_paused(false),
-        Ask::Stop => {}
+        Ask::Stop | Ask::Remount => {}
     }
     Answer::Done
 }

@@ -36,8 +36,14 @@ pub struct State {
     pub ready: bool,
 }
 
+/// Another place for the states, so that tests leave others' devices alone.
+const ROOT_VARIABLE: &str = "RUNAHEAD_SLOWDISK_STATE";
+
 /// Where the states are: /run for root, XDG_RUNTIME_DIR for others.
 pub fn root() -> PathBuf {
+    if let Some(directory) = std::env::var_os(ROOT_VARIABLE) {
+        return directory.into();
+    }
     let base = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(directory) if !rustix::process::geteuid().is_root() => PathBuf::from(directory),
         _ => PathBuf::from("/run"),
@@ -185,6 +191,11 @@ impl State {
         self.directory.join("fuse")
     }
 
+    /// What an object store passes through: the backing directory, or a tmpfs.
+    pub fn object_directory(&self) -> PathBuf {
+        self.options.backing.clone().unwrap_or_else(|| self.directory.join("objects"))
+    }
+
     /// tmpfs with the overlay's upper and work directories.
     pub fn upper_directory(&self) -> PathBuf {
         self.directory.join("upper")
@@ -198,6 +209,41 @@ impl State {
     /// What the process has to say.
     pub fn log(&self) -> PathBuf {
         self.directory.join(LOG_FILE)
+    }
+}
+
+/// Timing switched off until the value is dropped: for what should not count.
+/// The counters start from zero then.
+#[derive(Debug)]
+pub struct Untimed<'a> {
+    state: &'a State,
+    was_paused: bool,
+}
+
+impl<'a> Untimed<'a> {
+    /// Switches timing off; there is nothing to switch on a device without a model.
+    pub fn begin(state: &'a State) -> Result<Self> {
+        let mut was_paused = true;
+        if state.daemon.is_some() {
+            let Answer::Stats(before) = state.ask(Ask::Stats)? else {
+                return Err(Error::Usage("the process answers out of turn".into()));
+            };
+            was_paused = before.paused;
+            state.ask(Ask::Pause)?;
+        }
+        Ok(Self { state, was_paused })
+    }
+}
+
+impl Drop for Untimed<'_> {
+    fn drop(&mut self) {
+        // Fails only when the process is gone, and then nothing counts.
+        if !self.was_paused {
+            let _ = self.state.ask(Ask::Resume);
+        }
+        if self.state.daemon.is_some() {
+            let _ = self.state.ask(Ask::Reset);
+        }
     }
 }
 

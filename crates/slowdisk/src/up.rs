@@ -122,6 +122,12 @@ fn build(state: &mut State, profile: &Profile) -> Result<()> {
             attach(state, state.fuse_directory().join(DISK), profile.medium == Medium::Disks)?;
         }
         Medium::Object => {
+            if state.options.backing.is_none() {
+                let objects = state.object_directory();
+                make_directory(&objects)?;
+                let size = format!("mode=755,size={}", state.options.size_bytes);
+                mounts::mount("runahead-slowdisk", &objects, "tmpfs", &size)?;
+            }
             state.daemon = Some(daemon::start(state)?);
         }
         Medium::Local => {

@@ -7,9 +7,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::control::{Answer, Ask};
 use crate::error::{Context, Result};
-use crate::state::State;
+use crate::state::{State, Untimed};
 
 /// EXT4_IOC_PRECACHE_EXTENTS, `_IO('f', 18)` (fs/ext4/ext4.h).
 const EXT4_IOC_PRECACHE_EXTENTS: libc::c_ulong = 0x6612;
@@ -31,22 +30,10 @@ pub struct Warmed {
 /// If there is no device or the tree cannot be walked.
 pub fn warm_metadata(mountpoint: &Path) -> Result<Warmed> {
     let state = State::expect(mountpoint)?;
-    let was_paused = match state.daemon.as_ref().map(|_| state.ask(Ask::Stats)).transpose()? {
-        Some(Answer::Stats(before)) => {
-            state.ask(Ask::Pause)?;
-            before.paused
-        }
-        _ => true,
-    };
+    let _untimed = Untimed::begin(&state)?;
     let mut warmed = Warmed::default();
-    let walked = walk(mountpoint, &mut warmed);
-    if !was_paused {
-        state.ask(Ask::Resume)?;
-    }
-    if state.daemon.is_some() {
-        state.ask(Ask::Reset)?;
-    }
-    walked.map(|()| warmed)
+    walk(mountpoint, &mut warmed)?;
+    Ok(warmed)
 }
 
 fn walk(directory: &Path, warmed: &mut Warmed) -> Result<()> {

@@ -3,11 +3,14 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use runahead_slowdisk::profile::{Discipline, Medium, PROFILES, Profile};
-use runahead_slowdisk::{FileSystem, SlowDisk, Snapshot, UpOptions, parse_size};
+use runahead_slowdisk::{
+    CheckOptions, FileSystem, ProfileReport, SlowDisk, Snapshot, UpOptions, parse_size,
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "EXAMPLE
@@ -72,6 +75,29 @@ enum Action {
     },
     /// The devices that are up, and those left by a crash
     List {
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prove the bed: bring profiles up, measure them, compare with their model
+    ///
+    /// Random 4 KiB reads past the page cache, 1 to 64 at a time. Fails (exit status 1) when
+    /// less than 75% of the model's rate is reached at a depth up to 32, when an isolated
+    /// request is off by more than +25% or -10%, or when sequential reads are below 75%.
+    /// It measures: let nothing else run meanwhile.
+    Check {
+        /// Only this profile (may be given again)
+        #[arg(long, value_name = "NAME")]
+        profile: Vec<String>,
+        /// How long each depth is measured (disks: three times as long)
+        #[arg(long, value_name = "S", default_value_t = 1.0)]
+        seconds: f64,
+        /// FUSE's max_background, instead of the profile's
+        #[arg(long, value_name = "N")]
+        fuse_limit: Option<u16>,
+        /// Seed of the device and of the reads
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        seed: u64,
         /// For machines
         #[arg(long)]
         json: bool,
@@ -149,6 +175,11 @@ pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
         Action::Resume { mountpoint } => SlowDisk::at(&mountpoint)?.resume()?,
         Action::Stats { mountpoint, json, reset } => stats(&mountpoint, json, reset)?,
         Action::List { json } => list(json)?,
+        Action::Check { profile, seconds, fuse_limit, seed, json } => {
+            let each = Duration::try_from_secs_f64(seconds)?;
+            let options = CheckOptions { profiles: profile, each, fuse_limit, seed, daemon: None };
+            return check(&options, json);
+        }
         Action::Serve { directory } => {
             runahead_slowdisk::serve(&directory)?;
         }
@@ -176,6 +207,9 @@ fn bring_up(up: Up) -> anyhow::Result<()> {
     let device = device.map_or_else(String::new, |device| format!(" on {device}"));
     let profile = Profile::by_name(&state.options.profile)?;
     println!("{} is up: {}{device}", state.name(), profile.name);
+    if profile.medium == Medium::Object {
+        println!("objects are in {}", state.object_directory().display());
+    }
     Ok(())
 }
 
@@ -282,4 +316,62 @@ fn list(json: bool) -> anyhow::Result<()> {
         writeln!(out, "{table}")?;
     }
     Ok(())
+}
+
+fn check(options: &CheckOptions, json: bool) -> anyhow::Result<ExitCode> {
+    let reports = runahead_slowdisk::check(options, |report| {
+        if !json {
+            println!("{}", describe_check(report));
+        }
+    })?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&reports)?);
+    }
+    let failed = reports.iter().any(|report| !report.pass());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn describe_check(report: &ProfileReport) -> String {
+    let optional = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "depth",
+        "requests/s",
+        "model",
+        "share",
+        "latency µs",
+        "model",
+        "CPU µs: bed",
+        "machine",
+        "",
+    ]);
+    for depth in &report.depths {
+        let share = depth.model_requests_per_s.map(|model| depth.requests_per_s / model * 100.0);
+        table.add_row([
+            depth.depth.to_string(),
+            format!("{:.0}", depth.requests_per_s),
+            optional(depth.model_requests_per_s, 0),
+            share.map_or_else(|| "-".into(), |share| format!("{share:.0}%")),
+            format!("{:.0}", depth.latency_us),
+            optional(depth.model_latency_us, 0),
+            optional(depth.server_cpu_us, 1),
+            format!("{:.1}", depth.machine_cpu_us),
+            if depth.pass { "ok" } else { "FAIL" }.into(),
+        ]);
+    }
+    let excess = report.latency_excess.map(|excess| format!(", {:+.1}%", excess * 100.0));
+    let verdict = match report.failures.is_empty() {
+        true => "PASS".to_owned(),
+        false => format!("FAIL: {}", report.failures.join("; ")),
+    };
+    format!(
+        "{}: {} at once\n{table}\n one at a time{}; sequential {:.0} MB/s (model {})\n {verdict}\n",
+        report.profile,
+        report.parallel,
+        excess.unwrap_or_default(),
+        report.sequential_mb_s,
+        optional(report.model_sequential_mb_s, 0),
+    )
 }

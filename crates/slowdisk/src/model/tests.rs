@@ -75,7 +75,7 @@ proptest! {
     #[test]
     fn the_same_seed_gives_the_same_times(requests in arrivals(), seed in any::<u64>()) {
         for profile in modelled() {
-            let mut times = || run(&mut Array::new(&profile, CAPACITY, seed), &requests);
+            let times = || run(&mut Array::new(&profile, CAPACITY, seed), &requests);
             prop_assert_eq!(times(), times());
         }
     }
@@ -161,7 +161,7 @@ fn cscan_beats_fifo_on_the_same_random_requests() {
     let mut random = SplitMix::new(9);
     let requests: Vec<_> =
         (0..200).map(|_| (0, read(random.below(CAPACITY / 4096) * 4096, 4096))).collect();
-    let mut last_ns = |discipline| {
+    let last_ns = |discipline| {
         let profile = Profile { discipline, ..Profile::by_name("hdd").unwrap() };
         let done = run(&mut Array::new(&profile, CAPACITY, 1), &requests);
         done.iter().map(|d| d.1).max().unwrap()

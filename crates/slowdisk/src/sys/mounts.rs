@@ -18,21 +18,45 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Processes named in a message.
 const HOLDERS_NAMED_MAX: usize = 5;
 
-/// (file system type, source) of the topmost mount exactly there.
-pub fn mounted_at(path: &Path) -> Option<(String, String)> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    let lines = table.split(|byte| *byte == b'\n');
-    lines.filter_map(parse_mount).filter(|mount| mount.0 == path).next_back().map(|m| (m.1, m.2))
+/// A line of mountinfo (proc(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    device: (u32, u32),
+    mountpoint: PathBuf,
+    kind: String,
+    source: String,
 }
 
-/// (mount point, type, source) of a line of mountinfo (proc(5)).
-fn parse_mount(line: &[u8]) -> Option<(PathBuf, String, String)> {
+/// The topmost mount exactly there.
+fn topmost(path: &Path) -> Option<Mount> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(parse_mount).rfind(|mount| mount.mountpoint == path)
+}
+
+/// (file system type, source) of the topmost mount exactly there.
+pub fn mounted_at(path: &Path) -> Option<(String, String)> {
+    topmost(path).map(|mount| (mount.kind, mount.source))
+}
+
+/// Device number of the topmost mount exactly there.
+pub fn device_at(path: &Path) -> Option<(u32, u32)> {
+    topmost(path).map(|mount| mount.device)
+}
+
+fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let mountpoint = unescape(fields.nth(4)?);
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let number = text(fields.nth(2)?);
+    let (major, minor) = number.split_once(':')?;
+    let mountpoint = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.nth(1)?)));
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let kind = String::from_utf8_lossy(rest.next()?).into_owned();
-    let source = String::from_utf8_lossy(rest.next()?).into_owned();
-    Some((PathBuf::from(std::ffi::OsString::from_vec(mountpoint)), kind, source))
+    Some(Mount {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        mountpoint,
+        kind: text(rest.next()?),
+        source: text(rest.next()?),
+    })
 }
 
 /// Octal escapes of mountinfo: space, tab, newline, backslash.
@@ -126,9 +150,10 @@ mod tests {
     #[test]
     fn parses_mountinfo() {
         let line = b"36 35 98:0 /mnt1 /mnt/a\\040b\\134 rw,noatime master:1 - ext3 /dev/root rw";
-        let (mountpoint, kind, source) = parse_mount(line).unwrap();
-        assert_eq!(mountpoint, Path::new("/mnt/a b\\"));
-        assert_eq!((kind.as_str(), source.as_str()), ("ext3", "/dev/root"));
+        let mount = parse_mount(line).unwrap();
+        assert_eq!(mount.device, (98, 0));
+        assert_eq!(mount.mountpoint, Path::new("/mnt/a b\\"));
+        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext3", "/dev/root"));
         assert_eq!(parse_mount(b"nonsense"), None);
     }
 

@@ -1,0 +1,383 @@
+//! `runahead slowdisk` end to end: real mounts, as root. None of these tests
+//! measures time.
+
+mod bed;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bed::{
+    RUNAHEAD, bed, contents, eventually, kill, loop_backing, mounted, ok, refused, slowdisk,
+    slowdisk_in, sysfs, write_cold_read,
+};
+use runahead_slowdisk::{FileSystem, SlowDisk, UpOptions};
+
+#[test]
+fn contents_survive_going_cold_on_every_profile() {
+    let bed = bed!();
+    for profile in ["array-2003", "hdd", "cloud", "object"] {
+        let disk = SlowDisk::up(&bed.options(profile)).unwrap();
+        let requests = write_cold_read(&disk, &bed.path("mnt"));
+        assert!(requests >= 19, "{profile}: each file was fetched, {requests} requests");
+        let stats = disk.stats().unwrap();
+        assert!(stats.device.bytes_read >= 5000 * 190, "{profile}");
+        assert_eq!(stats.device.latency.count(), stats.device.reads + stats.device.writes);
+        let device = disk.device().map(Path::to_owned);
+        disk.down(false).unwrap();
+        assert!(!mounted(&bed.path("mnt")) && !bed.path("mnt").exists(), "{profile}");
+        assert_eq!(device.and_then(|device| loop_backing(&device)), None, "{profile}");
+    }
+}
+
+#[test]
+fn the_block_device_is_what_linux_gives_by_default() {
+    let bed = bed!();
+    for (profile, rotational) in [("array-2003", "1"), ("cloud", "0"), ("nvme", "0")] {
+        let disk = SlowDisk::up(&bed.options(profile)).unwrap();
+        let device = disk.device().unwrap();
+        assert_eq!(sysfs(device, "queue/read_ahead_kb"), "128", "{profile}");
+        assert_eq!(sysfs(device, "queue/rotational"), rotational, "{profile}");
+        assert_eq!(sysfs(device, "loop/dio"), "1", "{profile}: cached twice");
+        assert_eq!(sysfs(device, "size"), ((128 << 20) / 512).to_string());
+    }
+}
+
+#[test]
+fn the_machines_own_disk_keeps_its_contents_and_leaves_no_image() {
+    let bed = bed!();
+    let mut options = bed.options("nvme");
+    fs::create_dir(bed.path("images")).unwrap();
+    options.backing = Some(bed.path("images"));
+    let disk = SlowDisk::up(&options).unwrap();
+    assert_eq!(fs::read_dir(bed.path("images")).unwrap().count(), 1);
+    fs::write(bed.path("mnt/f"), contents(1, 100_000)).unwrap();
+    disk.cold().unwrap();
+    assert_eq!(fs::read(bed.path("mnt/f")).unwrap(), contents(1, 100_000));
+    assert!(disk.stats().unwrap_err().to_string().contains("own disk"));
+    disk.down(false).unwrap();
+    assert_eq!(fs::read_dir(bed.path("images")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_overlay_over_the_device_goes_cold_with_it() {
+    let bed = bed!();
+    for profile in ["cloud", "object"] {
+        let mut options = bed.options(profile);
+        options.overlay = Some(bed.path("over"));
+        let disk = SlowDisk::up(&options).unwrap();
+        write_cold_read(&disk, &bed.path("over"));
+        fs::write(bed.path("over/new"), "above").unwrap();
+        disk.cold().unwrap();
+        assert_eq!(fs::read(bed.path("over/new")).unwrap(), b"above", "upper layer is kept");
+        assert!(!bed.path("mnt/new").exists(), "and is not the device");
+        // Also by the overlay's own name.
+        ok(&slowdisk(&["stats", "--json"], &[&bed.path("over")]));
+        disk.down(false).unwrap();
+        assert!(!bed.path("over").exists() && !bed.path("mnt").exists());
+    }
+}
+
+#[test]
+fn a_bare_device_has_no_file_system() {
+    let bed = bed!();
+    let mut options = bed.options("array-2003");
+    options.fs = FileSystem::None;
+    options.spindles = Some(7);
+    let disk = SlowDisk::up(&options).unwrap();
+    assert!(!mounted(&bed.path("mnt")));
+    let device = fs::File::options().read(true).write(true).open(disk.device().unwrap()).unwrap();
+    // Half a stripe unit before the end of a row: the last spindle and the first.
+    let offset = 7 * 65536 - 32768;
+    disk.pause().unwrap();
+    device.write_all_at(&contents(3, 65536), offset).unwrap();
+    device.sync_all().unwrap();
+    disk.resume().unwrap();
+    disk.cold().unwrap();
+    let mut bytes = vec![0; 65536];
+    device.read_exact_at(&mut bytes, offset).unwrap();
+    assert!(bytes == contents(3, 65536));
+    let stats = disk.stats().unwrap();
+    assert_eq!(stats.device.servers.len(), 7);
+    assert!(stats.device.servers[6].requests > 0 && stats.device.servers[0].requests > 0);
+}
+
+#[test]
+fn warm_metadata_reads_no_data() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    fs::create_dir(bed.path("mnt/d")).unwrap();
+    for i in 0..50 {
+        fs::write(bed.path("mnt/d").join(i.to_string()), contents(i, 10_000)).unwrap();
+    }
+    symlink("d/1", bed.path("mnt/link")).unwrap();
+    disk.cold().unwrap();
+    let warmed = disk.warm_metadata().unwrap();
+    assert_eq!(warmed.files, 50);
+    for i in 0..50 {
+        assert_eq!(fs::metadata(bed.path("mnt/d").join(i.to_string())).unwrap().len(), 10_000);
+    }
+    assert_eq!(disk.stats().unwrap().device.reads, 0, "metadata is in memory");
+    fs::read(bed.path("mnt/d/7")).unwrap();
+    assert_eq!(disk.stats().unwrap().device.bytes_read, 12288, "data was not");
+}
+
+#[test]
+fn killing_the_process_is_undone_by_down_and_by_up() {
+    let bed = bed!();
+    for profile in ["cloud", "object"] {
+        for way in ["down", "up"] {
+            let state = SlowDisk::up(&bed.options(profile)).unwrap().leave_up();
+            // Dirty pages, and a file that stays open.
+            fs::write(bed.path("mnt/f"), contents(1, 1 << 20)).unwrap();
+            let open = fs::File::open(bed.path("mnt/f")).unwrap();
+            kill(state.daemon.as_ref().unwrap().pid());
+            let listed = ok(&slowdisk(&["list"], &[]));
+            assert!(listed.contains("dead"), "{listed}");
+            refused(&slowdisk(&["stats"], &[&bed.path("mnt")]), "has died");
+            match way {
+                "up" => drop(SlowDisk::up(&bed.options(profile)).unwrap()),
+                _ => _ = ok(&slowdisk(&["down"], &[&bed.path("mnt")])),
+            }
+            drop(open);
+            assert!(!mounted(&bed.path("mnt")), "{profile}, {way}");
+            assert!(!state.directory.exists(), "{profile}, {way}");
+            if let Some(device) = &state.device {
+                let gone = eventually(|| loop_backing(device).is_none());
+                assert!(gone, "{profile}, {way}: {device:?} is still taken");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_go_down_dead_or_alive() {
+    let bed = bed!();
+    // Not among the devices of others on this machine.
+    let states = bed.path("states");
+    let run = |arguments: &[&str], paths: &[&Path]| ok(&slowdisk_in(&states, arguments, paths));
+    for name in ["mnt", "other"] {
+        run(&["up", "--profile", "cloud", "--size", "64M"], &[&bed.path(name)]);
+    }
+    let listed: serde_json::Value = serde_json::from_str(&run(&["list", "--json"], &[])).unwrap();
+    kill(listed[0]["daemon"]["pid"].as_i64().unwrap() as i32);
+    assert_eq!(run(&["down", "--all"], &[]), "2 taken down\n");
+    assert!(!bed.path("mnt").exists() && !bed.path("other").exists());
+    assert_eq!(run(&["list"], &[]), "");
+}
+
+#[test]
+fn what_cannot_be_done_says_why() {
+    let bed = bed!();
+    let mnt = bed.path("mnt");
+    let up = |arguments: &[&str]| slowdisk(&[&["up"], arguments].concat(), &[&mnt]);
+    refused(&up(&["--profile", "floppy"]), "array-2003");
+    refused(&up(&["--profile", "cloud", "--size", "1"]), "16M");
+    refused(&up(&["--profile", "cloud", "--backing", "/none/such"]), "create it first");
+    refused(&slowdisk(&["down"], &[&mnt]), "no slowdisk is up");
+    refused(&slowdisk(&["cold"], &[&mnt]), "list");
+    fs::create_dir(&mnt).unwrap();
+    fs::write(mnt.join("file"), "").unwrap();
+    refused(&up(&["--profile", "cloud"]), "not empty");
+    fs::remove_file(mnt.join("file")).unwrap();
+
+    ok(&up(&["--profile", "cloud", "--size", "64M"]));
+    refused(&up(&["--profile", "hdd"]), "cloud is up there already");
+    let busy = fs::File::create(mnt.join("busy")).unwrap();
+    refused(&slowdisk(&["cold"], &[&mnt]), &format!("({})", std::process::id()));
+    refused(&slowdisk(&["down"], &[&mnt]), "--force");
+    // A failed cold leaves it up and timed.
+    assert!(!SlowDisk::at(&mnt).unwrap().stats().unwrap().paused);
+    drop(busy);
+    ok(&slowdisk(&["cold"], &[&mnt]));
+    ok(&slowdisk(&["down"], &[&mnt]));
+    assert!(mnt.is_dir(), "a mount point that was there stays");
+}
+
+#[test]
+fn a_missing_mkfs_is_named_with_its_package() {
+    let bed = bed!();
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c"])
+        .arg("mount -t tmpfs none /usr/sbin && PATH=/none exec \"$0\" slowdisk up --profile cloud \"$1\"")
+        .arg(RUNAHEAD)
+        .arg(bed.path("mnt"))
+        .output()
+        .unwrap();
+    refused(&output, "e2fsprogs");
+    assert!(!bed.path("mnt").exists());
+}
+
+#[test]
+fn missing_devices_are_named() {
+    let bed = bed!();
+    // The machine's own disk needs no FUSE: the loop device is what it misses.
+    for (profile, because) in [("cloud", "modprobe fuse"), ("nvme", "modprobe loop")] {
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c"])
+            .arg("mount -t tmpfs none /dev && exec \"$0\" slowdisk up --profile \"$1\" \"$2\"")
+            .args([RUNAHEAD, profile])
+            .arg(bed.path("mnt"))
+            .output()
+            .unwrap();
+        refused(&output, because);
+        assert!(!bed.path("mnt").exists(), "{profile}");
+    }
+}
+
+#[test]
+fn others_are_told_to_become_root() {
+    let bed = bed!();
+    let binary = bed.path("runahead");
+    fs::copy(RUNAHEAD, &binary).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--clear-groups"])
+        .arg(&binary)
+        .args(["slowdisk", "up", "--profile", "cloud"])
+        .arg(bed.path("mnt"))
+        .output()
+        .unwrap();
+    refused(&output, "sudo");
+}
+
+#[test]
+fn pausing_takes_requests_out_of_the_model() {
+    let bed = bed!();
+    let mut options = bed.options("hdd");
+    options.paused = true;
+    let disk = SlowDisk::up(&options).unwrap();
+    fs::write(bed.path("mnt/f"), contents(1, 100_000)).unwrap();
+    disk.cold().unwrap();
+    assert!(disk.stats().unwrap().paused, "cold does not resume");
+    fs::read(bed.path("mnt/f")).unwrap();
+    let paused = disk.stats().unwrap();
+    assert!(paused.device.untimed > 0 && paused.device.reads == 0);
+    ok(&slowdisk(&["resume"], &[&bed.path("mnt")]));
+    disk.cold().unwrap();
+    fs::read(bed.path("mnt/f")).unwrap();
+    assert!(disk.stats().unwrap().device.reads > 0);
+}
+
+#[test]
+fn free_writes_cost_nothing_and_others_do() {
+    let bed = bed!();
+    for free_writes in [false, true] {
+        let disk = SlowDisk::up(&UpOptions { free_writes, ..bed.options("cloud") }).unwrap();
+        let file = fs::File::create(bed.path("mnt/f")).unwrap();
+        file.write_all_at(&contents(1, 100_000), 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        assert_eq!(disk.stats().unwrap().device.writes == 0, free_writes);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_file_system() {
+    let bed = bed!();
+    let order = |seed| {
+        let disk = SlowDisk::up(&UpOptions { seed, ..bed.options("cloud") }).unwrap();
+        disk.pause().unwrap();
+        for i in 0..200 {
+            fs::write(bed.path("mnt").join(format!("name-{i}")), "").unwrap();
+        }
+        let names = fs::read_dir(bed.path("mnt")).unwrap();
+        names.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(1), order(1));
+    assert_ne!(order(1), order(2));
+}
+
+#[test]
+fn two_devices_at_once() {
+    let bed = bed!();
+    let first = SlowDisk::up(&bed.options("cloud")).unwrap();
+    let other = UpOptions { mountpoint: bed.path("other"), ..bed.options("array-2003") };
+    let second = SlowDisk::up(&other).unwrap();
+    assert_ne!(first.device(), second.device());
+    let mounts: Vec<PathBuf> =
+        runahead_slowdisk::list().unwrap().into_iter().map(|s| s.options.mountpoint).collect();
+    assert!(mounts.contains(&bed.path("mnt")) && mounts.contains(&bed.path("other")));
+    drop(first);
+    fs::write(bed.path("other/f"), "still there").unwrap();
+}
+
+#[test]
+fn the_object_store_is_a_whole_file_system() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("object")).unwrap();
+    disk.pause().unwrap();
+    let mnt = bed.path("mnt");
+    fs::create_dir_all(mnt.join("a/b")).unwrap();
+    fs::write(mnt.join("a/b/f"), "one").unwrap();
+    fs::hard_link(mnt.join("a/b/f"), mnt.join("g")).unwrap();
+    assert_eq!(fs::metadata(mnt.join("g")).unwrap().nlink(), 2);
+    symlink("a/b/f", mnt.join("link")).unwrap();
+    assert_eq!(fs::read(mnt.join("link")).unwrap(), b"one");
+    fs::rename(mnt.join("a"), mnt.join("c")).unwrap();
+    assert_eq!(fs::read(mnt.join("c/b/f")).unwrap(), b"one");
+    let open = fs::File::open(mnt.join("c/b/f")).unwrap();
+    fs::remove_file(mnt.join("c/b/f")).unwrap();
+    fs::remove_file(mnt.join("g")).unwrap();
+    let mut bytes = [0; 3];
+    open.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"one", "an open file outlives its name");
+    assert_eq!(open.metadata().unwrap().len(), 3);
+    fs::set_permissions(mnt.join("c"), fs::Permissions::from_mode(0o750)).unwrap();
+    assert_eq!(fs::metadata(mnt.join("c")).unwrap().mode() & 0o7777, 0o750);
+    let file = fs::File::create(mnt.join("t")).unwrap();
+    file.write_all_at(&contents(1, 300_000), 0).unwrap();
+    file.set_len(123_456).unwrap();
+    drop(file);
+    assert!(fs::remove_dir(mnt.join("c")).is_err(), "not empty");
+    drop(open);
+    disk.cold().unwrap();
+    assert!(fs::read(mnt.join("t")).unwrap() == contents(1, 300_000)[..123_456]);
+    let entries = fs::read_dir(&mnt).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["c", "link", "t"]);
+    let minor = fs::metadata(mnt.join("t")).unwrap().dev() & 0xFF;
+    let kib = fs::read_to_string(format!("/sys/class/bdi/0:{minor}/read_ahead_kb"));
+    assert_eq!(kib.unwrap().trim(), "128");
+}
+
+#[test]
+fn other_users_see_the_object_store_with_its_permissions() {
+    let bed = bed!();
+    fs::create_dir(bed.path("objects")).unwrap();
+    for (name, mode) in [("open", 0o644), ("secret", 0o600)] {
+        fs::write(bed.path("objects").join(name), name).unwrap();
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(bed.path("objects").join(name), permissions).unwrap();
+    }
+    let options = UpOptions { backing: Some(bed.path("objects")), ..bed.options("object") };
+    let _disk = SlowDisk::up(&options).unwrap();
+    let read_as_nobody = |name: &str| {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--clear-groups", "cat"])
+            .arg(bed.path("mnt").join(name))
+            .output()
+            .unwrap()
+    };
+    assert_eq!(ok(&read_as_nobody("open")), "open");
+    refused(&read_as_nobody("secret"), "Permission denied");
+}
+
+#[test]
+fn statistics_for_people_and_for_machines() {
+    let bed = bed!();
+    let _disk = SlowDisk::up(&bed.options("array-2003")).unwrap();
+    fs::write(bed.path("mnt/f"), contents(1, 1 << 20)).unwrap();
+    ok(&slowdisk(&["cold"], &[&bed.path("mnt")]));
+    fs::read(bed.path("mnt/f")).unwrap();
+    let text = ok(&slowdisk(&["stats", "--json"], &[&bed.path("mnt")]));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["device"]["servers"].as_array().unwrap().len(), 4);
+    assert!(json["device"]["bytes_read"].as_u64().unwrap() >= 1 << 20);
+    let text = ok(&slowdisk(&["stats", "--reset"], &[&bed.path("mnt")]));
+    assert!(text.contains("spindle"), "{text}");
+    let text = ok(&slowdisk(&["stats"], &[&bed.path("mnt")]));
+    assert!(text.starts_with("0 reads"), "{text}");
+}
