@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod bench;
 mod slowdisk;
 
 use std::process::ExitCode;
@@ -16,6 +17,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure programs with and without runahead (root)
+    Bench(bench::Bench),
     /// Mount an emulated disk array, for tests, benchmarks and demos (root)
     Slowdisk(slowdisk::Slowdisk),
 }
@@ -23,6 +26,7 @@ enum Command {
 /// Runs the subcommand that the arguments name.
 pub fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
+        Command::Bench(command) => bench::run(command),
         Command::Slowdisk(command) => slowdisk::run(command),
     }
 }

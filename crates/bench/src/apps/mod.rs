@@ -1,0 +1,261 @@
+//! The applications: what each is, its data, its commands.
+
+mod agrep;
+mod gnuld;
+
+mod today;
+mod xdataslice;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{Launch, Measured};
+use crate::place::Place;
+use crate::process::CommandSpec;
+use crate::tools::Tool;
+
+/// Whether names and inodes are in memory when a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metadata {
+    /// They are; file contents are not.
+    Warm,
+    /// Nothing is.
+    Cold,
+}
+
+impl Metadata {
+    /// The word in tables and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+/// What an application's data and cases are made with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Directory of its data, on the measured device.
+    pub directory: PathBuf,
+    /// Directory for what takes long to make, on the machine's disk.
+    pub cache: PathBuf,
+    /// Size of the data relative to the full one.
+    pub scale: f64,
+    /// Seed of the data.
+    pub seed: u64,
+}
+
+/// A program, or several queries to one, measured with and without Runahead.
+pub trait Application: Sync {
+    /// Name on the command line and in results.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in one line, with the size of its data at scale 1.
+    fn about(&self) -> &'static str;
+
+    /// Whether it is one of the paper's (section 3.1).
+    fn is_papers(&self) -> bool {
+        false
+    }
+
+    /// Programs that must be installed.
+    fn tools(&self) -> &'static [Tool];
+
+    /// States of the metadata to measure in.
+    fn metadata(&self) -> &'static [Metadata] {
+        &[Metadata::Cold]
+    }
+
+    /// Name of its data; applications with the same name share it.
+    fn data(&self) -> &'static str {
+        self.name()
+    }
+
+    /// Makes the data in the empty directory of `setup`.
+    ///
+    /// # Errors
+    /// If something cannot be made.
+    fn prepare(&self, setup: &Setup) -> Result<()>;
+
+    /// What to run on the data.
+    ///
+    /// # Errors
+    /// If the data is not as [`Application::prepare`] left it.
+    fn cases(&self, setup: &Setup) -> Result<Vec<Box<dyn Case>>>;
+}
+
+/// One thing that is measured and reported by itself.
+pub trait Case {
+    /// Name within the application; empty when it is the only case.
+    fn name(&self) -> &str {
+        ""
+    }
+
+    /// What is run, for the reader.
+    fn shown(&self) -> String;
+
+    /// Runs it once on caches that are cold.
+    ///
+    /// # Errors
+    /// If it cannot be run at all. A wrong exit status is no error here: it
+    /// shows when outputs are compared.
+    fn run(&self, launch: &Launch<'_>) -> Result<Measured>;
+
+    /// Shares of the work that cannot overlap with each other, for the ideal.
+    ///
+    /// # Errors
+    /// If the run did not tell.
+    fn phases(&self, _run: &Measured) -> Result<Vec<f64>> {
+        Ok(vec![1.0])
+    }
+}
+
+/// A case that is one command.
+#[derive(Clone, Debug)]
+pub struct CommandCase {
+    /// The command.
+    pub spec: CommandSpec,
+    /// What it writes.
+    pub writes: Vec<PathBuf>,
+}
+
+impl CommandCase {
+    /// A command that writes nothing but its output, as the only case.
+    pub fn only(spec: CommandSpec) -> Vec<Box<dyn Case>> {
+        vec![Box::new(Self { spec, writes: Vec::new() })]
+    }
+}
+
+impl Case for CommandCase {
+    fn shown(&self) -> String {
+        self.spec.display()
+    }
+
+    fn run(&self, launch: &Launch<'_>) -> Result<Measured> {
+        launch.run(&self.spec, &self.writes)
+    }
+}
+
+/// Every application, the paper's first.
+pub fn all() -> Vec<&'static dyn Application> {
+    let mut all: Vec<&'static dyn Application> =
+        vec![&agrep::Agrep, &gnuld::Gnuld, &xdataslice::XDataSlice];
+    all.extend(today::ALL.iter().map(|app| app as &dyn Application));
+    all
+}
+
+/// The applications of these names; all for an empty list.
+///
+/// # Errors
+/// For an unknown name; the message lists those there are.
+pub fn by_names(names: &[String]) -> Result<Vec<&'static dyn Application>> {
+    if names.is_empty() {
+        return Ok(all());
+    }
+    let find = |name: &String| {
+        all().into_iter().find(|app| app.name() == name).with_context(|| {
+            let known: Vec<_> = all().iter().map(|app| app.name()).collect();
+            format!("no application {name:?}: give some of {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// What the data in a directory was made with.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Prepared {
+    version: String,
+    scale: f64,
+    seed: u64,
+}
+
+/// Makes sure that an application's data is on the device: it stays there
+/// between runs as long as the device is up, and is made with timing off.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn prepare(
+    app: &dyn Application,
+    place: &Place,
+    cache: &Path,
+    scale: f64,
+    seed: u64,
+) -> Result<Setup> {
+    let home = place.root().join("runahead-bench");
+    let directory = home.join(app.data());
+    let setup = Setup { directory, cache: cache.to_owned(), scale, seed };
+    let wanted = Prepared { version: env!("CARGO_PKG_VERSION").into(), scale, seed };
+    // Beside the data, so that programs that walk it do not meet it.
+    let marker = home.join(format!("{}.json", app.data()));
+    place.untimed(|| {
+        let found = fs::read(&marker).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if found.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        let _ = fs::remove_file(&marker);
+        if setup.directory.exists() {
+            fs::remove_dir_all(&setup.directory)
+                .with_context(|| format!("remove {}", setup.directory.display()))?;
+        }
+        fs::create_dir_all(&setup.directory)
+            .with_context(|| format!("create {}", setup.directory.display()))?;
+        app.prepare(&setup)?;
+        fs::write(&marker, serde_json::to_vec(&wanted)?)
+            .with_context(|| format!("write {}", marker.display()))
+    })?;
+    Ok(setup)
+}
+
+/// Keeps a list of files beside the data.
+fn save_list(path: &Path, files: &[PathBuf]) -> Result<()> {
+    let lines: Vec<&str> = files.iter().filter_map(|file| file.to_str()).collect();
+    fs::write(path, lines.join("\n")).with_context(|| format!("write {}", path.display()))
+}
+
+/// The list of files that [`save_list`] kept.
+fn load_list(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    if text.is_empty() {
+        bail!("{} lists no files: remove it and run again", path.display());
+    }
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let mut names: Vec<_> = all().iter().map(|app| app.name()).collect();
+        assert_eq!(by_names(&[]).unwrap().len(), names.len());
+        assert_eq!(by_names(&["agrep".into()]).unwrap()[0].name(), "agrep");
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all().len());
+        let error = by_names(&["nonesuch".into()]).err().unwrap().to_string();
+        assert!(error.contains("nonesuch") && error.contains("xdataslice"), "{error}");
+        assert_eq!(all().iter().filter(|app| app.is_papers()).count(), 3);
+    }
+
+    #[test]
+    fn applications_that_share_data_are_told_apart() {
+        let shared = all().iter().filter(|app| app.data() == "tree2000").count();
+        assert!(shared >= 3, "{shared}");
+    }
+
+    #[test]
+    fn lists_survive() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        save_list(&path, &["a/b".into(), "c".into()]).unwrap();
+        assert_eq!(load_list(&path).unwrap(), ["a/b", "c"]);
+        save_list(&path, &[]).unwrap();
+        assert!(load_list(&path).is_err());
+    }
+}

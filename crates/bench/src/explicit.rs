@@ -1,0 +1,147 @@
+//! `bench explicit`: applications one after the other on one place.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::apps::{self, Application, Case, Metadata};
+use crate::harness::{self, Method, Subject};
+use crate::place::{Place, PlaceOptions};
+use crate::progress::Progress;
+use crate::results::Results;
+use crate::table;
+use crate::tools;
+
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+pub struct ExplicitOptions {
+    /// Name in the results.
+    pub benchmark: String,
+    /// Names of applications; empty: all.
+    pub apps: Vec<String>,
+    /// Names of the cases to measure, of all the applications; empty: all.
+    pub cases: Vec<String>,
+    /// States of the metadata, instead of each application's own.
+    pub metadata: Option<Vec<Metadata>>,
+    /// Where.
+    pub place: PlaceOptions,
+    /// Runs of each side.
+    pub runs: usize,
+    /// Size of the data relative to the full one, above 0.
+    pub scale: f64,
+    /// Seed of the data.
+    pub seed: u64,
+    /// Install what is missing.
+    pub install: bool,
+    /// The `runahead` executable.
+    pub runahead: PathBuf,
+    /// Where outputs that differ are kept.
+    pub keep: PathBuf,
+}
+
+impl ExplicitOptions {
+    /// A short selection on `cloud`: what the demonstration shows too.
+    pub fn quick() -> Self {
+        Self {
+            benchmark: "quick".into(),
+            apps: ["grep2000", "sha256sum", "xdataslice"].map(str::to_owned).to_vec(),
+            cases: Vec::new(),
+            metadata: Some(vec![Metadata::Warm]),
+            place: PlaceOptions { profile: "cloud".into(), ..PlaceOptions::default() },
+            runs: 3,
+            scale: 0.25,
+            seed: 1,
+            install: false,
+            runahead: PathBuf::from("runahead"),
+            keep: PathBuf::from("bench-results"),
+        }
+    }
+}
+
+/// Where things that take long to make are kept between runs: XDG's cache
+/// directory.
+///
+/// # Errors
+/// If neither XDG_CACHE_HOME nor HOME is set, or it cannot be made.
+pub fn cache_directory() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
+        .context("neither XDG_CACHE_HOME nor HOME is set: set one")?;
+    let cache = base.join("runahead/bench");
+    std::fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    Ok(cache)
+}
+
+/// Measures applications. `so_far` is given the results after each case, so
+/// that a run that is broken off leaves what it found.
+///
+/// # Errors
+/// If something is missing or a run cannot be made.
+pub fn run(
+    options: &ExplicitOptions,
+    mut so_far: impl FnMut(&Results) -> Result<()>,
+) -> Result<Results> {
+    ensure!(options.runs > 0, "--runs 0: give at least 1");
+    ensure!(
+        options.scale.is_finite() && options.scale > 0.0,
+        "--scale {}: give a factor above 0",
+        options.scale
+    );
+    let apps = apps::by_names(&options.apps)?;
+    for app in &apps {
+        tools::ensure_installed(app.tools(), options.install)
+            .with_context(|| format!("the application {} cannot run", app.name()))?;
+    }
+    let place = Place::open(&options.place)?;
+    let mut results = Results::begin(&options.benchmark, place.name(), options.scale, options.seed);
+    results.device = Some(place.device());
+    let cache = cache_directory()?;
+    for app in apps {
+        measure_app(app, options, &place, &cache, &mut results, &mut so_far)
+            .with_context(|| format!("the application {} on {}", app.name(), place.name()))?;
+    }
+    Ok(results)
+}
+
+fn measure_app(
+    app: &dyn Application,
+    options: &ExplicitOptions,
+    place: &Place,
+    cache: &Path,
+    results: &mut Results,
+    so_far: &mut impl FnMut(&Results) -> Result<()>,
+) -> Result<()> {
+    let preparing = Progress::new(0);
+    preparing.note(&format!("preparing the data of {}", app.name()));
+    let setup = apps::prepare(app, place, cache, options.scale, options.seed)?;
+    drop(preparing);
+    let method = Method { runahead: &options.runahead, runs: options.runs, keep: &options.keep };
+    let metadata = options.metadata.as_deref().unwrap_or(app.metadata());
+    let wanted = |case: &dyn Case| {
+        options.cases.is_empty() || options.cases.iter().any(|name| name == case.name())
+    };
+    for case in app.cases(&setup)?.iter().filter(|case| wanted(case.as_ref())) {
+        for metadata in metadata {
+            let progress = Progress::new(2 * options.runs as u64 + 1);
+            let subject = Subject { place, setup: &setup, app: app.name(), metadata: *metadata };
+            let result = harness::measure(case.as_ref(), &subject, &method, &progress)?;
+            progress.print(&table::line(&result));
+            results.cases.push(result);
+            so_far(results)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs one application once each way on a profile, for a demonstration: two
+/// lines, what was run and what came of it.
+///
+/// # Errors
+/// If something is missing, a run cannot be made, or outputs differ.
+pub fn demonstrate(options: &ExplicitOptions) -> Result<String> {
+    let results = run(options, |_| Ok(()))?;
+    ensure!(results.outputs_equal(), "{}", table::verdict(&results));
+    let lines: Vec<String> = results.cases.iter().map(table::two_lines).collect();
+    Ok(lines.join("\n"))
+}

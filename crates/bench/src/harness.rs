@@ -1,0 +1,178 @@
+//! Measures one case: both sides in one run, alternating, the caches emptied
+//! before each, every output compared with the plain one's.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::apps::{Case, Metadata, Setup};
+use crate::ideal::{Demand, Ideal};
+use crate::launch::{Launch, Measured, Side};
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::results::{CaseResult, Mismatch, Run};
+use crate::summary::quantile;
+
+/// Longest time of a plain run: the longest case takes a few minutes.
+const PLAIN_LIMIT: Duration = Duration::from_secs(3600);
+/// A run under Runahead that takes longer than so many plain ones, and a
+/// minute, hangs.
+const HANG_FACTOR: f64 = 10.0;
+const HANG_EXTRA: Duration = Duration::from_secs(60);
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Method<'a> {
+    /// The `runahead` executable.
+    pub runahead: &'a Path,
+    /// Runs of each side, at least 1.
+    pub runs: usize,
+    /// Where outputs that differ are kept.
+    pub keep: &'a Path,
+}
+
+/// What is being measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Where its data lies.
+    pub place: &'a Place,
+    /// What its data was made with.
+    pub setup: &'a Setup,
+    /// Name of the application.
+    pub app: &'a str,
+    /// State of the metadata at the start of each run.
+    pub metadata: Metadata,
+}
+
+/// Measures a case: one observed run for the plain side's stalls, then
+/// `runs` of each side, alternating; which one is first alternates too, so
+/// that neither always follows the other.
+///
+/// # Errors
+/// If a run cannot be made at all. Outputs that differ are no error: they are
+/// in the result.
+pub fn measure(
+    case: &dyn Case,
+    subject: &Subject<'_>,
+    method: &Method<'_>,
+    progress: &Progress,
+) -> Result<CaseResult> {
+    let mut result = CaseResult::new(subject, case);
+    let mut limit = PLAIN_LIMIT;
+    let mut reference: Option<Measured> = None;
+    let mut ideals = Vec::new();
+    for index in 0..method.runs {
+        let plain_first = [Side::Plain, Side::Runahead];
+        let mut sides = plain_first.to_vec();
+        // The first run is plain: the others are compared with it.
+        if index % 2 == 1 {
+            sides.reverse();
+        }
+        if index == 0 {
+            sides.insert(1, Side::Observe);
+        }
+        for side in sides {
+            progress.step(&format!("{} {:?} {}", result.title(), side, index + 1));
+            let measured = run_once(case, subject, method, side, limit)
+                .with_context(|| format!("{}, {side:?} run {}", result.title(), index + 1))?;
+            compare(&mut result, reference.as_ref(), &measured, side, index, method.keep)?;
+            let run = Run::of(&measured);
+            if side == Side::Plain {
+                ideals.push(ideal(case, subject.place, &measured)?);
+                limit = Duration::from_secs_f64(measured.elapsed_s * HANG_FACTOR) + HANG_EXTRA;
+            }
+            result.add(side, run);
+            if reference.is_none() {
+                reference = Some(measured);
+            }
+        }
+    }
+    result.ideal = median_ideal(ideals);
+    Ok(result)
+}
+
+/// One run on cold caches.
+fn run_once(
+    case: &dyn Case,
+    subject: &Subject<'_>,
+    method: &Method<'_>,
+    side: Side,
+    limit: Duration,
+) -> Result<Measured> {
+    subject.place.cold()?;
+    if subject.metadata == Metadata::Warm {
+        subject.place.warm_metadata(&subject.setup.directory)?;
+    }
+    case.run(&Launch { side, runahead: method.runahead, place: subject.place, limit })
+}
+
+/// Compares a run's output with the first plain run's; where they differ, both
+/// are kept for inspection.
+fn compare(
+    result: &mut CaseResult,
+    reference: Option<&Measured>,
+    measured: &Measured,
+    side: Side,
+    index: usize,
+    keep: &Path,
+) -> Result<()> {
+    let Some(reference) = reference else { return Ok(()) };
+    let differences = reference.digest.differences(&measured.digest);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let name = result.title().replace([' ', '/'], "-");
+    let directory = keep.join(format!("mismatch-{name}-{side:?}-{}", index + 1));
+    for (from, run) in [(reference, "plain"), (measured, "this")] {
+        let to = directory.join(run);
+        std::fs::create_dir_all(&to).with_context(|| format!("create {}", to.display()))?;
+        for stream in ["stdout", "stderr"] {
+            std::fs::copy(from.output.path(stream), to.join(stream))
+                .with_context(|| format!("keep the output in {}", to.display()))?;
+        }
+    }
+    result.mismatches.push(Mismatch { side, run: index + 1, differences, kept: directory });
+    Ok(())
+}
+
+fn ideal(case: &dyn Case, place: &Place, measured: &Measured) -> Result<Ideal> {
+    let demand = Demand {
+        cpu_s: measured.usage.cpu_s,
+        device_cpu_s: measured.counts.device_cpu_ns as f64 / 1e9,
+        reads: measured.counts.reads as f64,
+        bytes: measured.counts.bytes_read as f64,
+        busy_s: measured.counts.busy_ns.map(|ns| ns as f64 / 1e9),
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Ideal::in_phases(&demand, &place.device(), cpus, &case.phases(measured)?))
+}
+
+/// The ideal whose time is the median.
+fn median_ideal(mut ideals: Vec<Ideal>) -> Option<Ideal> {
+    ideals.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let ranks: Vec<f64> = (0..ideals.len()).map(|rank| rank as f64).collect();
+    let middle = quantile(&ranks, 0.5)?.floor() as usize;
+    ideals.get(middle).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ideal::Bound;
+
+    #[test]
+    fn the_middle_ideal_is_taken() {
+        let ideal = |seconds| Ideal {
+            seconds,
+            cpu_s: 0.0,
+            bandwidth_s: 0.0,
+            latency_s: seconds,
+            bound: Bound::Latency,
+        };
+        let of = |times: &[f64]| median_ideal(times.iter().map(|t| ideal(*t)).collect());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0, 1.0, 2.0]).unwrap().seconds, 2.0);
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).unwrap().seconds, 2.0);
+    }
+}

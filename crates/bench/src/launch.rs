@@ -1,0 +1,190 @@
+//! Starting a program on one of the sides: plainly, observed, or under
+//! Runahead.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::device_counts::Counts;
+use crate::digest::{self, Digest};
+use crate::place::Place;
+use crate::process::{self, CommandSpec, Finished, Output, Usage};
+use crate::statistics::Statistics;
+
+/// How long after the program's end its statistics may still be written.
+const STATISTICS_WAIT: Duration = Duration::from_secs(10);
+
+/// What a program runs under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Nothing.
+    Plain,
+    /// `runahead run --mode observe`: its stalls are counted.
+    Observe,
+    /// `runahead run`.
+    Runahead,
+}
+
+/// Everything that a case needs to run once.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// What to run under.
+    pub side: Side,
+    /// The `runahead` executable.
+    pub runahead: &'a Path,
+    /// Where the data lies.
+    pub place: &'a Place,
+    /// Longest time that a run may take.
+    pub limit: Duration,
+}
+
+/// What one run showed.
+#[derive(Debug)]
+pub struct Measured {
+    /// Wall-clock time, seconds.
+    pub elapsed_s: f64,
+    /// What the program used.
+    pub usage: Usage,
+    /// What the device did.
+    pub counts: Counts,
+    /// What Runahead counted; none on the plain side.
+    pub statistics: Option<Statistics>,
+    /// Fingerprint of everything that it printed and wrote.
+    pub digest: Digest,
+    /// What it printed, while this lives.
+    pub output: Output,
+}
+
+/// The command for a side: itself, or under `runahead run`, which leaves its
+/// statistics in `statistics`.
+pub fn wrap(spec: &CommandSpec, side: Side, runahead: &Path, statistics: &Path) -> CommandSpec {
+    if side == Side::Plain {
+        return spec.clone();
+    }
+    let mut file = OsString::from("--stats=");
+    file.push(statistics);
+    let mut arguments = vec![OsString::from("run"), file];
+    if side == Side::Observe {
+        arguments.push("--mode=observe".into());
+    }
+    arguments.push("--".into());
+    arguments.push(spec.program.clone());
+    arguments.extend(spec.arguments.iter().cloned());
+    CommandSpec { program: runahead.into(), arguments, ..spec.clone() }
+}
+
+impl Launch<'_> {
+    /// Runs a command once. `writes` are the files and trees that it leaves
+    /// behind: they are looked at and removed, off the clock.
+    ///
+    /// # Errors
+    /// If it cannot be run, does not end, or leaves no statistics.
+    pub fn run(&self, spec: &CommandSpec, writes: &[PathBuf]) -> Result<Measured> {
+        let output = Output::new()?;
+        let statistics_file = output.path("statistics.json");
+        let wrapped = wrap(spec, self.side, self.runahead, &statistics_file);
+        let before = self.place.counts()?;
+        let finished = process::run(&mut wrapped.command(), &output, self.limit)?;
+        let counts = self.place.counts()?.since(&before);
+        let statistics = self.statistics(&statistics_file)?;
+        let files = self.place.untimed(|| take_away(writes))?;
+        let digest = fingerprint(&finished, &output, files)?;
+        Ok(Measured {
+            elapsed_s: finished.elapsed_s,
+            usage: finished.usage,
+            counts,
+            statistics,
+            digest,
+            output,
+        })
+    }
+
+    /// The statistics that a run left; none on the plain side.
+    ///
+    /// # Errors
+    /// If they are not there within a few seconds, or not of version 1.
+    pub fn statistics(&self, file: &Path) -> Result<Option<Statistics>> {
+        if self.side == Side::Plain {
+            return Ok(None);
+        }
+        let deadline = Instant::now() + STATISTICS_WAIT;
+        loop {
+            match Statistics::read(file) {
+                Ok(statistics) => return Ok(Some(statistics)),
+                // The collector may be about to write it.
+                Err(_) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => return Err(error).context("the run left no statistics"),
+            }
+        }
+    }
+}
+
+/// Fingerprint of a run that ended.
+///
+/// # Errors
+/// If its output cannot be read.
+pub fn fingerprint(finished: &Finished, output: &Output, files: String) -> Result<Digest> {
+    Ok(Digest {
+        status: process::describe(finished.status),
+        stdout: digest::of_file(&output.path("stdout"))?,
+        stderr: digest::of_file(&output.path("stderr"))?,
+        files,
+    })
+}
+
+/// Fingerprint of what a program wrote, which is removed then.
+fn take_away(writes: &[PathBuf]) -> Result<String> {
+    let files = digest::of_trees(writes)?;
+    for path in writes {
+        let Ok(metadata) = std::fs::symlink_metadata(path) else { continue };
+        let removed = if metadata.is_dir() {
+            std::fs::remove_dir_all(path)
+        } else {
+            std::fs::remove_file(path)
+        };
+        removed.with_context(|| format!("remove {}", path.display()))?;
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_side_has_its_command() {
+        let spec = CommandSpec::new("grep", "/d").arg("--").arg("x").env("A", "b");
+        let wrapped = |side| wrap(&spec, side, Path::new("/bin/ra"), Path::new("/tmp/s"));
+        let words = |spec: &CommandSpec| {
+            let mut words = vec![spec.program.clone()];
+            words.extend(spec.arguments.clone());
+            words.iter().map(|word| word.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(words(&wrapped(Side::Plain)), ["grep", "--", "x"]);
+        assert_eq!(
+            words(&wrapped(Side::Runahead)),
+            ["/bin/ra", "run", "--stats=/tmp/s", "--", "grep", "--", "x"]
+        );
+        assert_eq!(words(&wrapped(Side::Observe))[3], "--mode=observe");
+        let kept = wrapped(Side::Runahead);
+        assert_eq!((kept.directory, kept.environment), (spec.directory, spec.environment));
+    }
+
+    #[test]
+    fn what_was_written_is_fingerprinted_and_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), "x").unwrap();
+        let writes = [tree.clone(), directory.path().join("never-written")];
+        let first = take_away(&writes).unwrap();
+        assert!(!tree.exists());
+        assert_ne!(take_away(&writes).unwrap(), first);
+    }
+}

@@ -1,0 +1,29 @@
+//! Benchmarks: the explicit-I/O applications of Fraser and Chang (2003), as
+//! close as today's packages allow, and today's programs, each with and
+//! without Runahead.
+//!
+//! A result is a ratio measured in one run that alternates the two sides, with
+//! the caches emptied before each and `read_ahead_kb` at 128; median and spread
+//! of at least five, and beside them the ideal. Every run's output is compared
+//! with the plain run's.
+
+pub mod apps;
+pub mod c_program;
+pub mod device_counts;
+pub mod digest;
+pub mod explicit;
+pub mod generate;
+pub mod harness;
+pub mod ideal;
+pub mod launch;
+pub mod place;
+pub mod plot;
+mod probe;
+pub mod process;
+pub mod progress;
+pub mod results;
+pub mod rng;
+pub mod statistics;
+pub mod summary;
+pub mod table;
+pub mod tools;

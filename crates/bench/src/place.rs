@@ -1,0 +1,294 @@
+//! Where a benchmark's data lies: an emulated device of the test bed, or a
+//! directory on one of the machine's own disks.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use runahead_slowdisk::profile::{Medium, Profile};
+use runahead_slowdisk::{SlowDisk, State, UpOptions};
+
+use crate::device_counts::{Counts, DeviceNumber};
+use crate::ideal::Device;
+use crate::probe;
+
+/// Linux's default readahead window, pinned on every device measured: some
+/// machines' disks and every loop device come up with another one.
+const READ_AHEAD_KB: u64 = 128;
+
+/// What place to open.
+#[derive(Clone, Debug, Default)]
+pub struct PlaceOptions {
+    /// Profile of the test bed; `nvme` is the machine's own disk.
+    pub profile: String,
+    /// Directory to work in: a mounted test bed keeps its data there between
+    /// runs; any other directory is measured on the disk that it lies on.
+    pub data: Option<PathBuf>,
+    /// Measure through an overlayfs whose lower layer is the device.
+    pub overlay: bool,
+    /// FUSE's limit of requests in flight, if not the profile's.
+    pub fuse_limit: Option<u16>,
+}
+
+/// An open place.
+#[derive(Debug)]
+pub struct Place {
+    bed: Option<SlowDisk>,
+    root: PathBuf,
+    number: DeviceNumber,
+    device: Device,
+    name: String,
+    read_ahead_kb_before: Option<u64>,
+    /// Removed with everything in it when the bed that was mounted there is
+    /// down; dropped last.
+    _scratch: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    /// Opens a place: brings the test bed up, or takes the one that is up at
+    /// `data`, or the directory `data`.
+    ///
+    /// # Errors
+    /// Without root (mounting and emptying caches need it), for an unknown
+    /// profile, or a directory that does not exist.
+    pub fn open(options: &PlaceOptions) -> Result<Self> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "benchmarks mount devices and empty caches, which needs root: use sudo"
+        );
+        match &options.data {
+            None => Self::bring_up(options),
+            Some(data) => match SlowDisk::at(data) {
+                Ok(bed) => {
+                    let root = data.clone();
+                    Self::on_bed(bed, root, None)
+                }
+                Err(runahead_slowdisk::Error::NotUp(_)) => Self::directory(data),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    fn bring_up(options: &PlaceOptions) -> Result<Self> {
+        let scratch = tempfile::Builder::new()
+            .prefix("runahead-bench-")
+            .tempdir()
+            .context("make a directory for the mount point")?;
+        // Programs of other users (the database server) pass through it.
+        open_to_others(scratch.path())?;
+        let mut up = UpOptions::new(&options.profile, scratch.path().join("disk"));
+        up.fuse_limit = options.fuse_limit;
+        let mut root = up.mountpoint.clone();
+        if options.overlay {
+            root = scratch.path().join("overlay");
+            up.overlay = Some(root.clone());
+        }
+        let bed = SlowDisk::up(&up)?;
+        Self::on_bed(bed, root, Some(scratch))
+    }
+
+    fn on_bed(bed: SlowDisk, root: PathBuf, scratch: Option<tempfile::TempDir>) -> Result<Self> {
+        let state = bed.state();
+        let profile = state.options.resolve()?;
+        let number = match bed.device() {
+            Some(device) => DeviceNumber::of_device_file(device)?,
+            None => DeviceNumber::of(&root)?,
+        };
+        let mut place = Self {
+            name: bed_name(state),
+            device: Device { latency_s: 0.0, bandwidth_bytes_per_s: 1.0, parallelism: 1.0 },
+            bed: Some(bed),
+            root,
+            number,
+            read_ahead_kb_before: None,
+            _scratch: scratch,
+        };
+        place.pin_read_ahead()?;
+        place.device = match profile.medium {
+            Medium::Local => probe::measure(&place.root)?,
+            _ => modelled(&profile),
+        };
+        Ok(place)
+    }
+
+    fn directory(directory: &Path) -> Result<Self> {
+        let root = fs::canonicalize(directory).with_context(|| {
+            format!("find the directory {}: make it, or leave out --data", directory.display())
+        })?;
+        let number = DeviceNumber::of(&root)?;
+        number.counts().with_context(|| {
+            format!("{} is not on a block device: give another --data", root.display())
+        })?;
+        let mut place = Self {
+            name: "nvme".into(),
+            device: probe::measure(&root)?,
+            bed: None,
+            root,
+            number,
+            read_ahead_kb_before: None,
+            _scratch: None,
+        };
+        place.pin_read_ahead()?;
+        Ok(place)
+    }
+
+    fn pin_read_ahead(&mut self) -> Result<()> {
+        let before = self.number.read_ahead_kb()?;
+        if before != READ_AHEAD_KB {
+            self.number.set_read_ahead_kb(READ_AHEAD_KB)?;
+            self.read_ahead_kb_before = Some(before);
+        }
+        Ok(())
+    }
+
+    /// Name of the profile, with what was changed about it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the data lies.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the ideal assumes of the device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Empties every cache of the data. On a directory of the machine's own
+    /// disk these are the whole machine's caches.
+    ///
+    /// # Errors
+    /// If the file system is in use, or without root.
+    pub fn cold(&self) -> Result<()> {
+        let Some(bed) = &self.bed else {
+            rustix::fs::sync();
+            return fs::write("/proc/sys/vm/drop_caches", "3")
+                .context("empty the page cache: this needs root");
+        };
+        bed.cold()?;
+        let read_ahead_kb = self.number.read_ahead_kb()?;
+        if read_ahead_kb != READ_AHEAD_KB {
+            // Some file systems set their own window at mount.
+            self.number.set_read_ahead_kb(READ_AHEAD_KB)?;
+        }
+        Ok(())
+    }
+
+    /// Brings everything about the files below `directory` into memory, but
+    /// nothing of their contents.
+    ///
+    /// # Errors
+    /// If the tree cannot be walked.
+    pub fn warm_metadata(&self, directory: &Path) -> Result<()> {
+        if self.bed.is_some() {
+            runahead_slowdisk::warm_metadata(&self.root)?;
+            return Ok(());
+        }
+        for entry in walkdir::WalkDir::new(directory) {
+            let entry = entry.with_context(|| format!("walk {}", directory.display()))?;
+            entry.metadata().with_context(|| format!("look at {}", entry.path().display()))?;
+        }
+        Ok(())
+    }
+
+    /// Does something for which the device's timing is off: preparing data,
+    /// looking at results.
+    ///
+    /// # Errors
+    /// What `action` returns, or if the device does not answer.
+    pub fn untimed<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
+        let modelled = self.bed.as_ref().filter(|bed| bed.state().daemon.is_some());
+        if let Some(bed) = modelled {
+            bed.pause()?;
+        }
+        let result = action();
+        if let Some(bed) = modelled {
+            // What was written must not be written back in modelled time.
+            if let Ok(directory) = File::open(bed.mountpoint()) {
+                let _ = rustix::fs::syncfs(&directory);
+            }
+            bed.resume()?;
+        }
+        result
+    }
+
+    /// Counters of the device so far.
+    ///
+    /// # Errors
+    /// If neither the device nor the kernel tells.
+    pub fn counts(&self) -> Result<Counts> {
+        let Some(bed) = self.bed.as_ref().filter(|bed| bed.state().daemon.is_some()) else {
+            return self.number.counts();
+        };
+        let snapshot = bed.stats()?;
+        let device = &snapshot.device;
+        Ok(Counts {
+            reads: device.reads,
+            bytes_read: device.bytes_read,
+            writes: device.writes,
+            bytes_written: device.bytes_written,
+            busy_ns: Some(device.servers.iter().map(|server| server.busy_ns).sum()),
+            device_cpu_ns: snapshot.cpu_ns,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(before) = self.read_ahead_kb_before
+            && self.bed.is_none()
+        {
+            // The machine's own disk gets back what it had.
+            let _ = self.number.set_read_ahead_kb(before);
+        }
+    }
+}
+
+fn bed_name(state: &State) -> String {
+    let mut name = state.options.profile.clone();
+    if let Some(limit) = state.options.fuse_limit {
+        name += &format!(" fuse-limit {limit}");
+    }
+    if state.options.overlay.is_some() {
+        name += " overlay";
+    }
+    name
+}
+
+/// What the ideal assumes of a modelled device.
+fn modelled(profile: &Profile) -> Device {
+    let rate = u64::midpoint(profile.rate.outer_bytes_per_s, profile.rate.inner_bytes_per_s);
+    let channels = f64::from(profile.channels);
+    Device {
+        latency_s: profile.mean_random_ns(0) as f64 / 1e9,
+        bandwidth_bytes_per_s: rate as f64 * channels,
+        parallelism: channels.min(f64::from(profile.fuse_limit)),
+    }
+}
+
+/// Lets other users pass through a directory.
+///
+/// # Errors
+/// If the mode cannot be changed.
+pub fn open_to_others(directory: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("change the mode of {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ideal_of_a_profile() {
+        let cloud = modelled(&Profile::by_name("cloud").unwrap());
+        assert_eq!((cloud.latency_s, cloud.parallelism), (0.001, 32.0));
+        assert_eq!(cloud.bandwidth_bytes_per_s, 32.0 * 200e6);
+        // FUSE's default limit is below the 64 channels.
+        let object = modelled(&Profile::by_name("object").unwrap());
+        assert_eq!(object.parallelism, 12.0);
+    }
+}

@@ -1,0 +1,310 @@
+//! Runs one command and measures it: elapsed time, CPU time, page faults,
+//! everything that it printed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// What to run, and where.
+#[derive(Clone, Debug)]
+pub struct CommandSpec {
+    /// Program, found in PATH or by path.
+    pub program: OsString,
+    /// Arguments without the program's name.
+    pub arguments: Vec<OsString>,
+    /// Working directory.
+    pub directory: PathBuf,
+    /// Variables beyond the fixed ones.
+    pub environment: Vec<(OsString, OsString)>,
+    /// User and group to run as; none: as this process.
+    pub user: Option<(u32, u32)>,
+}
+
+impl CommandSpec {
+    /// A command without arguments.
+    pub fn new(program: impl Into<OsString>, directory: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            directory: directory.into(),
+            environment: Vec::new(),
+            user: None,
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// The command with the environment of every measured program: the C
+    /// locale and UTC, so that output does not depend on the user's settings,
+    /// and nothing that switches Runahead off.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.directory);
+        command.env("LC_ALL", "C").env("TZ", "UTC").env_remove("RUNAHEAD");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        command.stdin(Stdio::null()).process_group(0);
+        command
+    }
+
+    /// As a shell would show it, cut after a few arguments.
+    pub fn display(&self) -> String {
+        const ARGUMENTS_SHOWN_MAX: usize = 6;
+        let mut words = vec![self.program.to_string_lossy().into_owned()];
+        let shown = self.arguments.iter().take(ARGUMENTS_SHOWN_MAX);
+        words.extend(shown.map(|argument| argument.to_string_lossy().into_owned()));
+        if self.arguments.len() > ARGUMENTS_SHOWN_MAX {
+            words.push(format!("… ({} arguments)", self.arguments.len()));
+        }
+        words.join(" ")
+    }
+}
+
+/// What a process used, children that it waited for included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// User and system time, seconds.
+    pub cpu_s: f64,
+    /// Minor faults, copy-on-write faults among them.
+    pub minor_faults: u64,
+    /// Major faults.
+    pub major_faults: u64,
+}
+
+/// A process that ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// From before it was started until its end was seen, seconds.
+    pub elapsed_s: f64,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// How it ended in words: `exit 1`, `signal 9`.
+pub fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => format!("{status:?}"),
+    }
+}
+
+/// Runs a command to its end, its output going into the two files. Where that
+/// takes longer than `limit`, its process group is killed.
+///
+/// # Errors
+/// If it cannot be started, or is killed for the limit.
+pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Finished> {
+    command.stdout(output.stdout()?).stderr(output.stderr()?);
+    let started = Instant::now();
+    let child = command
+        .spawn()
+        .with_context(|| format!("start {}", command.get_program().to_string_lossy()))?;
+    let pid = child.id() as libc::pid_t;
+    let in_time = wait_for_end(pid, limit)?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    if !in_time {
+        // SAFETY: plain call; the group is the child's own (process_group(0))
+        // and its number cannot have been reused while it is not waited for.
+        unsafe { libc::kill(-pid, libc::SIGKILL) };
+    }
+    let (status, usage) = reap(pid)?;
+    if !in_time {
+        let name = command.get_program().to_string_lossy().into_owned();
+        bail!("{name} did not end within {} s and was killed", limit.as_secs());
+    }
+    Ok(Finished { elapsed_s, status, usage })
+}
+
+/// Waits until the child has ended, leaving it to be reaped; false when that
+/// takes longer than `limit`.
+fn wait_for_end(pid: libc::pid_t, limit: Duration) -> Result<bool> {
+    // SAFETY: plain call without pointers.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if raw < 0 {
+        return Err(std::io::Error::last_os_error()).context("open a descriptor of the process");
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(raw as i32) };
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one valid pollfd.
+        match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {
+            1.. => return Ok(true),
+            0 if left.is_zero() => return Ok(false),
+            0 => {}
+            _ => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error).context("wait for the process");
+                }
+            }
+        }
+    }
+}
+
+/// Reaps a child and says what it used.
+///
+/// # Errors
+/// If it is no child of this process, or was reaped already.
+pub fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Usage)> {
+    let mut raw_status = 0;
+    // SAFETY: all zero bytes are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call.
+    while unsafe { libc::wait4(pid, &raw mut raw_status, 0, &raw mut usage) } < 0 {
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error).context("wait for the process");
+        }
+    }
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let usage = Usage {
+        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+    };
+    Ok((ExitStatus::from_raw(raw_status), usage))
+}
+
+/// Where a run's output goes: files in memory where the system has such a
+/// place, so that writing them disturbs no measured device, and looked at only
+/// after the run.
+#[derive(Debug)]
+pub struct Output {
+    directory: tempfile::TempDir,
+}
+
+impl Output {
+    /// A new, empty place.
+    ///
+    /// # Errors
+    /// If no directory can be made.
+    pub fn new() -> Result<Self> {
+        Ok(Self { directory: scratch_directory()? })
+    }
+
+    /// Path of a file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn create(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        File::create(&path).with_context(|| format!("create {}", path.display()))
+    }
+
+    fn stdout(&self) -> Result<File> {
+        self.create("stdout")
+    }
+
+    fn stderr(&self) -> Result<File> {
+        self.create("stderr")
+    }
+}
+
+/// A directory of our own in memory, or in the directory for temporary files.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn scratch_directory() -> Result<tempfile::TempDir> {
+    let shared_memory = Path::new("/dev/shm");
+    let base = if rustix::fs::access(shared_memory, rustix::fs::Access::WRITE_OK).is_ok() {
+        shared_memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
+    let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(&base);
+    made.with_context(|| format!("make a directory in {}", base.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> CommandSpec {
+        CommandSpec::new("/bin/sh", "/").arg("-c").arg(script)
+    }
+
+    #[test]
+    fn output_status_and_environment() {
+        let output = Output::new().unwrap();
+        let spec = shell("echo $LC_ALL $X; echo bad >&2; exit 3").env("X", "y");
+        let finished = run(&mut spec.command(), &output, Duration::from_secs(60)).unwrap();
+        assert_eq!(describe(finished.status), "exit 3");
+        assert_eq!(std::fs::read_to_string(output.path("stdout")).unwrap(), "C y\n");
+        assert_eq!(std::fs::read_to_string(output.path("stderr")).unwrap(), "bad\n");
+        assert!(finished.usage.minor_faults > 0);
+        assert!(finished.elapsed_s > 0.0);
+    }
+
+    #[test]
+    fn signals_are_told_apart() {
+        let output = Output::new().unwrap();
+        let finished =
+            run(&mut shell("kill -9 $$").command(), &output, Duration::from_secs(60)).unwrap();
+        assert_eq!(describe(finished.status), "signal 9");
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_its_children() {
+        let output = Output::new().unwrap();
+        let mut command = shell("sleep 1000 & echo $!; wait").command();
+        let error = run(&mut command, &output, Duration::from_millis(500)).unwrap_err();
+        assert!(error.to_string().contains("did not end"), "{error}");
+        let child = std::fs::read_to_string(output.path("stdout")).unwrap();
+        // The child may not have been forked yet on a busy machine.
+        if let Ok(child) = child.trim().parse::<i32>() {
+            let state = || std::fs::read_to_string(format!("/proc/{child}/stat"));
+            while state().is_ok_and(|stat| !stat.contains(") Z ")) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let output = Output::new().unwrap();
+        let mut command = CommandSpec::new("/nonexistent/program", "/").command();
+        let error = run(&mut command, &output, Duration::from_secs(1)).unwrap_err();
+        assert!(format!("{error:#}").contains("/nonexistent/program"));
+    }
+
+    #[test]
+    fn long_commands_are_shown_short() {
+        let spec = CommandSpec::new("grep", "/").args((0..9).map(|i| i.to_string()));
+        assert_eq!(spec.display(), "grep 0 1 2 3 4 5 … (9 arguments)");
+    }
+}

@@ -1,0 +1,267 @@
+//! The paper's Table 2 and the lines below it.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
+
+use crate::launch::Side;
+use crate::results::{CaseResult, Results, Run};
+use crate::summary::Summary;
+
+/// What stands for a quantity that is not known.
+const UNKNOWN: &str = "–";
+
+const HEADER: [&str; 13] = [
+    "benchmark",
+    "runahead",
+    "elapsed (spread)",
+    "ratio",
+    "ideal",
+    "stalls",
+    "stall time",
+    "prefetches",
+    "full",
+    "unused spec",
+    "unused RA",
+    "sync (time)",
+    "CoW faults",
+];
+
+/// The columns of Table 2, two rows a case as in the paper, and what it
+/// leaves out: spread, ratio, ideal.
+pub fn table2(results: &Results) -> String {
+    let mut table = plain_table(&HEADER);
+    for case in &results.cases {
+        table.add_row(plain_row(case));
+        table.add_row(runahead_row(case));
+    }
+    table.to_string()
+}
+
+/// A table with no line but the header's, numbers on the right.
+pub fn plain_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_style(TableComponent::HeaderLines, '─');
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn plain_row(case: &CaseResult) -> Vec<String> {
+    let mut row = vec![case.title(), "no".into(), elapsed(case, Side::Plain)];
+    row.push(String::new());
+    row.push(case.ideal.map_or(UNKNOWN.into(), |ideal| seconds(ideal.seconds)));
+    row.extend(stalls(&case.observed));
+    row.extend([UNKNOWN, UNKNOWN, UNKNOWN].map(str::to_owned));
+    row.push(count(CaseResult::counted(&case.observed, |s| s.readahead.unused)));
+    row.extend([UNKNOWN, UNKNOWN].map(str::to_owned));
+    row
+}
+
+fn runahead_row(case: &CaseResult) -> Vec<String> {
+    let runs = &case.runahead;
+    let mut row = vec![String::new(), "yes".into(), elapsed(case, Side::Runahead)];
+    row.push(case.speedup().map_or(UNKNOWN.into(), |ratio| times(ratio.value)));
+    row.push(String::new());
+    row.extend(stalls(runs));
+    row.push(count(CaseResult::counted(runs, |s| s.speculation.prefetches.issued)));
+    let full = CaseResult::counted(runs, |s| s.speculation.prefetches.full_share());
+    row.push(full.map_or(UNKNOWN.into(), |share| format!("{:.0}%", share * 100.0)));
+    row.push(count(CaseResult::counted(runs, |s| s.speculation.prefetches.unused)));
+    row.push(count(CaseResult::counted(runs, |s| s.readahead.unused)));
+    let attempts = CaseResult::counted(runs, |s| s.speculation.synchronizations.attempted);
+    let time_s = CaseResult::counted(runs, |s| s.speculation.synchronizations.time_s);
+    row.push(match (attempts, time_s) {
+        (None, None) => UNKNOWN.into(),
+        (attempts, time_s) => {
+            format!("{} ({})", count(attempts), time_s.map_or(UNKNOWN.into(), seconds))
+        }
+    });
+    row.push(count(case.cow_faults()));
+    row
+}
+
+fn stalls(runs: &[Run]) -> [String; 2] {
+    let time_s = CaseResult::counted(runs, |s| s.io_stalls.time_s);
+    [
+        count(CaseResult::counted(runs, |s| s.io_stalls.count)),
+        time_s.map_or(UNKNOWN.into(), seconds),
+    ]
+}
+
+fn elapsed(case: &CaseResult, side: Side) -> String {
+    Summary::of(&case.elapsed(side)).map_or(UNKNOWN.into(), |summary| spread(&summary))
+}
+
+/// Median with smallest and largest value.
+pub fn spread(summary: &Summary) -> String {
+    let (low, high) = (seconds(summary.min), seconds(summary.max));
+    let unit = |text: &str| text.rsplit(' ').next().map(str::to_owned);
+    let median = seconds(summary.median);
+    // One unit is enough where all three have the same.
+    if unit(&median) == unit(&low) && unit(&low) == unit(&high) {
+        let low = low.rsplit_once(' ').map_or(low.as_str(), |(number, _)| number);
+        let high = high.rsplit_once(' ').map_or(high.as_str(), |(number, _)| number);
+        return format!("{median} ({low}–{high})");
+    }
+    format!("{median} ({low}–{high})")
+}
+
+/// A time in three digits: `2.51 s`, `84.0 ms`, `61.0 µs`, `80 ns`.
+pub fn seconds(time_s: f64) -> String {
+    let (value, unit) = match time_s.abs() {
+        t if t >= 1.0 => (time_s, "s"),
+        t if t >= 1e-3 => (time_s * 1e3, "ms"),
+        t if t >= 1e-6 => (time_s * 1e6, "µs"),
+        0.0 => return "0 s".into(),
+        _ => return format!("{:.0} ns", time_s * 1e9),
+    };
+    let decimals = match value.abs() {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// `24.9×`, `1.03×`.
+pub fn times(ratio: f64) -> String {
+    if ratio >= 9.95 { format!("{ratio:.1}×") } else { format!("{ratio:.2}×") }
+}
+
+fn count(known: Option<f64>) -> String {
+    known.map_or(UNKNOWN.into(), |value| format!("{value:.0}"))
+}
+
+/// One case in one line, while others are still to come.
+pub fn line(case: &CaseResult) -> String {
+    let ratio = case.speedup().map_or(UNKNOWN.into(), |ratio| times(ratio.value));
+    let ideal = case.ideal.map_or(UNKNOWN.into(), |ideal| seconds(ideal.seconds));
+    let output = if case.mismatches.is_empty() { "" } else { ", WRONG OUTPUT" };
+    format!(
+        "{}: plain {}, runahead {}, {ratio}, ideal {ideal}{output}",
+        case.title(),
+        elapsed(case, Side::Plain),
+        elapsed(case, Side::Runahead),
+    )
+}
+
+/// One case in two lines: what was run, what came of it.
+pub fn two_lines(case: &CaseResult) -> String {
+    let median = |side| {
+        Summary::of(&case.elapsed(side)).map_or(UNKNOWN.into(), |summary| seconds(summary.median))
+    };
+    let ratio = case.speedup().map_or(UNKNOWN.into(), |ratio| times(ratio.value));
+    let ideal = case.ideal.map_or(UNKNOWN.into(), |ideal| seconds(ideal.seconds));
+    format!(
+        "$ {}\n  plain {}, runahead {}: {ratio} as fast (ideal {ideal}), same output",
+        case.command,
+        median(Side::Plain),
+        median(Side::Runahead),
+    )
+}
+
+/// What the reader must not miss: cases that lose, outputs that differ.
+pub fn verdict(results: &Results) -> String {
+    let mut lines = Vec::new();
+    let mut slower: Vec<&CaseResult> = results.cases.iter().filter(|c| c.is_slower()).collect();
+    slower.sort_by_key(|case| case.title());
+    for case in &slower {
+        if let Some(ratio) = case.speedup() {
+            lines.push(format!(
+                "LOSES: {}: {} the plain time (95%: {} to {})",
+                case.title(),
+                times(1.0 / ratio.value),
+                times(1.0 / ratio.high),
+                times(1.0 / ratio.low)
+            ));
+        }
+    }
+    if slower.is_empty() {
+        lines.push("No case loses (more than 1.03× the plain time).".into());
+    }
+    for case in &results.cases {
+        for mismatch in &case.mismatches {
+            lines.push(format!(
+                "WRONG OUTPUT: {}, {:?} run {}: {} differ; both are in {}",
+                case.title(),
+                mismatch.side,
+                mismatch.run,
+                mismatch.differences.join(", "),
+                mismatch.kept.display()
+            ));
+        }
+    }
+    if results.outputs_equal() {
+        lines.push("Every run's output equals the first plain run's.".into());
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Mismatch;
+    use crate::results::tests::example;
+
+    fn results(cases: Vec<CaseResult>) -> Results {
+        Results { cases, ..Results::begin("explicit", "cloud", 1.0, 1) }
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        let shown: Vec<String> =
+            [0.0, 80e-9, 61.4e-6, 0.084, 0.9996, 2.514, 42.04, 9915.0].map(seconds).to_vec();
+        assert_eq!(
+            shown,
+            ["0 s", "80 ns", "61.4 µs", "84.0 ms", "1000 ms", "2.51 s", "42.0 s", "9915 s"]
+        );
+        assert_eq!(times(1.0), "1.00×");
+        assert_eq!(times(24.94), "24.9×");
+    }
+
+    #[test]
+    fn unknown_is_a_dash_and_never_zero() {
+        let text = table2(&results(vec![example(2.0, 0.5)]));
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains(" s ")).collect();
+        assert!(text.contains("unused RA"), "{text}");
+        let plain = text.lines().find(|line| line.contains("agrep")).unwrap();
+        assert_eq!(plain.matches(UNKNOWN).count(), 8 + 1, "{plain}");
+        assert!(!plain.contains(" 0 "), "{plain}");
+        assert!(text.contains("90%") && text.contains("2 (3.00 ms)"), "{text}");
+        assert!(text.contains("4.00×"), "{text}");
+        assert!(!rows.is_empty());
+    }
+
+    #[test]
+    fn short_forms() {
+        let case = example(2.0, 0.5);
+        assert_eq!(
+            line(&case),
+            "agrep: plain 2.00 s (1.96–2.10), runahead 500 ms (490–525), 4.00×, \
+             ideal 200 ms"
+        );
+        let lines = two_lines(&case);
+        assert_eq!(lines.lines().count(), 2);
+        assert!(lines.contains("plain 2.00 s, runahead 500 ms: 4.00× as fast"), "{lines}");
+    }
+
+    #[test]
+    fn losers_and_wrong_outputs_are_named() {
+        let good = verdict(&results(vec![example(2.0, 0.5)]));
+        assert!(good.contains("No case loses") && good.contains("output equals"), "{good}");
+        let mut bad = example(2.0, 3.0);
+        bad.mismatches.push(Mismatch {
+            side: Side::Runahead,
+            run: 2,
+            differences: vec!["standard output".into()],
+            kept: "/kept".into(),
+        });
+        let text = verdict(&results(vec![bad]));
+        assert!(text.contains("LOSES: agrep: 1.50×"), "{text}");
+        assert!(text.contains("WRONG OUTPUT: agrep, Runahead run 2"), "{text}");
+        assert!(!text.contains("output equals"), "{text}");
+    }
+}

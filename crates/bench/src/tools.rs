@@ -1,0 +1,129 @@
+//! Programs that the applications need, and the packages that have them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A program and the Debian package that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tool {
+    /// Name of the program.
+    pub program: &'static str,
+    /// Name of the package.
+    pub package: &'static str,
+}
+
+const fn tool(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package }
+}
+
+/// GNU grep.
+pub const GREP: Tool = tool("grep", "grep");
+/// The C compiler.
+pub const GCC: Tool = tool("gcc", "gcc");
+/// The BFD linker.
+pub const LD_BFD: Tool = tool("ld.bfd", "binutils");
+/// cp and sha256sum.
+pub const COREUTILS: Tool = tool("sha256sum", "coreutils");
+/// find and xargs.
+pub const FINDUTILS: Tool = tool("find", "findutils");
+/// GNU tar.
+pub const TAR: Tool = tool("tar", "tar");
+/// GNU diff.
+pub const DIFF: Tool = tool("diff", "diffutils");
+/// rsync.
+pub const RSYNC: Tool = tool("rsync", "rsync");
+/// Git.
+pub const GIT: Tool = tool("git", "git");
+/// The PostgreSQL server.
+pub const POSTGRES: Tool = tool("postgres", "postgresql-15");
+/// The PostgreSQL client.
+pub const PSQL: Tool = tool("psql", "postgresql-client-15");
+
+impl Tool {
+    /// Where the program is, if it is installed.
+    pub fn find(&self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        // Debian keeps the servers of each version out of PATH.
+        directories.push("/usr/lib/postgresql/15/bin".into());
+        directories.push("/usr/sbin".into());
+        directories.into_iter().map(|d| d.join(self.program)).find(|path| is_executable(path))
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Makes sure that tools are there: with `install`, by installing the packages
+/// that are missing.
+///
+/// # Errors
+/// Names the packages that are missing and how to get them.
+pub fn ensure_installed(tools: &[Tool], install: bool) -> Result<()> {
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| tool.find().is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    packages.dedup();
+    let packages_text = packages.join(" ");
+    if !install {
+        let programs: Vec<&str> = missing.iter().map(|tool| tool.program).collect();
+        bail!(
+            "{} not installed: give --install, or run: apt-get install {packages_text}",
+            programs.join(", ")
+        );
+    }
+    eprintln!("installing {packages_text} …");
+    if !apt_install(&packages)? {
+        // A machine that has never fetched its lists knows no package.
+        apt_get(&["update", "-q"])?;
+        ensure!(apt_install(&packages)?, "apt-get install {packages_text} failed: run it by hand");
+    }
+    let still: Vec<&str> =
+        tools.iter().filter(|tool| tool.find().is_none()).map(|tool| tool.program).collect();
+    ensure!(still.is_empty(), "{} still missing after the installation", still.join(", "));
+    Ok(())
+}
+
+fn apt_install(packages: &[&str]) -> Result<bool> {
+    let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
+    arguments.extend(packages);
+    apt_get(&arguments)
+}
+
+fn apt_get(arguments: &[&str]) -> Result<bool> {
+    let done = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // Services of installed packages stay off: they would share the
+        // machine with what is measured (invoke-rc.d(8)).
+        .env("RUNLEVEL", "1")
+        .output()
+        .context("start apt-get: this system installs packages in another way")?;
+    Ok(done.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_found() {
+        assert!(tool("sh", "dash").find().unwrap().ends_with("sh"));
+        assert_eq!(tool("no-such-program-41", "x").find(), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package() {
+        ensure_installed(&[tool("sh", "dash")], false).unwrap();
+        let tools = [tool("sh", "dash"), tool("no-such-program-41", "some-package")];
+        let error = ensure_installed(&tools, false).unwrap_err().to_string();
+        assert!(error.contains("no-such-program-41"), "{error}");
+        assert!(error.contains("apt-get install some-package"), "{error}");
+        assert!(!error.contains("dash"), "{error}");
+    }
+}

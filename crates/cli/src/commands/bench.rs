@@ -1,0 +1,194 @@
+//! `runahead bench`: the paper's tables and today's programs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use runahead_bench::apps::{self, Metadata};
+use runahead_bench::explicit::{self, ExplicitOptions};
+use runahead_bench::place::PlaceOptions;
+use runahead_bench::results::{self, Results};
+use runahead_bench::{plot, table};
+
+/// Where results go unless told otherwise.
+const RESULTS: &str = "bench-results";
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    which: Which,
+}
+
+#[derive(Debug, Subcommand)]
+enum Which {
+    /// The paper's explicit-I/O applications and today's programs (Table 2)
+    ///
+    /// Each application runs alternately by itself and under runahead, with
+    /// the caches emptied before each run and read_ahead_kb at 128. Printed
+    /// are the columns of the paper's Table 2, elapsed times with their spread,
+    /// the ratio, and the ideal: max(CPU time, bytes / bandwidth, reads ×
+    /// latency / parallelism). Each run's output is compared with the plain
+    /// run's; the exit status is 1 if one differs.
+    Explicit(Explicit),
+    /// A short selection: three applications, smaller data, three runs
+    Quick(Common),
+}
+
+#[derive(Debug, Args)]
+struct Explicit {
+    /// Only these applications (see --list)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    app: Vec<String>,
+    /// Only these cases of applications that have several
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    case: Vec<String>,
+    /// List the applications and end
+    #[arg(long)]
+    list: bool,
+    /// Names and inodes in memory at the start (warm), or not (cold), or both
+    /// one after the other, instead of each application's own choice
+    #[arg(long, value_name = "STATE")]
+    metadata: Option<MetadataChoice>,
+    /// Runs of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Size of the data relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Profile of the emulated device; `nvme`: the machine's own disk
+    #[arg(long, value_name = "NAME", default_value = "cloud")]
+    profile: String,
+    /// Work in this directory: a mounted `runahead slowdisk`, which keeps the
+    /// data from run to run, or any directory of the machine's own disk
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["profile", "overlay", "fuse_limit"])]
+    data: Option<PathBuf>,
+    /// Measure through an overlayfs mount of the device, as in a container
+    #[arg(long)]
+    overlay: bool,
+    /// FUSE's limit of requests in flight, instead of the profile's
+    #[arg(long, value_name = "N")]
+    fuse_limit: Option<u16>,
+    /// Seed of the data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Install packages that are missing (apt-get)
+    #[arg(long)]
+    install: bool,
+    /// Write the results here [default: bench-results/BENCHMARK-PROFILE.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the elapsed times here: .svg or .png, both without an ending
+    /// [default: beside the JSON file]
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// The runahead executable to measure [default: this one]
+    #[arg(long, value_name = "FILE")]
+    runahead: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MetadataChoice {
+    Warm,
+    Cold,
+    Both,
+}
+
+impl MetadataChoice {
+    fn states(self) -> Vec<Metadata> {
+        match self {
+            Self::Warm => vec![Metadata::Warm],
+            Self::Cold => vec![Metadata::Cold],
+            Self::Both => vec![Metadata::Warm, Metadata::Cold],
+        }
+    }
+}
+
+/// Runs the benchmark that the arguments name.
+///
+/// # Errors
+/// If something is missing or a run cannot be made.
+pub fn run(bench: Bench) -> Result<ExitCode> {
+    match bench.which {
+        Which::Explicit(explicit) if explicit.list => {
+            list();
+            Ok(ExitCode::SUCCESS)
+        }
+        Which::Explicit(arguments) => {
+            let common = &arguments.common;
+            let options = ExplicitOptions {
+                apps: arguments.app,
+                cases: arguments.case,
+                metadata: arguments.metadata.map(MetadataChoice::states),
+                runs: usize::from(arguments.runs),
+                scale: arguments.scale,
+                ..base("explicit", common)?
+            };
+            explicit_io(&options, common)
+        }
+        Which::Quick(common) => explicit_io(&base("quick", &common)?, &common),
+    }
+}
+
+/// Options of a benchmark with the quick selection.
+fn base(benchmark: &str, common: &Common) -> Result<ExplicitOptions> {
+    let runahead = match &common.runahead {
+        Some(path) => std::fs::canonicalize(path)
+            .with_context(|| format!("find the executable {}", path.display()))?,
+        None => std::env::current_exe().context("find this executable")?,
+    };
+    Ok(ExplicitOptions {
+        benchmark: benchmark.into(),
+        place: PlaceOptions {
+            profile: common.profile.clone(),
+            data: common.data.clone(),
+            overlay: common.overlay,
+            fuse_limit: common.fuse_limit,
+        },
+        seed: common.seed,
+        install: common.install,
+        runahead,
+        keep: RESULTS.into(),
+        ..ExplicitOptions::quick()
+    })
+}
+
+fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
+    let mut written = None;
+    let results = explicit::run(options, |results| {
+        let json = json_path(results, common);
+        results::write_json(&json, results)?;
+        written = Some(json);
+        Ok(())
+    })?;
+    println!("{}", table::table2(&results));
+    println!("{}", table::verdict(&results));
+    if let Some(json) = written {
+        let plot_path = common.plot.clone().unwrap_or_else(|| json.with_extension(""));
+        let plots = plot::draw(&results, &plot_path)?;
+        let files: Vec<String> =
+            std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
+        println!("Written: {}", files.join(", "));
+    }
+    Ok(if results.outputs_equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn json_path(results: &Results, common: &Common) -> PathBuf {
+    common.json.clone().unwrap_or_else(|| {
+        let name = format!("{}-{}", results.benchmark, results.profile).replace(' ', "-");
+        Path::new(RESULTS).join(name + ".json")
+    })
+}
+
+fn list() {
+    for app in apps::all() {
+        let papers = if app.is_papers() { " [the paper's]" } else { "" };
+        println!("{:16} {}{papers}", app.name(), app.about());
+    }
+}
