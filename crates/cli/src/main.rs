@@ -1,6 +1,9 @@
 //! The `runahead` command.
 
+mod agent_image;
 mod commands;
+mod inherited;
+mod launch;
 
 use std::process::ExitCode;
 

@@ -252,7 +252,9 @@ impl Fields<'_> {
 
 /// The whole file, if it has at most `len_max` bytes.
 fn read_bounded(file: &File, len_max: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // One byte more than the file has, so that one read sees its end.
+    let len = file.metadata()?.len().min(len_max as u64) as usize;
+    let mut bytes = Vec::with_capacity(len + 1);
     file.take(len_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > len_max {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));

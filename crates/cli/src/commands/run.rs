@@ -1,0 +1,103 @@
+//! `runahead run`: run a program with speculation.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use runahead_protocol::session::Mode;
+
+use crate::agent_image::AGENT;
+use crate::launch::{self, Options};
+
+/// Run a program, running ahead of its reads
+///
+/// The program is started as it would be without runahead: same process id,
+/// standard streams, signals and exit status. While it waits for storage, a
+/// copy of it computes ahead and brings what it will read into memory.
+///
+/// What cannot have the agent in it (statically linked, set-user-ID and
+/// 32-bit programs) runs plainly.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit status: the program's own; 127 where it is not found, 126 where it cannot
+be executed, 2 where the options are wrong.
+
+Environment: RUNAHEAD=off runs the program plainly.
+
+Examples:
+  runahead grep -rF needle /data
+  runahead --mode observe -- tar cf /dev/null /data")]
+pub struct Run {
+    /// What to do: speculate, measure stalls only, or nothing
+    #[arg(long, default_value = "speculate", value_parser = mode())]
+    mode: Mode,
+
+    /// Reads to run ahead by; auto: from measured times
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = count)]
+    horizon: u64,
+
+    /// Prefetches in flight; auto: what the device is found to use
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = count)]
+    depth: u64,
+
+    /// Testing switches, a set of bits
+    #[arg(long, hide = true, value_name = "BITS", default_value = "0")]
+    test: u64,
+
+    /// Another agent library than the one carried inside
+    #[arg(long, hide = true, value_name = "FILE")]
+    agent: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// The program and its arguments.
+    #[cfg(test)]
+    pub fn command(&self) -> &[OsString] {
+        &self.command
+    }
+}
+
+fn mode() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new([Mode::Speculate, Mode::Observe, Mode::Off].map(Mode::name))
+        .map(|name| Mode::from_name(name.as_bytes()).unwrap_or_default())
+}
+
+/// `auto` (0) or a number from 1 on.
+fn count(text: &str) -> Result<u64, String> {
+    match text {
+        "auto" => Ok(0),
+        _ => match text.parse() {
+            Ok(0) | Err(_) => Err("a number from 1 on, or auto".into()),
+            Ok(number) => Ok(number),
+        },
+    }
+}
+
+/// Replaces this process by the program; returns only where that failed.
+pub fn run(arguments: Run) -> ExitCode {
+    let options = Options {
+        mode: arguments.mode,
+        horizon: arguments.horizon,
+        depth: arguments.depth,
+        test: arguments.test,
+    };
+    let other = arguments.agent.as_deref().map(std::fs::read).transpose();
+    let agent = match &other {
+        Ok(other) => other.as_deref().unwrap_or(AGENT),
+        Err(error) => return fail(1, &format!("the agent library cannot be read: {error}")),
+    };
+    let Err(failure) = launch::launch(&options, agent, &arguments.command);
+    fail(failure.status, &failure.message)
+}
+
+fn fail(status: u8, message: &str) -> ExitCode {
+    // Standard error may be closed; the status says it all the same.
+    let _ = writeln!(std::io::stderr(), "runahead: {message}");
+    ExitCode::from(status)
+}

@@ -1,0 +1,240 @@
+//! The directory in which the agent library and the site table are files.
+//!
+//! The user's cache directory, or where that cannot be used another place
+//! that outlives one run; always a directory of the user's own that nobody
+//! else may write, because what lies there is loaded into programs.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
+
+/// Mode of an installed agent: everybody may load it, nobody may change it.
+const AGENT_MODE: u32 = 0o555;
+/// Write permission of group and others.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// Why a directory was not used.
+#[derive(Debug)]
+pub enum Unusable {
+    /// The path has a character that separates entries of LD_PRELOAD or of
+    /// the session, or is not absolute.
+    Path,
+    /// Somebody else owns it or may write it.
+    NotPrivate,
+    /// Libraries in it cannot be loaded.
+    NoExec,
+    /// A system call failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::Path => to.write_str("its path cannot stand in LD_PRELOAD"),
+            Unusable::NotPrivate => to.write_str("others own it or may write it"),
+            Unusable::NoExec => to.write_str("it is mounted noexec"),
+            Unusable::Io(error) => error.fmt(to),
+        }
+    }
+}
+
+impl From<io::Error> for Unusable {
+    fn from(error: io::Error) -> Unusable {
+        Unusable::Io(error)
+    }
+}
+
+impl From<rustix::io::Errno> for Unusable {
+    fn from(errno: rustix::io::Errno) -> Unusable {
+        Unusable::Io(errno.into())
+    }
+}
+
+/// The places to try, best first.
+pub fn candidates() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let user = rustix::process::geteuid().as_raw();
+    let mut places = Vec::new();
+    if let Some(cache) = variable("XDG_CACHE_HOME") {
+        places.push(Path::new(&cache).join("runahead"));
+    } else if let Some(home) = variable("HOME") {
+        places.push(Path::new(&home).join(".cache/runahead"));
+    }
+    if let Some(runtime) = variable("XDG_RUNTIME_DIR") {
+        places.push(Path::new(&runtime).join("runahead"));
+    }
+    // These are shared with others: the name says whose it is.
+    for shared in ["/dev/shm", "/tmp", "/var/tmp"] {
+        places.push(Path::new(shared).join(format!("runahead-{user}")));
+    }
+    places
+}
+
+/// Whether a path can stand in LD_PRELOAD (which splits at blanks and colons
+/// and expands `$`) and in the session.
+pub fn is_speakable(path: &OsStr) -> bool {
+    let bytes = path.as_bytes();
+    bytes.starts_with(b"/")
+        && !bytes
+            .iter()
+            .any(|byte| matches!(byte, b':' | b';' | b'$' | 0) || byte.is_ascii_whitespace())
+}
+
+/// Makes sure that `directory` exists and is safe to load from.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn prepare(directory: &Path) -> Result<(), Unusable> {
+    if !is_speakable(directory.as_os_str()) {
+        return Err(Unusable::Path);
+    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(directory, flags, Mode::empty());
+    let opened = match open() {
+        Err(rustix::io::Errno::NOENT) => {
+            make(directory)?;
+            open()?
+        }
+        other => other?,
+    };
+    let status = rustix::fs::fstat(&opened)?;
+    if status.st_uid != rustix::process::geteuid().as_raw()
+        || status.st_mode & WRITABLE_BY_OTHERS != 0
+    {
+        return Err(Unusable::NotPrivate);
+    }
+    if rustix::fs::fstatvfs(&opened)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(Unusable::NoExec);
+    }
+    Ok(())
+}
+
+/// Makes a private directory, and its parent where that is missing (a home
+/// without `.cache`).
+fn make(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    let parent = directory.parent().unwrap_or(directory);
+    match builder.create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            builder.create(parent)?;
+            builder.create(directory)
+        }
+        // Another launcher was quicker.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// The path of the agent in `directory`, installed first where it is not
+/// there or not as it should be.
+///
+/// # Errors
+/// It could not be installed.
+pub fn install_agent(directory: &Path, agent: &[u8]) -> io::Result<PathBuf> {
+    let path = directory.join(format!("agent-{:016x}.so", fingerprint(agent)));
+    if is_installed(&path, agent)? {
+        return Ok(path);
+    }
+    let beside = directory.join(format!(".agent-{}", std::process::id()));
+    // What an earlier process of this id left when it was killed.
+    let _ = fs::remove_file(&beside);
+    let installed = (|| {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(AGENT_MODE).open(&beside)?;
+        file.write_all(agent)?;
+        // The umask may have taken bits away.
+        file.set_permissions(fs::Permissions::from_mode(AGENT_MODE))?;
+        fs::rename(&beside, &path)
+    })();
+    if installed.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    installed.map(|()| path)
+}
+
+/// Whether the file is ours, not writable by others, and has exactly these
+/// bytes.
+fn is_installed(path: &Path, agent: &[u8]) -> io::Result<bool> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file()
+        || metadata.uid() != rustix::process::geteuid().as_raw()
+        || metadata.mode() & WRITABLE_BY_OTHERS != 0
+        || metadata.len() != agent.len() as u64
+    {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; agent.len()];
+    (&file).read_exact(&mut bytes)?;
+    Ok(bytes == agent)
+}
+
+/// A name for the bytes. Two agents that share it cannot both be used at
+/// once, which nothing but a deliberate collision brings about; the bytes are
+/// compared besides.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
+    let mut mix = |word: u64| {
+        hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().for_each(|word| mix(u64::from_le_bytes(*word)));
+    rest.iter().for_each(|byte| mix(u64::from(*byte)));
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_would_be_split_or_expanded_are_not_used() {
+        for path in ["relative", "/a b", "/a:b", "/a;b", "/$HOME", "/a\tb", ""] {
+            assert!(!is_speakable(OsStr::new(path)), "{path}");
+        }
+        assert!(is_speakable(OsStr::new("/home/u/.cache/runahead")));
+        assert!(matches!(prepare(Path::new("/tmp/a b")), Err(Unusable::Path)));
+    }
+
+    #[test]
+    fn an_altered_agent_is_replaced() {
+        let directory = std::env::temp_dir().join(format!("cache-test-{}", std::process::id()));
+        make(&directory).unwrap();
+        prepare(&directory).unwrap();
+        let agent = b"\x7fELF something".repeat(99);
+        let path = install_agent(&directory, &agent).unwrap();
+        let inode = fs::metadata(&path).unwrap().ino();
+        assert_eq!(install_agent(&directory, &agent).unwrap(), path);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "used as it is");
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(&path, b"\x7fELF something els").unwrap();
+        install_agent(&directory, &agent).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), agent);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, AGENT_MODE);
+
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        install_agent(&directory, &agent).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing beside it");
+
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(prepare(&directory), Err(Unusable::NotPrivate)));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
