@@ -101,6 +101,111 @@ fn a_bare_device_has_no_file_system() {
     let stats = disk.stats().unwrap();
     assert_eq!(stats.device.servers.len(), 7);
     assert!(stats.device.servers[6].requests > 0 && stats.device.servers[0].requests > 0);
+    refused(&slowdisk(&["down"], &[&bed.path("mnt")]), "in use by");
+    drop(device);
+    ok(&slowdisk(&["down"], &[&bed.path("mnt")]));
+}
+
+#[test]
+fn swap_on_the_device_keeps_it_up() {
+    let bed = bed!();
+    let disk =
+        SlowDisk::up(&UpOptions { fs: FileSystem::None, ..bed.options("array-2003") }).unwrap();
+    let run = |program: &str| {
+        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap());
+        let device = disk.device().unwrap();
+        ok(&Command::new(program).env("PATH", path).arg(device).output().unwrap());
+    };
+    run("mkswap");
+    run("swapon");
+    let refusal = slowdisk(&["down"], &[&bed.path("mnt")]);
+    run("swapoff");
+    refused(&refusal, "swapoff");
+    disk.down(false).unwrap();
+}
+
+#[test]
+fn a_second_mount_of_the_device_keeps_it_up() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    fs::create_dir(bed.path("second")).unwrap();
+    let mount = |arguments: &[&Path]| {
+        ok(&Command::new(arguments[0]).args(&arguments[1..]).output().unwrap());
+    };
+    mount(&[Path::new("mount"), disk.device().unwrap(), &bed.path("second")]);
+    let refusal = slowdisk(&["down"], &[&bed.path("mnt")]);
+    mount(&[Path::new("umount"), &bed.path("second")]);
+    refused(&refusal, "in use");
+    disk.down(false).unwrap();
+}
+
+#[test]
+fn deleting_files_gives_memory_back() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    let pid = disk.state().daemon.as_ref().unwrap().pid();
+    let memory_kib = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssShmem:")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    disk.pause().unwrap();
+    fs::write(bed.path("mnt/f"), contents(1, 64 << 20)).unwrap();
+    disk.cold().unwrap();
+    let full_kib = memory_kib();
+    fs::remove_file(bed.path("mnt/f")).unwrap();
+    disk.cold().unwrap(); // Blocks are free once the journal says so.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap());
+    ok(&Command::new("fstrim").env("PATH", path).arg(bed.path("mnt")).output().unwrap());
+    let trimmed_kib = memory_kib();
+    assert!(full_kib >= 64 << 10 && trimmed_kib < full_kib / 2, "{full_kib} to {trimmed_kib}");
+}
+
+#[test]
+fn the_device_holds_nothing_that_its_caller_had_open() {
+    let bed = bed!();
+    let script = "exec 9>\"$2\"; flock 9; \"$0\" slowdisk up --size 64M --profile cloud \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", script, RUNAHEAD])
+        .args([bed.path("mnt"), bed.path("lock")])
+        .output()
+        .unwrap();
+    ok(&output);
+    ok(&Command::new("flock")
+        .args(["--nonblock"])
+        .arg(bed.path("lock"))
+        .arg("true")
+        .output()
+        .unwrap());
+}
+
+#[test]
+fn check_reports_every_depth() {
+    let bed = bed!();
+    // How it turns out depends on what else the machine does: both are fine here.
+    let states = bed.path("states");
+    let output = slowdisk_in(
+        &states,
+        &["check", "--json", "--seconds", "0.02", "--profile", "cloud", "--profile", "object"],
+        &[],
+    );
+    let reports: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failures: usize = reports
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|report| report["failures"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(output.status.code(), Some(i32::from(failures > 0)));
+    for (report, parallel) in [(&reports[0], 32), (&reports[1], 12)] {
+        assert_eq!(report["parallel"], parallel);
+        let depths = report["depths"].as_array().unwrap();
+        assert!(depths.iter().map(|d| d["depth"].as_u64().unwrap()).eq([1, 2, 4, 8, 16, 32, 64]));
+        let alone = &depths[0];
+        assert!(alone["latency_us"].as_f64() >= alone["model_latency_us"].as_f64(), "{alone}");
+    }
+    assert!(ok(&slowdisk_in(&states, &["list"], &[])).is_empty(), "nothing is left up");
+    refused(&slowdisk(&["check", "--profile", "floppy"], &[]), "array-2003");
 }
 
 #[test]
@@ -149,6 +254,19 @@ fn killing_the_process_is_undone_by_down_and_by_up() {
             }
         }
     }
+}
+
+#[test]
+fn a_process_that_hangs_is_ended_by_force() {
+    let bed = bed!();
+    let state = SlowDisk::up(&bed.options("cloud")).unwrap().leave_up();
+    fs::write(bed.path("mnt/f"), contents(1, 1 << 20)).unwrap();
+    let pid = state.daemon.as_ref().unwrap().pid();
+    ok(&Command::new("kill").args(["-STOP", &pid.to_string()]).output().unwrap());
+    ok(&slowdisk(&["down", "--force"], &[&bed.path("mnt")]));
+    assert!(!mounted(&bed.path("mnt")) && !state.directory.exists());
+    assert!(!state.is_alive());
+    assert!(eventually(|| loop_backing(state.device.as_ref().unwrap()).is_none()));
 }
 
 #[test]

@@ -42,7 +42,14 @@ pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
     let alive = state.daemon.is_some() && state.is_alive();
     // What is still dirty is thrown away anyway: write it at full speed. If it
     // is in use and stays up, it takes its time again.
-    let _untimed = if alive { Untimed::begin(state).ok() } else { None };
+    let _untimed = match alive.then(|| Untimed::begin(state)) {
+        // It hangs, and so would the unmounting, until its requests fail.
+        Some(Err(_)) if force => {
+            stop_process(state, false);
+            None
+        }
+        other => other.transpose()?,
+    };
     let lazy = force || !state.is_alive();
     if let Some(overlay) = &state.options.overlay {
         mounts::unmount(overlay, false).or_else(|error| detach_if(lazy, overlay, error))?;
@@ -52,7 +59,7 @@ pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
     if is_ours(state) {
         mounts::unmount(mountpoint, false).or_else(|error| detach_if(lazy, mountpoint, error))?;
     }
-    free_loop_device(state)?;
+    free_loop_device(state, lazy)?;
     stop_process(state, alive);
     mounts::unmount(&state.fuse_directory(), true)?;
     if state.options.backing.is_none() {
@@ -77,12 +84,15 @@ fn is_ours(state: &State) -> bool {
 }
 
 /// Frees the loop device if it is still ours.
-fn free_loop_device(state: &State) -> Result<()> {
+fn free_loop_device(state: &State, lazy: bool) -> Result<()> {
     let (Some(device), Some(file)) = (&state.device, &state.backing_file) else { return Ok(()) };
     let Some(behind) = loop_device::backing_file(device) else { return Ok(()) };
     // A detached FUSE mount shows its file without the directories above.
     let orphaned = file.file_name().map(|name| Path::new("/").join(name));
     if &behind == file || Some(&behind) == orphaned.as_ref() {
+        if !lazy {
+            loop_device::check_unused(device)?;
+        }
         loop_device::detach(device)?;
     }
     Ok(())

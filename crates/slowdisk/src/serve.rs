@@ -43,6 +43,7 @@ pub fn serve(directory: &Path) -> Result<()> {
         report(panic);
         std::process::abort();
     }));
+    close_inherited();
     let _ = rustix::process::setsid();
     harden();
     let state = State::load(directory)?;
@@ -184,6 +185,14 @@ fn respond<P: Finish>(engine: &Engine<P>, question: Ask) -> Answer {
     Answer::Done
 }
 
+/// Lets go of what the caller of `up` had open: a lock or a pipe of its own
+/// would last as long as the device.
+fn close_inherited() {
+    // SAFETY: called first of all, when this process has opened nothing beyond
+    // its standard streams.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
 /// Makes the process as dependable as a device: real hardware is not swapped
 /// out, not chosen by the OOM killer, does not wait for its own I/O, and does
 /// not compete for the CPU with the programs that use it. Each is best effort.
@@ -191,20 +200,20 @@ fn harden() {
     // On fault, so that a sparse device stays sparse.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(error) = rustix::mm::mlockall(flags) {
-        log::warn!("cannot lock memory: {error}");
+        log::info!("cannot lock memory: {error}");
     }
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
-        log::warn!("cannot leave the OOM killer's list: {error}");
+        log::info!("cannot leave the OOM killer's list: {error}");
     }
     // SAFETY: this prctl takes integers only.
     if unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } != 0 {
-        log::warn!("cannot become an I/O flusher: {}", std::io::Error::last_os_error());
+        log::info!("cannot become an I/O flusher: {}", std::io::Error::last_os_error());
     }
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the pointer is to a valid sched_param; 0 means this thread, whose
     // policy the threads that it starts inherit.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } != 0 {
-        log::warn!("cannot take real-time priority: {}", std::io::Error::last_os_error());
+        log::info!("cannot take real-time priority: {}", std::io::Error::last_os_error());
     }
 }
 

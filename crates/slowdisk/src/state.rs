@@ -146,6 +146,16 @@ impl State {
         }))
     }
 
+    /// The state of the device (or overlay) that a path is on.
+    pub fn containing(path: &Path) -> Result<Self> {
+        let absolute = absolute(path)?;
+        let below = |place: &PathBuf| absolute.starts_with(place);
+        let on = |state: &State| {
+            below(&state.options.mountpoint) || state.options.overlay.as_ref().is_some_and(below)
+        };
+        list()?.into_iter().rfind(on).ok_or_else(|| Error::NotUp(path.to_owned()))
+    }
+
     /// As [`State::find`], where there must be one.
     pub fn expect(mountpoint: &Path) -> Result<Self> {
         Self::find(mountpoint)?.ok_or_else(|| Error::NotUp(mountpoint.to_owned()))
@@ -169,7 +179,13 @@ impl State {
         }
         match control::ask(&self.socket(), question) {
             Ok(Answer::Failed(why)) => Err(Error::Usage(why)),
-            other => other.context(|| format!("ask the process behind {}", self.name())),
+            other => other.context(|| {
+                let pid = self.daemon.as_ref().map_or(0, ProcessId::pid);
+                format!(
+                    "ask the process ({pid}) that serves {} (down --force ends it)",
+                    self.name()
+                )
+            }),
         }
     }
 

@@ -22,17 +22,16 @@ pub struct Warmed {
     pub files: u64,
 }
 
-/// Walks the tree at a mount point (through its overlay, if that is the path
-/// given), stats every entry and has ext4 read every file's extents, in no
+/// Walks a tree on a device (or on its overlay), stats every entry and has ext4 read every file's extents, in no
 /// modelled time. No data is read. The counters start from zero.
 ///
 /// # Errors
 /// If there is no device or the tree cannot be walked.
-pub fn warm_metadata(mountpoint: &Path) -> Result<Warmed> {
-    let state = State::expect(mountpoint)?;
+pub fn warm_metadata(directory: &Path) -> Result<Warmed> {
+    let state = State::containing(directory)?;
     let _untimed = Untimed::begin(&state)?;
     let mut warmed = Warmed::default();
-    walk(mountpoint, &mut warmed)?;
+    walk(directory, &mut warmed)?;
     Ok(warmed)
 }
 

@@ -49,8 +49,8 @@ enum Action {
     },
     /// Bring directories, inodes and extents into memory, no data; counters restart
     WarmMetadata {
-        /// Where it is mounted, or a directory of its overlay
-        mountpoint: PathBuf,
+        /// A directory on it, or on its overlay
+        directory: PathBuf,
     },
     /// Answer every request at once, to prepare data at full speed
     Pause {
@@ -167,8 +167,8 @@ pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
             runahead_slowdisk::down(&mountpoint.unwrap_or_default(), force)?;
         }
         Action::Cold { mountpoint } => runahead_slowdisk::cold(&mountpoint)?,
-        Action::WarmMetadata { mountpoint } => {
-            let warmed = runahead_slowdisk::warm_metadata(&mountpoint)?;
+        Action::WarmMetadata { directory } => {
+            let warmed = runahead_slowdisk::warm_metadata(&directory)?;
             println!("{} files in {} directories", warmed.files, warmed.directories);
         }
         Action::Pause { mountpoint } => SlowDisk::at(&mountpoint)?.pause()?,
@@ -362,14 +362,18 @@ fn describe_check(report: &ProfileReport) -> String {
         ]);
     }
     let excess = report.latency_excess.map(|excess| format!(", {:+.1}%", excess * 100.0));
+    let at_once = match report.parallel {
+        0 => ": the machine's own disk, nothing demanded".to_owned(),
+        parallel => format!(": {parallel} at once"),
+    };
     let verdict = match report.failures.is_empty() {
         true => "PASS".to_owned(),
         false => format!("FAIL: {}", report.failures.join("; ")),
     };
     format!(
-        "{}: {} at once\n{table}\n one at a time{}; sequential {:.0} MB/s (model {})\n {verdict}\n",
+        "{}{}\n{table}\n one at a time{}; sequential {:.0} MB/s (model {})\n {verdict}\n",
         report.profile,
-        report.parallel,
+        at_once,
         excess.unwrap_or_default(),
         report.sequential_mb_s,
         optional(report.model_sequential_mb_s, 0),

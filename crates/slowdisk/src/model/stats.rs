@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Sub-buckets per power of two: bounds are at most 25% apart.
-const SUB_BUCKETS: u32 = 4;
-const BUCKETS: usize = 64 * SUB_BUCKETS as usize;
+/// Sub-buckets per power of two, as a power of two: bounds are at most 1/16 apart.
+const SUB_BITS: u32 = 4;
+const SUB_BUCKETS: u64 = 1 << SUB_BITS;
+const BUCKETS: usize = 64 << SUB_BITS;
 
 /// Log-linear histogram of latencies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,18 +22,17 @@ impl Default for Histogram {
 
 impl Histogram {
     fn bucket(ns: u64) -> usize {
-        let power = ns.max(SUB_BUCKETS.into()).ilog2();
-        let sub = (ns.max(SUB_BUCKETS.into()) >> (power - 2)) & 3;
-        (power * SUB_BUCKETS) as usize + sub as usize
+        let ns = ns.max(SUB_BUCKETS);
+        let power = ns.ilog2();
+        let sub = (ns >> (power - SUB_BITS)) & (SUB_BUCKETS - 1);
+        ((u64::from(power) << SUB_BITS) | sub) as usize
     }
 
     /// Smallest latency beyond the bucket, nanoseconds.
     fn upper_ns(bucket: usize) -> u64 {
-        let (power, sub) = (bucket as u32 / SUB_BUCKETS, bucket as u64 % u64::from(SUB_BUCKETS));
-        if power < 2 {
-            return SUB_BUCKETS.into();
-        }
-        (u64::from(SUB_BUCKETS) + sub + 1).checked_shl(power - 2).unwrap_or(u64::MAX)
+        let (power, sub) = (bucket as u32 >> SUB_BITS, bucket as u64 & (SUB_BUCKETS - 1));
+        let Some(shift) = power.checked_sub(SUB_BITS) else { return SUB_BUCKETS };
+        u64::try_from(u128::from(SUB_BUCKETS + sub + 1) << shift).unwrap_or(u64::MAX)
     }
 
     /// Counts one latency.
@@ -139,8 +139,8 @@ mod tests {
         for ns in (0..2000).chain((11..63).map(|power| (1 << power) + 12345)) {
             let bucket = Histogram::bucket(ns);
             assert!(Histogram::upper_ns(bucket) > ns, "{ns}");
-            if ns >= 8 {
-                assert!(Histogram::upper_ns(bucket) <= ns + ns / 4 + 1, "{ns} loose");
+            if ns >= SUB_BUCKETS {
+                assert!(Histogram::upper_ns(bucket) <= ns + ns / SUB_BUCKETS + 1, "{ns} loose");
             }
         }
     }
@@ -153,8 +153,8 @@ mod tests {
             histogram.record(us * 1000);
         }
         assert_eq!(histogram.count(), 1000);
-        assert!((500_000..=625_000).contains(&histogram.quantile_ns(0.5)));
-        assert!((1_000_000..=1_250_000).contains(&histogram.quantile_ns(1.0)));
+        assert!((500_000..=532_000).contains(&histogram.quantile_ns(0.5)));
+        assert!((1_000_000..=1_063_000).contains(&histogram.quantile_ns(1.0)));
         let pairs: Vec<(u64, u64)> = histogram.clone().into();
         assert_eq!(Histogram::from(pairs), histogram);
     }

@@ -3,10 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
-use crate::sys::mounts::pin_readahead;
+use crate::sys::mounts::{holders, pin_readahead};
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
@@ -138,6 +139,27 @@ pub fn pin_again(device: &Path) -> Result<()> {
 pub fn backing_file(device: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(sysfs(device).join("loop/backing_file")).ok()?;
     Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// Checks that nobody uses a block device: as swap, mounted elsewhere, or open.
+///
+/// # Errors
+/// [`Error::Busy`].
+pub fn check_unused(device: &Path) -> Result<()> {
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let name = device.to_string_lossy();
+    if swaps.lines().any(|line| line.split_whitespace().next() == Some(&name)) {
+        let holders = format!(" as swap (swapoff {name})");
+        return Err(Error::Busy { path: device.to_owned(), holders });
+    }
+    let holders = holders(device);
+    // Exclusive: fails while a mount, wherever it is, has the device.
+    let claimed = File::options().read(true).custom_flags(libc::O_EXCL).open(device);
+    let claimed = claimed.is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy);
+    if claimed || !holders.is_empty() {
+        return Err(Error::Busy { path: device.to_owned(), holders });
+    }
+    Ok(())
 }
 
 /// Frees a loop device (at its last close, when it is in use).

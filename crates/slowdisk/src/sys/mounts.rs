@@ -100,8 +100,9 @@ pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
     unreachable!("the loop ends by returning")
 }
 
-/// " by NAME (PID), …": processes with files, directories or mappings below a mount.
-fn holders(mountpoint: &Path) -> String {
+/// " by NAME (PID), …": processes with files, directories or mappings below a
+/// mount, or with that very file open.
+pub fn holders(mountpoint: &Path) -> String {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
