@@ -115,6 +115,8 @@ fn measure_app(
     let preparing = Progress::new(0);
     preparing.note(&format!("preparing the data of {}", app.name()));
     let setup = apps::prepare(app, place, cache, options.scale, options.seed)?;
+    // A new mount, so that an overlayfs sees what was prepared below it.
+    place.cold()?;
     drop(preparing);
     let method = Method { runahead: &options.runahead, runs: options.runs, keep: &options.keep };
     let metadata = options.metadata.as_deref().unwrap_or(app.metadata());

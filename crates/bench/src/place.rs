@@ -151,6 +151,12 @@ impl Place {
         &self.root
     }
 
+    /// Where to prepare the data: below the overlayfs where there is one, or
+    /// it would lie in the upper layer, which is no part of the device.
+    pub fn store(&self) -> &Path {
+        self.bed.as_ref().map_or(&self.root, SlowDisk::mountpoint)
+    }
+
     /// What the ideal assumes of the device.
     pub fn device(&self) -> Device {
         self.device

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// What to run, and where.
 #[derive(Clone, Debug)]
@@ -143,6 +143,21 @@ pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Fi
         bail!("{name} did not end within {} s and was killed", limit.as_secs());
     }
     Ok(Finished { elapsed_s, status, usage })
+}
+
+/// Waits for a child's end and reaps it.
+///
+/// # Errors
+/// If it does not end within `limit`: it is killed then.
+pub fn reap_within(pid: libc::pid_t, limit: Duration) -> Result<(ExitStatus, Usage)> {
+    let in_time = wait_for_end(pid, limit)?;
+    if !in_time {
+        // SAFETY: plain call; the child is not waited for yet.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+    let ended = reap(pid)?;
+    ensure!(in_time, "it did not end within {} s and was killed", limit.as_secs());
+    Ok(ended)
 }
 
 /// Waits until the child has ended, leaving it to be reaped; false when that

@@ -63,7 +63,7 @@ fn plain_row(case: &CaseResult) -> Vec<String> {
 fn runahead_row(case: &CaseResult) -> Vec<String> {
     let runs = &case.runahead;
     let mut row = vec![String::new(), "yes".into(), elapsed(case, Side::Runahead)];
-    row.push(case.speedup().map_or(UNKNOWN.into(), |ratio| times(ratio.value)));
+    row.push(case.speedup().map_or(UNKNOWN.into(), |ratio| ratio_cell(ratio.value)));
     row.push(String::new());
     row.extend(stalls(runs));
     row.push(count(CaseResult::counted(runs, |s| s.speculation.prefetches.issued)));
@@ -131,6 +131,41 @@ pub fn times(ratio: f64) -> String {
     if ratio >= 9.95 { format!("{ratio:.1}×") } else { format!("{ratio:.2}×") }
 }
 
+/// `4.00× −75%`: how many times faster, and by how much elapsed time changes,
+/// as the paper says it.
+fn ratio_cell(ratio: f64) -> String {
+    let change = ((1.0 / ratio - 1.0) * 100.0).round();
+    let sign = if change < 0.0 { "−" } else { "+" };
+    format!("{} {sign}{:.0}%", times(ratio), change.abs())
+}
+
+/// The cases of each application that has several, taken together: sums of
+/// medians (the paper reports PostgreSQL's queries as one).
+pub fn mixes(results: &Results) -> Vec<String> {
+    let mut apps: Vec<&str> = results.cases.iter().map(|case| case.app.as_str()).collect();
+    apps.dedup();
+    let mix = |app: &str| {
+        let cases: Vec<&CaseResult> =
+            results.cases.iter().filter(|c| c.app == app && !c.case.is_empty()).collect();
+        let sum = |side| -> Option<f64> {
+            cases.iter().map(|case| Some(Summary::of(&case.elapsed(side))?.median)).sum()
+        };
+        let (plain_s, runahead_s) = (sum(Side::Plain)?, sum(Side::Runahead)?);
+        let ideal_s: Option<f64> = cases.iter().map(|case| Some(case.ideal?.seconds)).sum();
+        (cases.len() > 1).then(|| {
+            format!(
+                "{app}, its {} cases together: plain {}, runahead {}, {}, ideal {}",
+                cases.len(),
+                seconds(plain_s),
+                seconds(runahead_s),
+                ratio_cell(plain_s / runahead_s),
+                ideal_s.map_or(UNKNOWN.into(), seconds)
+            )
+        })
+    };
+    apps.into_iter().filter_map(mix).collect()
+}
+
 fn count(known: Option<f64>) -> String {
     known.map_or(UNKNOWN.into(), |value| format!("{value:.0}"))
 }
@@ -165,7 +200,7 @@ pub fn two_lines(case: &CaseResult) -> String {
 
 /// What the reader must not miss: cases that lose, outputs that differ.
 pub fn verdict(results: &Results) -> String {
-    let mut lines = Vec::new();
+    let mut lines = mixes(results);
     let mut slower: Vec<&CaseResult> = results.cases.iter().filter(|c| c.is_slower()).collect();
     slower.sort_by_key(|case| case.title());
     for case in &slower {
@@ -233,6 +268,22 @@ mod tests {
         assert!(text.contains("90%") && text.contains("2 (3.00 ms)"), "{text}");
         assert!(text.contains("4.00×"), "{text}");
         assert!(!rows.is_empty());
+    }
+
+    #[test]
+    fn queries_are_also_taken_together() {
+        let query = |name: &str, runahead_s| {
+            let mut case = example(2.0, runahead_s);
+            (case.app, case.case) = ("postgresql".into(), name.into());
+            case
+        };
+        let cases = vec![example(1.0, 0.1), query("a", 0.5), query("b", 1.5)];
+        assert_eq!(
+            mixes(&results(cases)),
+            ["postgresql, its 2 cases together: plain 4.00 s, runahead 2.00 s, 2.00× −50%, \
+              ideal 400 ms"]
+        );
+        assert_eq!(ratio_cell(0.8), "0.80× +25%");
     }
 
     #[test]

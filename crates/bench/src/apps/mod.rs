@@ -2,6 +2,8 @@
 
 mod agrep;
 mod gnuld;
+mod postgresql;
+mod server;
 
 mod today;
 mod xdataslice;
@@ -144,7 +146,7 @@ impl Case for CommandCase {
 /// Every application, the paper's first.
 pub fn all() -> Vec<&'static dyn Application> {
     let mut all: Vec<&'static dyn Application> =
-        vec![&agrep::Agrep, &gnuld::Gnuld, &xdataslice::XDataSlice];
+        vec![&agrep::Agrep, &gnuld::Gnuld, &postgresql::PostgreSql, &xdataslice::XDataSlice];
     all.extend(today::ALL.iter().map(|app| app as &dyn Application));
     all
 }
@@ -176,6 +178,8 @@ struct Prepared {
 
 /// Makes sure that an application's data is on the device: it stays there
 /// between runs as long as the device is up, and is made with timing off.
+/// Returns the setup to run with, which is that through the overlayfs where
+/// there is one; empty the caches first.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -186,7 +190,7 @@ pub fn prepare(
     scale: f64,
     seed: u64,
 ) -> Result<Setup> {
-    let home = place.root().join("runahead-bench");
+    let home = place.store().join("runahead-bench");
     let directory = home.join(app.data());
     let setup = Setup { directory, cache: cache.to_owned(), scale, seed };
     let wanted = Prepared { version: env!("CARGO_PKG_VERSION").into(), scale, seed };
@@ -208,7 +212,8 @@ pub fn prepare(
         fs::write(&marker, serde_json::to_vec(&wanted)?)
             .with_context(|| format!("write {}", marker.display()))
     })?;
-    Ok(setup)
+    let directory = place.root().join("runahead-bench").join(app.data());
+    Ok(Setup { directory, ..setup })
 }
 
 /// Keeps a list of files beside the data.
@@ -240,7 +245,7 @@ mod tests {
         assert_eq!(names.len(), all().len());
         let error = by_names(&["nonesuch".into()]).err().unwrap().to_string();
         assert!(error.contains("nonesuch") && error.contains("xdataslice"), "{error}");
-        assert_eq!(all().iter().filter(|app| app.is_papers()).count(), 3);
+        assert_eq!(all().iter().filter(|app| app.is_papers()).count(), 4);
     }
 
     #[test]
