@@ -7,7 +7,7 @@ mod slowdisk;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// Hides I/O latency from unmodified programs by speculative execution.
 ///
@@ -28,66 +28,90 @@ enum Command {
     Slowdisk(slowdisk::Slowdisk),
 }
 
+/// `runahead run` by itself: a launch must not pay for the definitions of
+/// all the other subcommands.
+#[derive(Debug, Parser)]
+#[command(name = "runahead run", bin_name = "runahead run", version)]
+struct RunAlone {
+    #[command(flatten)]
+    run: run::Run,
+}
+
+/// First arguments that are not for `run`: the other subcommands, and
+/// questions about the command itself.
+const NOT_RUN: &[&str] = &["bench", "slowdisk", "help", "-h", "--help", "-V", "--version"];
+
 /// Runs the subcommand that the arguments name.
 pub fn run() -> anyhow::Result<ExitCode> {
-    match Cli::parse_from(with_default_command(std::env::args_os())).command {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(arguments) = arguments_of_run(&arguments) {
+        return Ok(run::run(RunAlone::parse_from(arguments).run));
+    }
+    match Cli::parse_from(arguments).command {
         Command::Bench(command) => bench::run(command),
         Command::Run(command) => Ok(run::run(command)),
         Command::Slowdisk(command) => slowdisk::run(command),
     }
 }
 
-/// Puts `run` before the first argument unless that names a subcommand or
-/// asks about the command itself. So options before CMD are those of `run`,
-/// and a program that has a subcommand's name is run by `runahead run NAME`.
-fn with_default_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    let is_our_own = |first: &OsString| {
-        let word = first.to_string_lossy();
-        matches!(&*word, "-h" | "--help" | "-V" | "--version" | "help")
-            || Cli::command().get_subcommands().any(|known| known.get_name() == word)
-    };
-    if arguments.get(1).is_some_and(|first| !is_our_own(first)) {
-        arguments.insert(1, "run".into());
+/// The arguments of `run`, which is the default: without the word `run`
+/// where that is the first. So options before CMD are those of `run`, and a
+/// program that has a subcommand's name is run by `runahead run NAME`.
+fn arguments_of_run(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let first = arguments.get(1)?;
+    if NOT_RUN.iter().any(|word| first == word) {
+        return None;
     }
-    arguments
+    let skipped = if first == "run" { 2 } else { 1 };
+    Some([&arguments[..1], &arguments[skipped..]].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
-    fn completed(words: &[&str]) -> String {
-        let words = words.iter().map(OsString::from);
-        with_default_command(words).join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
     }
 
     #[test]
     fn run_is_the_default() {
-        assert_eq!(completed(&["runahead", "grep", "run"]), "runahead run grep run");
-        assert_eq!(completed(&["runahead", "--depth", "4", "ls"]), "runahead run --depth 4 ls");
-        assert_eq!(completed(&["runahead", "--", "run"]), "runahead run -- run");
-        assert_eq!(completed(&["runahead", "run", "ls"]), "runahead run ls");
-        assert_eq!(completed(&["runahead", "slowdisk", "check"]), "runahead slowdisk check");
-        assert_eq!(completed(&["runahead", "--help"]), "runahead --help");
-        assert_eq!(completed(&["runahead"]), "runahead");
+        for (given, expected) in [
+            (&["runahead", "grep", "run"][..], &["runahead", "grep", "run"][..]),
+            (&["runahead", "--depth", "4", "ls"], &["runahead", "--depth", "4", "ls"]),
+            (&["runahead", "--", "run"], &["runahead", "--", "run"]),
+            (&["runahead", "run", "bench"], &["runahead", "bench"]),
+        ] {
+            assert_eq!(arguments_of_run(&words(given)), Some(words(expected)));
+        }
+        for given in [&["runahead", "slowdisk", "check"][..], &["runahead", "-h"], &["runahead"]] {
+            assert_eq!(arguments_of_run(&words(given)), None);
+        }
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn every_subcommand_is_known_before_parsing() {
         Cli::command().debug_assert();
+        let defined: Vec<String> =
+            Cli::command().get_subcommands().map(|known| known.get_name().to_owned()).collect();
+        for name in defined.iter().filter(|name| *name != "run") {
+            assert!(NOT_RUN.contains(&name.as_str()), "{name} is missing in NOT_RUN");
+        }
+        for name in NOT_RUN.iter().filter(|name| !name.starts_with('-') && **name != "help") {
+            assert!(defined.iter().any(|known| known == name), "{name} is not a subcommand");
+        }
     }
 
     #[test]
     fn everything_after_the_program_belongs_to_it() {
-        for (words, expected) in [
+        for (given, expected) in [
             (&["runahead", "ls", "--mode", "x", "-h"][..], &["ls", "--mode", "x", "-h"][..]),
             (&["runahead", "--mode=observe", "--", "--odd", "--"], &["--odd", "--"]),
             (&["runahead", "run", "a", "--", "b"], &["a", "--", "b"]),
         ] {
-            let parsed = Cli::parse_from(with_default_command(words.iter().map(OsString::from)));
-            let Command::Run(run) = parsed.command else { panic!("not run: {words:?}") };
-            assert_eq!(run.command(), expected);
+            let arguments = arguments_of_run(&words(given)).unwrap();
+            assert_eq!(RunAlone::parse_from(arguments).run.command(), expected);
         }
     }
 }
