@@ -1,0 +1,275 @@
+//! The program's descriptors as the speculative process sees them: numbers
+//! equal to the normal process's, open file descriptions with offsets of
+//! their own. The real descriptor table of the speculative process is empty
+//! at the start and private (interception.md, section 2.4); a real
+//! descriptor exists only behind a [`File`] that was needed.
+
+use crate::abi::EBADF;
+use crate::outcome::{Stop, errno};
+use crate::residency::Oracle;
+use runahead_protocol::stats::Park;
+
+/// Descriptors that a program may have, the lowest numbers. Equal to Linux's
+/// default soft limit, so that only programs that raise theirs can exceed it.
+pub const DESCRIPTORS_MAX: usize = 1024;
+
+/// Open file descriptions. Closed ones live on while prefetches through them
+/// are in flight, hence more than descriptors.
+pub const FILES_MAX: usize = DESCRIPTORS_MAX + 256;
+
+/// What an open file description stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Not in use.
+    #[default]
+    Free = 0,
+    /// A regular file that exists; read for real, written in appearance.
+    Regular,
+    /// A directory that exists.
+    Directory,
+    /// `O_PATH`: names something, cannot be read.
+    Path,
+    /// A regular file that exists only in appearance (created or truncated
+    /// by the speculative process).
+    Sink,
+    /// A directory that exists only in appearance.
+    SinkDirectory,
+    /// `/dev/null`: reads end at once.
+    Null,
+    /// `/dev/zero` or `/dev/full`: reads give zeros.
+    Zero,
+    /// `/dev/random` or `/dev/urandom`.
+    Random,
+    /// Pipe, FIFO, device, queue: writes succeed, reads park.
+    Other,
+    /// Socket.
+    Socket,
+    /// Terminal.
+    Terminal,
+}
+
+/// Index of an open file description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(pub(crate) u16);
+
+/// An open file description. All-zero is a free one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct File {
+    pub(crate) kind: Kind,
+    /// The file was written, truncated or extended in appearance.
+    pub(crate) dirty: bool,
+    /// `O_DIRECT`: the page cache is not what its reads wait for.
+    pub(crate) direct: bool,
+    /// Descriptors that refer to it.
+    pub(crate) descriptors: u16,
+    /// Prefetches in flight through its real descriptor.
+    pub(crate) in_flight: u16,
+    /// Real descriptor plus 1; 0: none yet.
+    pub(crate) real_plus1: i32,
+    /// Descriptor of the normal process through which it can be opened
+    /// again, plus 1; 0: it was opened by the speculative process.
+    pub(crate) inherited_plus1: i32,
+    /// Access mode and status flags (`F_GETFL`).
+    pub(crate) status_flags: u32,
+    /// File mode as `fstat` says.
+    pub(crate) mode: u32,
+    /// Next byte that `read` would give.
+    pub(crate) offset: u64,
+    /// Size as last known, or as it appears where `dirty`.
+    pub(crate) size: u64,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    /// Identity of its name, for the shadow of names.
+    pub(crate) name: u64,
+    /// End of the last read: where a sequential stream goes on.
+    pub(crate) stream_next: u64,
+    /// End of what is known to have been prefetched of that stream.
+    pub(crate) prefetched_to: u64,
+    /// How its pages are asked for.
+    pub(crate) oracle: Oracle,
+}
+
+impl File {
+    /// An empty one, not in use.
+    pub const FREE: File = File {
+        kind: Kind::Free,
+        dirty: false,
+        direct: false,
+        descriptors: 0,
+        in_flight: 0,
+        real_plus1: 0,
+        inherited_plus1: 0,
+        status_flags: 0,
+        mode: 0,
+        offset: 0,
+        size: 0,
+        dev: 0,
+        ino: 0,
+        name: 0,
+        stream_next: 0,
+        prefetched_to: 0,
+        oracle: Oracle::UNASKED,
+    };
+
+    /// The real descriptor, where there is one.
+    pub fn real(&self) -> Option<usize> {
+        usize::try_from(self.real_plus1 - 1).ok()
+    }
+
+    /// Whether reads give file contents and are logged.
+    pub fn is_file(&self) -> bool {
+        matches!(self.kind, Kind::Regular | Kind::Sink)
+    }
+
+    /// Whether it may be read.
+    pub fn readable(&self) -> bool {
+        self.kind != Kind::Path
+            && self.status_flags as usize & crate::abi::O_ACCMODE != crate::abi::O_WRONLY
+    }
+
+    /// Whether it may be written.
+    pub fn writable(&self) -> bool {
+        let access = self.status_flags as usize & crate::abi::O_ACCMODE;
+        self.kind != Kind::Path && (access == crate::abi::O_WRONLY || access == crate::abi::O_RDWR)
+    }
+}
+
+/// One number of the descriptor table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// [`FileId`] plus 1; 0: closed.
+    file_plus1: u16,
+    cloexec: bool,
+}
+
+/// The table. All-zero is an empty one.
+#[derive(Debug)]
+pub struct Descriptors {
+    slots: [Slot; DESCRIPTORS_MAX],
+    files: [File; FILES_MAX],
+    /// Where the search for a free file starts.
+    next_file: u16,
+    /// Numbers below are taken.
+    lowest_free: u16,
+    /// Taken for an index that does not exist, which cannot happen; keeps
+    /// the look-ups free of panics.
+    spare: File,
+}
+
+impl Descriptors {
+    /// An empty table.
+    pub const EMPTY: Descriptors = Descriptors {
+        slots: [Slot { file_plus1: 0, cloexec: false }; DESCRIPTORS_MAX],
+        files: [File::FREE; FILES_MAX],
+        next_file: 0,
+        lowest_free: 0,
+        spare: File::FREE,
+    };
+
+    /// The description behind a descriptor; EBADF.
+    pub fn id(&self, fd: usize) -> Result<FileId, Stop> {
+        // The kernel looks at the low 32 bits of a descriptor.
+        match self.slots.get(fd as u32 as usize) {
+            Some(slot) if slot.file_plus1 != 0 => Ok(FileId(slot.file_plus1 - 1)),
+            _ => errno(EBADF),
+        }
+    }
+
+    /// A description.
+    pub fn file(&self, id: FileId) -> &File {
+        self.files.get(id.0 as usize).unwrap_or(&self.spare)
+    }
+
+    /// A description, to change.
+    pub fn file_mut(&mut self, id: FileId) -> &mut File {
+        self.files.get_mut(id.0 as usize).unwrap_or(&mut self.spare)
+    }
+
+    /// Keeps `file` under a new index, with no descriptor yet.
+    pub fn add_file(&mut self, file: File) -> Result<FileId, Stop> {
+        for step in 0..FILES_MAX {
+            let index = (self.next_file as usize + step) % FILES_MAX;
+            if let Some(free) = self.files.get_mut(index)
+                && free.kind == Kind::Free
+            {
+                *free = file;
+                self.next_file = ((index + 1) % FILES_MAX) as u16;
+                return Ok(FileId(index as u16));
+            }
+        }
+        Err(Stop::Park(Park::TableFull))
+    }
+
+    /// Forgets a description to which nothing refers any more.
+    pub fn remove_file(&mut self, id: FileId) {
+        *self.file_mut(id) = File::FREE;
+    }
+
+    /// The lowest free number from `from` on, now referring to `id`, as the
+    /// kernel gives it.
+    pub fn add(&mut self, id: FileId, from: usize, cloexec: bool) -> Result<usize, Stop> {
+        let start = from.max(self.lowest_free as usize);
+        for (number, slot) in self.slots.iter_mut().enumerate().skip(start) {
+            if slot.file_plus1 == 0 {
+                *slot = Slot { file_plus1: id.0 + 1, cloexec };
+                if from <= self.lowest_free as usize {
+                    self.lowest_free = number as u16 + 1;
+                }
+                let file = self.file_mut(id);
+                file.descriptors = file.descriptors.saturating_add(1);
+                return Ok(number);
+            }
+        }
+        Err(Stop::Park(Park::TableFull))
+    }
+
+    /// Makes the number `fd` refer to `id`; whatever it referred to must
+    /// have been taken out before.
+    pub fn put(&mut self, fd: usize, id: FileId, cloexec: bool) -> Result<(), Stop> {
+        match self.slots.get_mut(fd) {
+            Some(slot) => *slot = Slot { file_plus1: id.0 + 1, cloexec },
+            None => return Err(Stop::Park(Park::TableFull)),
+        }
+        let file = self.file_mut(id);
+        file.descriptors = file.descriptors.saturating_add(1);
+        Ok(())
+    }
+
+    /// Closes a number and gives the description it referred to; EBADF.
+    pub fn take(&mut self, fd: usize) -> Result<FileId, Stop> {
+        let id = self.id(fd)?;
+        let number = fd as u32 as usize;
+        if let Some(slot) = self.slots.get_mut(number) {
+            *slot = Slot::default();
+        }
+        self.lowest_free = self.lowest_free.min(number as u16);
+        let file = self.file_mut(id);
+        file.descriptors = file.descriptors.saturating_sub(1);
+        Ok(id)
+    }
+
+    /// The close-on-exec flag; EBADF.
+    pub fn cloexec(&self, fd: usize) -> Result<bool, Stop> {
+        self.id(fd)?;
+        Ok(self.slots.get(fd as u32 as usize).is_some_and(|slot| slot.cloexec))
+    }
+
+    /// Sets the close-on-exec flag; EBADF.
+    pub fn set_cloexec(&mut self, fd: usize, cloexec: bool) -> Result<(), Stop> {
+        self.id(fd)?;
+        if let Some(slot) = self.slots.get_mut(fd as u32 as usize) {
+            slot.cloexec = cloexec;
+        }
+        Ok(())
+    }
+}
+
+impl Descriptors {
+    /// Open files named `from` are named `to` now.
+    pub fn rename(&mut self, from: u64, to: u64) {
+        for file in self.files.iter_mut().filter(|file| file.name == from && from != 0) {
+            file.name = to;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What the state machine stands on.
+
+/// Raw system calls, and nothing else.
+pub trait Calls {
+    /// One raw system call; -errno on failure.
+    ///
+    /// Pointers among the arguments are either addresses of the program's
+    /// memory or point to memory of the caller that lives through the call.
+    fn call(&mut self, number: usize, args: [usize; 6]) -> isize;
+}
+
+/// Raw system calls, the program's memory and time. The agent implements it
+/// through its gate, tests with a model.
+pub trait Kernel: Calls {
+    /// Makes a range of program memory writable and private to this process
+    /// (copying what is touched of mappings that are shared with the normal
+    /// process); false: it is not mapped.
+    fn prepare_write(&mut self, address: usize, len: usize) -> bool;
+
+    /// Copies program memory out; false: it is not all readable.
+    fn load(&mut self, address: usize, into: &mut [u8]) -> bool;
+
+    /// Copies into program memory, as after [`Kernel::prepare_write`];
+    /// false: it is not all writable.
+    fn store(&mut self, address: usize, from: &[u8]) -> bool;
+
+    /// Whether any byte of the range belongs to a mapping that was shared
+    /// and that this process still shares with the normal one, so that the
+    /// kernel must not be asked to make it writable.
+    fn is_shared(&mut self, address: usize, len: usize) -> bool;
+
+    /// Told after the program made a new private mapping: of the file behind
+    /// the real descriptor `fd` from `offset` on, or anonymous with `fd` -1.
+    fn mapped(&mut self, address: usize, len: usize, fd: i32, offset: u64);
+
+    /// Told after the program removed every mapping in a range.
+    fn unmapped(&mut self, address: usize, len: usize);
+
+    /// Monotonic time in ns.
+    fn now_ns(&mut self) -> u64;
+
+    /// Sleeps until the normal process has made `until` reads since the
+    /// synchronisation (`Log::consumed`); false: it never will, or this
+    /// process is no longer wanted.
+    fn wait_consumed(&mut self, until: u64) -> bool;
+
+    /// Sleeps for about `ns`.
+    fn pause(&mut self, ns: u64);
+}

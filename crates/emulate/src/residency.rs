@@ -1,0 +1,296 @@
+//! "Would this read wait for storage?" on every file system.
+//!
+//! `preadv2(RWF_NOWAIT)` answers, copies and starts the read in one call on
+//! ext4, xfs and btrfs. overlayfs, FUSE, squashfs, tmpfs and others refuse
+//! it (EOPNOTSUPP). There `cachestat(2)` (Linux 6.5) says how many pages of a
+//! range are cached, but counts pages that are still being read; `mincore(2)`
+//! on a mapping is exact, and costs three calls. On overlayfs `cachestat`
+//! looks at the wrong inode. Both answer only for files that the caller owns
+//! or may write: `cachestat` says EPERM, `mincore` lies ("all resident").
+//!
+//! Usable on its own by the normal process: it needs [`Calls`] alone.
+
+use crate::abi::*;
+use crate::arch::nr;
+use crate::kernel::Calls;
+
+/// Most pages in one question: what a `mincore` vector on a small signal
+/// stack may hold.
+pub const PAGES_MAX: usize = 128;
+
+/// Devices whose method is remembered.
+const DEVICES_MAX: usize = 16;
+
+const OVERLAYFS: u64 = 0x794c_7630;
+/// File systems whose files are made up when read and never wait for
+/// storage: procfs, sysfs, cgroup, cgroup2, ramfs, devpts.
+const MADE_UP: [u64; 6] = [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270, 0x8584_58f6, 0x1cd1];
+/// File systems where reading may do something or consume something:
+/// debugfs, tracefs, configfs, securityfs, selinuxfs, bpf, efivarfs,
+/// binfmt_misc, pstore, mqueue.
+const DELICATE: [u64; 10] = [
+    0x6462_6720,
+    0x7472_6163,
+    0x6265_6570,
+    0x7363_6673,
+    0xf97c_ff8c,
+    0xcafe_4a11,
+    0xde5e_81e4,
+    0x4249_4e4d,
+    0x6165_676c,
+    0x1980_0202,
+];
+
+/// How residency is found out on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Method {
+    /// Not known yet; `RWF_NOWAIT` is tried first.
+    #[default]
+    Unasked = 0,
+    /// `preadv2(RWF_NOWAIT)`.
+    NoWait,
+    /// `cachestat` for "nothing is there", else `mincore`.
+    Cachestat,
+    /// `mincore` on a mapping.
+    Mincore,
+    /// Not at all.
+    Blind,
+    /// Never waits for storage.
+    MadeUp,
+    /// Must not be read by a speculative process.
+    Delicate,
+}
+
+/// What is known of one file's right to ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum Rights {
+    #[default]
+    Unasked = 0,
+    Granted,
+    Refused,
+}
+
+/// The oracle of one open file. All-zero is a fresh one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oracle {
+    /// How it is asked.
+    pub method: Method,
+    rights: Rights,
+}
+
+/// Answer of [`question`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resident {
+    /// The whole range is in memory.
+    All,
+    /// Some of it is not.
+    NotAll,
+    /// Cannot be known.
+    Unknown,
+}
+
+impl Oracle {
+    /// Nothing is known yet.
+    pub const UNASKED: Oracle = Oracle { method: Method::Unasked, rights: Rights::Unasked };
+
+    /// An oracle for a file whose owner is (`owned`) or is not the caller's
+    /// file system user, or the caller is root. Only where it is not must
+    /// the kernel be asked for the right to write.
+    pub fn new(owned: bool) -> Oracle {
+        let rights = if owned { Rights::Granted } else { Rights::Unasked };
+        Oracle { method: Method::Unasked, rights }
+    }
+}
+
+/// Methods by device. All-zero is empty.
+#[derive(Debug, Default)]
+pub struct Methods {
+    known: [(u64, Method); DEVICES_MAX],
+    next: u8,
+}
+
+impl Methods {
+    /// Nothing known.
+    pub const EMPTY: Methods = Methods { known: [(0, Method::Unasked); DEVICES_MAX], next: 0 };
+
+    /// What was found out for `dev`, or [`Method::Unasked`].
+    pub fn get(&self, dev: u64) -> Method {
+        self.known.iter().find(|known| known.0 == dev).map_or(Method::Unasked, |known| known.1)
+    }
+
+    /// Remembers what was found out for `dev`; the oldest of
+    /// `DEVICES_MAX` is forgotten.
+    pub fn set(&mut self, dev: u64, method: Method) {
+        if let Some(known) = self.known.iter_mut().find(|known| known.0 == dev) {
+            known.1 = method;
+        } else if let Some(oldest) = self.known.get_mut(self.next as usize % DEVICES_MAX) {
+            *oldest = (dev, method);
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+}
+
+fn failed(result: isize, code: i32) -> bool {
+    result == -(code as isize)
+}
+
+/// Chooses the method for the file behind `fd` on device `dev`, which has
+/// just refused `RWF_NOWAIT`, and remembers it.
+pub fn refused_nowait<C: Calls>(c: &mut C, methods: &mut Methods, fd: usize, dev: u64) -> Method {
+    let known = methods.get(dev);
+    if !matches!(known, Method::Unasked | Method::NoWait) {
+        return known;
+    }
+    // struct statfs: f_type is its first word.
+    let mut statfs = [0u64; 15];
+    let address = statfs.as_mut_ptr().expose_provenance();
+    let kind = match c.call(nr::FSTATFS, [fd, address, 0, 0, 0, 0]) {
+        0 => statfs.first().copied().unwrap_or(0),
+        _ => 0,
+    };
+    let method = if kind == OVERLAYFS {
+        Method::Mincore
+    } else if MADE_UP.contains(&kind) {
+        Method::MadeUp
+    } else if DELICATE.contains(&kind) {
+        Method::Delicate
+    } else {
+        Method::Cachestat
+    };
+    methods.set(dev, method);
+    method
+}
+
+/// Asks whether `len` bytes at `offset` of the file behind `fd` (device
+/// `dev`) are in memory.
+///
+/// Where `RWF_NOWAIT` is the method, asking *starts the read* of the page
+/// asked for; it looks at the first and the last byte only. The other
+/// methods start nothing and look at the first [`PAGES_MAX`] pages.
+pub fn question<C: Calls>(
+    c: &mut C,
+    methods: &mut Methods,
+    oracle: &mut Oracle,
+    (fd, dev): (usize, u64),
+    offset: u64,
+    len: u64,
+) -> Resident {
+    if oracle.method == Method::Unasked {
+        oracle.method = methods.get(dev);
+    }
+    if matches!(oracle.method, Method::Unasked | Method::NoWait) {
+        let first = nowait_byte(c, fd, offset);
+        if !failed(first, EOPNOTSUPP) {
+            oracle.method = Method::NoWait;
+            methods.set(dev, Method::NoWait);
+            let last = offset.saturating_add(len.saturating_sub(1));
+            let all = first >= 0
+                && (last / PAGE_BYTES == offset / PAGE_BYTES || nowait_byte(c, fd, last) >= 0);
+            return if all { Resident::All } else { Resident::NotAll };
+        }
+        oracle.method = refused_nowait(c, methods, fd, dev);
+    }
+    match oracle.method {
+        Method::MadeUp => return Resident::All,
+        Method::Blind | Method::Delicate => return Resident::Unknown,
+        _ => {}
+    }
+    let mut pages = [0u8; PAGES_MAX];
+    match resident_pages(c, oracle, fd, offset, len, &mut pages) {
+        Some(count) if pages.iter().take(count).all(|page| page & 1 == 1) => Resident::All,
+        Some(_) => Resident::NotAll,
+        None => Resident::Unknown,
+    }
+}
+
+/// Reads one byte at `offset` if its page is in memory; its result. Starts
+/// the read of the page otherwise.
+pub fn nowait_byte<C: Calls>(c: &mut C, fd: usize, offset: u64) -> isize {
+    let mut byte = [0u8; 8];
+    let vector = [byte.as_mut_ptr().expose_provenance(), 1];
+    let address = vector.as_ptr().expose_provenance();
+    c.call(nr::PREADV2, [fd, address, 1, offset as usize, 0, RWF_NOWAIT])
+}
+
+/// Which pages of a range are in memory and up to date, where `RWF_NOWAIT`
+/// is refused: bit 0 of one byte per page, from the page of `offset` on, at
+/// most [`PAGES_MAX`]. Gives their number, or `None` where it cannot be
+/// known.
+pub fn resident_pages<C: Calls>(
+    c: &mut C,
+    oracle: &mut Oracle,
+    fd: usize,
+    offset: u64,
+    len: u64,
+    pages: &mut [u8; PAGES_MAX],
+) -> Option<usize> {
+    let first = offset / PAGE_BYTES;
+    let last = offset.saturating_add(len.max(1) - 1) / PAGE_BYTES;
+    let count = ((last - first).saturating_add(1)).min(PAGES_MAX as u64) as usize;
+    if oracle.method == Method::Cachestat {
+        let range = [first * PAGE_BYTES, count as u64 * PAGE_BYTES];
+        let mut cached = [0u64; 5];
+        let arguments = [
+            fd,
+            range.as_ptr().expose_provenance(),
+            cached.as_mut_ptr().expose_provenance(),
+            0,
+            0,
+            0,
+        ];
+        let result = c.call(nr::CACHESTAT, arguments);
+        if result == 0 && cached.first() == Some(&0) {
+            pages.fill(0);
+            return Some(count);
+        }
+        if failed(result, EPERM) {
+            oracle.rights = Rights::Refused;
+        } else if result == 0 {
+            oracle.rights = Rights::Granted;
+        }
+        // Some are cached, which may be on their way; or the kernel has no
+        // cachestat. mincore tells.
+    }
+    if !may_ask(c, oracle, fd) {
+        oracle.method = Method::Blind;
+        return None;
+    }
+    mincore(c, fd, first * PAGE_BYTES, count, pages)
+}
+
+/// Whether `mincore` tells the truth about a file: it does to the owner and
+/// to whoever may write it.
+fn may_ask<C: Calls>(c: &mut C, oracle: &mut Oracle, fd: usize) -> bool {
+    if oracle.rights == Rights::Unasked {
+        let empty = [0u8; 8];
+        let path = empty.as_ptr().expose_provenance();
+        const W_OK: usize = 2;
+        let arguments = [fd, path, W_OK, AT_EMPTY_PATH | AT_EACCESS, 0, 0];
+        let allowed = c.call(nr::FACCESSAT2, arguments) == 0;
+        oracle.rights = if allowed { Rights::Granted } else { Rights::Refused };
+    }
+    oracle.rights == Rights::Granted
+}
+
+fn mincore<C: Calls>(
+    c: &mut C,
+    fd: usize,
+    offset: u64,
+    count: usize,
+    pages: &mut [u8; PAGES_MAX],
+) -> Option<usize> {
+    let len = count * PAGE_BYTES as usize;
+    // PROT_NONE: the mapping is only asked about. MAP_PRIVATE keeps it
+    // inside what a speculative process may do.
+    let mapping = c.call(nr::MMAP, [0, len, 0, MAP_PRIVATE, fd, offset as usize]);
+    if (-4095..=0).contains(&mapping) {
+        return None;
+    }
+    let mapping = mapping as usize;
+    let vector = pages.as_mut_ptr().expose_provenance();
+    let result = c.call(nr::MINCORE, [mapping, len, vector, 0, 0, 0]);
+    c.call(nr::MUNMAP, [mapping, len, 0, 0, 0, 0]);
+    (result == 0).then_some(count)
+}

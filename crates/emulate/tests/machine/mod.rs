@@ -1,0 +1,480 @@
+//! A machine for the emulator: the kernel's own files and names, but a page
+//! cache, a device and a normal process that are modelled, so that every run
+//! is the same. Each real call is checked against the gate.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use runahead_emulate::{Calls, Emulator, Identity, Kernel, Outcome, Start, arch::nr, gate};
+use runahead_protocol::log::Log;
+use std::alloc::{Layout, alloc_zeroed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub const PAGE: u64 = 4096;
+
+/// What the modelled file system says to `RWF_NOWAIT`, `cachestat` and
+/// `mincore`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileSystem {
+    /// Like ext4.
+    NoWait,
+    /// Like FUSE: refuses NOWAIT, cachestat answers.
+    Cachestat,
+    /// Like FUSE for somebody who neither owns nor may write the files.
+    Foreign,
+}
+
+type PageId = (u64, u64, u64);
+
+pub struct Machine {
+    pub fs: FileSystem,
+    /// Every page that was never read is cold where this is set.
+    pub cold: bool,
+    resident: BTreeSet<PageId>,
+    in_flight: BTreeMap<PageId, u64>,
+    pub now_ns: u64,
+    pub latency_ns: u64,
+    /// Most pages in flight at once.
+    pub in_flight_max: usize,
+    pub calls: Vec<(usize, [usize; 6])>,
+    /// Memory that the program has.
+    regions: Vec<(usize, usize)>,
+    pub consumed: *const AtomicU64,
+    pub horizon_waits: Vec<u64>,
+    pub hopeless: bool,
+    /// Memory calls are only looked at.
+    pub pretend_memory: bool,
+    mappings: BTreeMap<usize, (usize, u64)>,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        Machine {
+            fs: FileSystem::NoWait,
+            cold: false,
+            resident: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            now_ns: 1_000_000,
+            latency_ns: 1_000_000,
+            in_flight_max: 0,
+            calls: Vec::new(),
+            regions: Vec::new(),
+            consumed: std::ptr::null(),
+            horizon_waits: Vec::new(),
+            hopeless: false,
+            pretend_memory: false,
+            mappings: BTreeMap::new(),
+        }
+    }
+
+    /// Makes memory known as the program's.
+    pub fn own<T>(&mut self, memory: &mut [T]) -> usize {
+        let address = memory.as_mut_ptr().expose_provenance();
+        self.regions.push((address, size_of_val(memory)));
+        address
+    }
+
+    pub fn count(&self, number: usize) -> usize {
+        self.calls.iter().filter(|call| call.0 == number).count()
+    }
+
+    fn owns(&self, address: usize, len: usize) -> bool {
+        self.regions.iter().any(|(start, region)| {
+            address >= *start && len <= *region && address - start <= region - len
+        })
+    }
+
+    fn page_id(fd: i32, offset: u64) -> Option<PageId> {
+        // SAFETY: stat is plain data that fstat fills.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a live stat.
+        let done = unsafe { libc::fstat(fd, &mut stat) } == 0;
+        let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+        (done && regular).then_some((stat.st_dev, stat.st_ino, offset / PAGE))
+    }
+
+    fn settle(&mut self) {
+        let now = self.now_ns;
+        let done: Vec<PageId> =
+            self.in_flight.iter().filter(|page| *page.1 <= now).map(|page| *page.0).collect();
+        for page in done {
+            self.in_flight.remove(&page);
+            self.resident.insert(page);
+        }
+    }
+
+    pub fn is_resident(&mut self, page: PageId) -> bool {
+        self.settle();
+        !self.cold || self.resident.contains(&page)
+    }
+
+    /// Puts the page at `offset` of a file into the modelled cache.
+    pub fn warm(&mut self, path: &Path, offset: u64) {
+        use std::os::unix::fs::MetadataExt;
+        let meta = path.metadata().unwrap();
+        self.resident.insert((meta.dev(), meta.ino(), offset / PAGE));
+    }
+
+    fn start_read(&mut self, page: PageId) {
+        if !self.is_resident(page) && !self.in_flight.contains_key(&page) {
+            let done = self.now_ns + self.latency_ns;
+            self.in_flight.insert(page, done);
+            self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
+        }
+    }
+
+    /// Bytes of `len` at `offset` up to the first page that is not resident.
+    fn resident_prefix(&mut self, fd: i32, offset: u64, len: u64) -> u64 {
+        let Some((dev, ino, first)) = Self::page_id(fd, offset) else { return len };
+        let mut page = first;
+        while page * PAGE < offset + len {
+            if !self.is_resident((dev, ino, page)) {
+                return (page * PAGE).saturating_sub(offset);
+            }
+            page += 1;
+        }
+        len
+    }
+
+    fn read(&mut self, args: [usize; 6]) -> isize {
+        let [fd, vector, count, offset, _, flags] = args;
+        let regular = Self::page_id(fd as i32, 0).is_some();
+        let nowait = flags & 8 != 0;
+        if nowait && regular && self.fs != FileSystem::NoWait {
+            return -(libc::EOPNOTSUPP as isize);
+        }
+        if count > 1024 || !self.cold || !regular {
+            return raw(nr::PREADV2, [fd, vector, count, offset, 0, 0]);
+        }
+        // SAFETY: in these tests the vector is always real memory: the
+        // emulator's or the program's, checked before by the emulator.
+        let vector = unsafe { std::slice::from_raw_parts(vector as *const [usize; 2], count) };
+        let len: u64 = vector.iter().map(|part| part[1] as u64).sum();
+        // SAFETY: as in page_id.
+        let size = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            libc::fstat(fd as i32, &mut stat);
+            stat.st_size as u64
+        };
+        let offset = offset as u64;
+        let len = len.min(size.saturating_sub(offset));
+        if len == 0 {
+            return 0;
+        }
+        if !nowait {
+            self.demand(fd as i32, offset, len);
+        }
+        let prefix = self.resident_prefix(fd as i32, offset, len);
+        if prefix < len {
+            let (dev, ino, _) = Self::page_id(fd as i32, 0).unwrap();
+            for page in (offset + prefix) / PAGE..=(offset + len - 1) / PAGE {
+                self.start_read((dev, ino, page));
+            }
+        }
+        if prefix == 0 {
+            return -(libc::EAGAIN as isize);
+        }
+        let (mut done, mut left) = (0, prefix);
+        for [address, part] in vector {
+            let part = (*part as u64).min(left);
+            let at = [fd, *address, part as usize, (offset + done) as usize, 0, 0];
+            assert_eq!(raw(libc::SYS_pread64 as usize, at), part as isize);
+            done += part;
+            left -= part;
+        }
+        done as isize
+    }
+
+    /// A plain read waits: the emulator must never make one that would.
+    fn demand(&mut self, fd: i32, offset: u64, len: u64) {
+        let prefix = self.resident_prefix(fd, offset, len);
+        assert_eq!(prefix, len, "a plain read of {len} bytes at {offset} would wait");
+    }
+
+    fn readahead(&mut self, args: [usize; 6]) -> isize {
+        let (fd, offset, len) = (args[0] as i32, args[1] as u64, args[2] as u64);
+        assert!(len <= 1280 * 1024, "the kernel would cut a readahead of {len} bytes");
+        let Some((dev, ino, first)) = Self::page_id(fd, offset) else { return -22 };
+        for page in first..(offset + len).div_ceil(PAGE) {
+            self.start_read((dev, ino, page));
+        }
+        0
+    }
+
+    fn mincore(&mut self, args: [usize; 6]) -> isize {
+        let Some((fd, offset)) = self.mappings.get(&args[0]).copied() else { return -12 };
+        // SAFETY: the emulator's vector has a byte for each page.
+        let pages =
+            unsafe { std::slice::from_raw_parts_mut(args[2] as *mut u8, args[1].div_ceil(4096)) };
+        let (dev, ino, first) = Self::page_id(fd as i32, offset).unwrap();
+        for (index, page) in pages.iter_mut().enumerate() {
+            let resident = self.is_resident((dev, ino, first + index as u64));
+            *page = u8::from(resident || self.fs == FileSystem::Foreign);
+        }
+        0
+    }
+
+    fn cachestat(&mut self, args: [usize; 6]) -> isize {
+        if self.fs == FileSystem::Foreign {
+            return -(libc::EPERM as isize);
+        }
+        // SAFETY: struct cachestat_range and struct cachestat of the
+        // emulator.
+        let (range, out) =
+            unsafe { (*(args[1] as *const [u64; 2]), &mut *(args[2] as *mut [u64; 5])) };
+        let (dev, ino, first) = Self::page_id(args[0] as i32, range[0]).unwrap();
+        let pages = first..(range[0] + range[1]).div_ceil(PAGE);
+        // Pages on their way are counted, as the kernel does.
+        self.settle();
+        let cached = pages.filter(|page| {
+            let page = (dev, ino, *page);
+            !self.cold || self.resident.contains(&page) || self.in_flight.contains_key(&page)
+        });
+        out[0] = cached.count() as u64;
+        0
+    }
+}
+
+/// A real system call.
+pub fn raw(number: usize, a: [usize; 6]) -> isize {
+    // SAFETY: tests make only calls that the gate permits or that they chose
+    // themselves, on memory that they own.
+    let result =
+        unsafe { libc::syscall(number as libc::c_long, a[0], a[1], a[2], a[3], a[4], a[5]) };
+    if result == -1 {
+        -(std::io::Error::last_os_error().raw_os_error().unwrap() as isize)
+    } else {
+        result as isize
+    }
+}
+
+impl Calls for Machine {
+    fn call(&mut self, number: usize, mut args: [usize; 6]) -> isize {
+        assert!(gate::permits(number, args), "system call {number} {args:x?} is outside the gate");
+        self.calls.push((number, args));
+        self.now_ns += 1_000;
+        let own = c"/proc/thread-self/fd";
+        match number {
+            nr::PREADV2 => return self.read(args),
+            nr::READAHEAD => return self.readahead(args),
+            nr::MINCORE if !self.pretend_memory => return self.mincore(args),
+            nr::CACHESTAT => return self.cachestat(args),
+            nr::FACCESSAT2 if self.fs == FileSystem::Foreign => return -(libc::EACCES as isize),
+            nr::MMAP if args[4] as i32 >= 0 && !self.pretend_memory => {
+                let mapping = raw(number, args);
+                self.mappings.insert(mapping as usize, (args[4], args[5] as u64));
+                return mapping;
+            }
+            nr::MUNMAP
+            | nr::MPROTECT
+            | nr::MREMAP
+            | nr::MMAP
+            | nr::BRK
+            | nr::MADVISE
+            | nr::ARCH_PRCTL
+            | nr::MINCORE
+                if self.pretend_memory =>
+            {
+                return 0;
+            }
+            // A thread with a descriptor table of its own has another
+            // /proc/self than the process whose thread it is.
+            nr::OPENAT if self.is_string(args[1], c"/proc/self/fd") => {
+                args[1] = own.as_ptr().expose_provenance();
+            }
+            _ => {}
+        }
+        raw(number, args)
+    }
+}
+
+impl Machine {
+    fn is_string(&self, address: usize, text: &CStr) -> bool {
+        let len = text.to_bytes_with_nul().len();
+        let mut bytes = vec![0u8; len];
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+        let remote = libc::iovec { iov_base: address as *mut _, iov_len: len };
+        // SAFETY: the kernel checks the remote address.
+        let got = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        got == len as isize && bytes == text.to_bytes_with_nul()
+    }
+}
+
+impl Kernel for Machine {
+    fn prepare_write(&mut self, address: usize, len: usize) -> bool {
+        self.owns(address, len)
+    }
+
+    fn load(&mut self, address: usize, into: &mut [u8]) -> bool {
+        // Strings of the program are read in chunks that may reach beyond
+        // what it owns, within a page.
+        let known = self.regions.iter().any(|(start, len)| {
+            let end = (start + len).next_multiple_of(4096);
+            address >= start / 4096 * 4096 && address.saturating_add(into.len()) <= end
+        });
+        if known {
+            // SAFETY: whole pages of which a part is the program's.
+            unsafe {
+                std::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len())
+            };
+        }
+        known
+    }
+
+    fn store(&mut self, address: usize, from: &[u8]) -> bool {
+        let owned = self.owns(address, from.len());
+        if owned {
+            // SAFETY: the range is the program's.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), address as *mut u8, from.len()) };
+        }
+        owned
+    }
+
+    fn is_shared(&mut self, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn mapped(&mut self, _: usize, _: usize, _: i32, _: u64) {}
+
+    fn unmapped(&mut self, _: usize, _: usize) {}
+
+    fn now_ns(&mut self) -> u64 {
+        self.now_ns += 100;
+        self.now_ns
+    }
+
+    fn wait_consumed(&mut self, until: u64) -> bool {
+        self.horizon_waits.push(until);
+        if !self.consumed.is_null() {
+            // SAFETY: points into the log of the running test.
+            unsafe { &*self.consumed }.fetch_max(until, Ordering::Relaxed);
+        }
+        self.now_ns += 10 * self.latency_ns;
+        !self.hopeless
+    }
+
+    fn pause(&mut self, ns: u64) {
+        self.now_ns += ns;
+    }
+}
+
+/// A speculative process on a [`Machine`].
+pub struct Copy {
+    pub machine: Machine,
+    pub emulator: Box<Emulator>,
+    pub log: Box<Log>,
+}
+
+impl Copy {
+    pub fn new() -> Copy {
+        // SAFETY: zero bytes are a valid Emulator and a valid Log, as both
+        // promise, and the layouts are those of the types.
+        let (mut emulator, log): (Box<Emulator>, Box<Log>) = unsafe {
+            (
+                Box::from_raw(alloc_zeroed(Layout::new::<Emulator>()).cast()),
+                Box::from_raw(alloc_zeroed(Layout::new::<Log>()).cast()),
+            )
+        };
+        emulator.start(&Start {
+            identity: identity(),
+            memory_max_bytes: 64 << 20,
+            depth: 0,
+            blocked_signals: 0,
+        });
+        let mut machine = Machine::new();
+        machine.consumed = &raw const log.consumed;
+        Copy { machine, emulator, log }
+    }
+
+    pub fn outcome(&mut self, number: usize, args: &[usize]) -> Outcome {
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        self.emulator.call(&mut self.machine, &self.log, number, all)
+    }
+
+    /// Result of a call that must not park.
+    pub fn call(&mut self, number: usize, args: &[usize]) -> isize {
+        match self.outcome(number, args) {
+            Outcome::Return(result) => result,
+            parked => panic!("system call {number}: {parked:?}"),
+        }
+    }
+
+    /// A path as the program holds it; never freed.
+    pub fn path(&mut self, path: impl AsRef<Path>) -> usize {
+        let text = CString::new(path.as_ref().to_str().unwrap()).unwrap();
+        let text: &'static mut [u8] = text.into_bytes_with_nul().leak();
+        self.machine.own(text)
+    }
+
+    pub fn open(&mut self, path: impl AsRef<Path>, flags: i32) -> isize {
+        let path = self.path(path);
+        self.call(nr::OPENAT, &[libc::AT_FDCWD as usize, path, flags as usize, 0o644])
+    }
+
+    /// Reads into a buffer filled with `0xee`.
+    pub fn read(&mut self, fd: isize, len: usize) -> (isize, Vec<u8>) {
+        let mut buffer = vec![0xee; len];
+        let address = self.machine.own(&mut buffer);
+        let result = self.call(nr::READ, &[fd as usize, address, len]);
+        (result, buffer)
+    }
+
+    pub fn pread(&mut self, fd: isize, len: usize, offset: usize) -> (isize, Vec<u8>) {
+        let mut buffer = vec![0xee; len];
+        let address = self.machine.own(&mut buffer);
+        let result = self.call(nr::PREAD64, &[fd as usize, address, len, offset]);
+        (result, buffer)
+    }
+
+    pub fn consume(&mut self, reads: u64) {
+        self.log.consumed.store(reads, Ordering::Relaxed);
+    }
+}
+
+pub fn identity() -> Identity {
+    // SAFETY: these calls only look.
+    unsafe {
+        Identity {
+            pid: libc::getpid(),
+            tid: libc::gettid(),
+            ppid: libc::getppid(),
+            pgid: libc::getpgrp(),
+            sid: libc::getsid(0),
+            fsuid: libc::geteuid(),
+            fsgid: libc::getegid(),
+        }
+    }
+}
+
+/// A directory of its own that is gone at the end.
+pub struct TempDir(pub PathBuf);
+
+impl TempDir {
+    pub fn new(name: &str) -> TempDir {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("emulate-{}-{name}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        TempDir(path)
+    }
+
+    pub fn file(&self, name: &str, len: usize) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, contents(len)).unwrap();
+        path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes that name their own position and are never `0xee`.
+pub fn contents(len: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at / 4096 + at) % 199) as u8).collect()
+}

@@ -1,0 +1,281 @@
+//! Reads: what is copied, what is left as it was, what is prefetched and
+//! what is logged.
+
+mod machine;
+
+use machine::{Copy, FileSystem, TempDir, contents, raw};
+use runahead_emulate::{Inherited, Kind, Outcome, arch::nr};
+use runahead_protocol::log::{FLAG_BEHIND, FLAG_PREFETCHED};
+use runahead_protocol::stats::Park;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+const METHODS: [FileSystem; 3] = [FileSystem::NoWait, FileSystem::Cachestat, FileSystem::Foreign];
+
+#[test]
+fn a_resident_file_is_read_as_it_is() {
+    let dir = TempDir::new("resident");
+    let path = dir.file("f", 10_000);
+    for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        assert_eq!(fd, 0, "the lowest free number");
+        let (result, bytes) = copy.read(fd, 6000);
+        assert_eq!((result, &bytes[..]), (6000, &contents(10_000)[..6000]), "{fs:?}");
+        let (result, bytes) = copy.read(fd, 6000);
+        assert_eq!((result, &bytes[..4000]), (4000, &contents(10_000)[6000..]), "{fs:?}");
+        assert_eq!(copy.read(fd, 6000).0, 0, "end of file");
+        assert_eq!(copy.log.lead(), 3, "each of them is logged");
+        assert_eq!(copy.log.get(1).unwrap().offset, 6000);
+        assert_eq!(copy.log.get(1).unwrap().flags, 0);
+        assert_eq!(copy.emulator.counters().prefetches, 0);
+    }
+}
+
+#[test]
+fn a_missing_file_leaves_the_buffer_and_is_prefetched() {
+    let dir = TempDir::new("missing");
+    let path = dir.file("f", 10_000);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        let (result, bytes) = copy.read(fd, 32768);
+        assert_eq!(result, 10_000, "{fs:?}: as the normal process would get");
+        assert!(bytes.iter().all(|byte| *byte == 0xee), "{fs:?}: stale, not zero");
+        let entry = copy.log.get(0).unwrap();
+        assert_eq!((entry.fd, entry.offset, entry.len), (0, 0, 32768));
+        assert_eq!((entry.flags, entry.prefetched_len), (FLAG_PREFETCHED, 10_000), "{fs:?}");
+        assert_eq!(copy.machine.in_flight_max, 3, "{fs:?}: three pages asked for");
+        assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: end of file");
+        assert!(copy.emulator.counters().prefetches >= 1);
+    }
+}
+
+#[test]
+fn what_has_arrived_is_copied() {
+    let dir = TempDir::new("arrived");
+    let path = dir.file("f", 8192);
+    for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        copy.pread(fd, 8192, 0);
+        let (_, bytes) = copy.pread(fd, 8192, 0);
+        assert!(bytes.iter().all(|byte| *byte == 0xee), "{fs:?}: on its way, not waited for");
+        copy.machine.now_ns += 2_000_000;
+        let (_, bytes) = copy.pread(fd, 8192, 0);
+        assert_eq!(bytes, contents(8192), "{fs:?}");
+        assert_eq!(copy.log.get(2).unwrap().flags, 0);
+    }
+}
+
+#[test]
+fn resident_pages_around_a_missing_one_are_copied() {
+    let dir = TempDir::new("holes");
+    let path = dir.file("f", 16384);
+    for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        for page in [0, 2, 3] {
+            copy.machine.warm(&path, page * 4096);
+        }
+        let fd = copy.open(&path, libc::O_RDONLY);
+        let (result, bytes) = copy.pread(fd, 16000, 100);
+        let whole = contents(16384);
+        assert_eq!(result, 16000);
+        assert_eq!(bytes[..3996], whole[100..4096], "{fs:?}: before");
+        assert!(bytes[3996..8092].iter().all(|byte| *byte == 0xee), "{fs:?}: missing");
+        assert_eq!(bytes[8092..], whole[8192..16100], "{fs:?}: behind");
+    }
+}
+
+#[test]
+fn a_read_that_the_program_has_passed_is_not_prefetched() {
+    let dir = TempDir::new("behind");
+    let path = dir.file("f", 4 << 20);
+    let mut copy = Copy::new();
+    copy.machine.cold = true;
+    let fd = copy.open(&path, libc::O_RDONLY);
+    copy.consume(5);
+    copy.read(fd, 1 << 20);
+    let entry = copy.log.get(0).unwrap();
+    assert_eq!((entry.flags, entry.prefetched_len), (FLAG_BEHIND, 0));
+    assert_eq!(copy.machine.count(nr::READAHEAD), 0);
+    assert_eq!(copy.emulator.counters().reads_behind, 1);
+}
+
+#[test]
+fn long_reads_are_prefetched_in_chunks_that_the_kernel_does_not_cut() {
+    let dir = TempDir::new("long");
+    let path = dir.file("f", 4 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        assert_eq!(copy.read(fd, 8 << 20).0, 4 << 20);
+        assert_eq!(copy.machine.in_flight_max, 1024, "{fs:?}: every page of the file");
+    }
+}
+
+#[test]
+fn the_horizon_stops_it_until_half_is_consumed() {
+    let dir = TempDir::new("horizon");
+    let path = dir.file("f", 4096 * 300);
+    let mut copy = Copy::new();
+    copy.machine.cold = true;
+    copy.log.horizon.store(40, std::sync::atomic::Ordering::Relaxed);
+    let fd = copy.open(&path, libc::O_RDONLY);
+    for read in 0..100 {
+        // Backwards, so that no stream is seen.
+        copy.pread(fd, 100, (299 - read) * 4096);
+        let ahead = copy.log.lead();
+        assert!(ahead <= 40, "{ahead} ahead at read {read}");
+    }
+    assert_eq!(copy.machine.horizon_waits, [20, 40, 60], "wakes at half");
+}
+
+#[test]
+fn a_hopeless_wait_parks() {
+    let dir = TempDir::new("hopeless");
+    let path = dir.file("f", 4096 * 100);
+    let mut copy = Copy::new();
+    copy.machine.cold = true;
+    copy.machine.hopeless = true;
+    let fd = copy.open(&path, libc::O_RDONLY);
+    let mut buffer = vec![0u8; 10];
+    let address = copy.machine.own(&mut buffer);
+    let parked = (0..100).find_map(|read| {
+        match copy.outcome(nr::PREAD64, &[fd as usize, address, 10, (99 - read) * 4096]) {
+            Outcome::Park(reason) => Some((read, reason)),
+            Outcome::Return(_) => None,
+        }
+    });
+    assert_eq!(parked, Some((32, Park::OffTrack)), "at the least horizon");
+}
+
+#[test]
+fn the_device_limit_bounds_what_is_in_flight() {
+    let dir = TempDir::new("device");
+    let path = dir.file("f", 4096 * 400);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        copy.machine.latency_ns = 10_000_000;
+        copy.log.horizon.store(4000, std::sync::atomic::Ordering::Relaxed);
+        let fd = copy.open(&path, libc::O_RDONLY);
+        for read in 0..8 {
+            copy.pread(fd, 100, (399 - 2 * read) * 4096);
+        }
+        assert_eq!(copy.emulator.counters().device_waits, 0, "{fs:?}");
+        copy.pread(fd, 100, 4096);
+        assert!(copy.emulator.counters().device_waits > 0, "{fs:?}: waited for one of eight");
+        assert!(copy.log.latency_ns.load(std::sync::atomic::Ordering::Relaxed) > 0, "{fs:?}");
+    }
+}
+
+#[test]
+fn a_sequential_stream_is_few_requests() {
+    let dir = TempDir::new("stream");
+    let path = dir.file("f", 1 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        for _ in 0..32 {
+            copy.read(fd, 32768);
+        }
+        let prefetches = copy.emulator.counters().prefetches;
+        assert!((1..=10).contains(&prefetches), "{fs:?}: {prefetches} requests for 32 reads");
+    }
+}
+
+#[test]
+fn random_reads_prefetch_no_more_than_they_read() {
+    let dir = TempDir::new("random");
+    let path = dir.file("f", 4 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        for read in 1..20usize {
+            copy.pread(fd, 8192, (read * 37 % 500) * 8192);
+        }
+        assert_eq!(copy.emulator.counters().prefetched_bytes, 19 * 8192, "{fs:?}");
+    }
+}
+
+#[test]
+fn vectors_are_read_and_bad_pointers_park() {
+    let dir = TempDir::new("vector");
+    let path = dir.file("f", 5000);
+    let mut copy = Copy::new();
+    let fd = copy.open(&path, libc::O_RDONLY) as usize;
+    let (mut one, mut two) = (vec![0u8; 1000], vec![0u8; 9000]);
+    let mut vector = [[copy.machine.own(&mut one), 1000], [copy.machine.own(&mut two), 9000]];
+    let address = copy.machine.own(&mut vector);
+    assert_eq!(copy.call(nr::PREADV, &[fd, address, 2, 10]), 4990);
+    assert_eq!(one, contents(5000)[10..1010]);
+    assert_eq!(two[..3990], contents(5000)[1010..]);
+    assert_eq!(copy.outcome(nr::READ, &[fd, 64, 10]), Outcome::Park(Park::BadPointer));
+    assert_eq!(copy.outcome(nr::READ, &[99, 64, 10]), Outcome::Return(-9));
+}
+
+#[test]
+fn inherited_files_are_opened_again_and_checked() {
+    let dir = TempDir::new("inherited");
+    let path = dir.file("f", 5000);
+    let file = std::fs::File::open(&path).unwrap();
+    let meta = file.metadata().unwrap();
+    let inherited = Inherited {
+        kind: Kind::Regular,
+        dev: meta.dev(),
+        ino: meta.ino(),
+        offset: 4000,
+        size: meta.size(),
+        mode: meta.mode(),
+        status_flags: 0,
+        cloexec: true,
+    };
+    let mut copy = Copy::new();
+    copy.emulator.inherit(file.as_raw_fd(), inherited);
+    let fd = file.as_raw_fd() as isize;
+    let (result, bytes) = copy.read(fd, 4096);
+    assert_eq!((result, &bytes[..1000]), (1000, &contents(5000)[4000..]), "its offset");
+    let position = raw(nr::LSEEK, [fd as usize, 0, 1, 0, 0, 0]);
+    assert_eq!(position, 0, "the normal process's offset did not move");
+
+    let mut copy = Copy::new();
+    copy.emulator.inherit(file.as_raw_fd(), Inherited { ino: meta.ino() + 1, ..inherited });
+    let mut buffer = [0u8; 8];
+    let address = copy.machine.own(&mut buffer);
+    let outcome = copy.outcome(nr::READ, &[fd as usize, address, 8]);
+    assert_eq!(outcome, Outcome::Park(Park::Reopen), "another file by now");
+}
+
+#[test]
+fn real_descriptors_are_closed_when_nothing_needs_them() {
+    let dir = TempDir::new("closing");
+    let path = dir.file("f", 40_000);
+    let mut copy = Copy::new();
+    copy.machine.cold = true;
+    for _ in 0..50 {
+        let fd = copy.open(&path, libc::O_RDONLY);
+        assert_eq!(fd, 0);
+        copy.read(fd, 4096);
+        assert_eq!(copy.call(nr::CLOSE, &[fd as usize]), 0);
+        copy.machine.now_ns += 2_000_000;
+    }
+    let opened = copy.machine.count(nr::OPENAT);
+    let closed = copy.machine.count(nr::CLOSE);
+    // /proc/self/fd stays, and the last file while its prefetch is watched.
+    assert!(opened - closed <= 3, "{opened} opened, {closed} closed");
+}
