@@ -368,7 +368,12 @@ fn describe_check(report: &ProfileReport) -> String {
     };
     let verdict = match report.failures.is_empty() {
         true => "PASS".to_owned(),
-        false => format!("FAIL: {}", report.failures.join("; ")),
+        false => format!(
+            "FAIL: {}\n (load average before: {:.2}; above 0.5 something else ran: check again \
+             on a quiet machine)",
+            report.failures.join("; "),
+            report.load_before
+        ),
     };
     format!(
         "{}{}\n{table}\n one at a time{}; sequential {:.0} MB/s (model {})\n {verdict}\n",

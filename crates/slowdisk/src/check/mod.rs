@@ -89,6 +89,9 @@ pub struct ProfileReport {
     pub latency_excess: Option<f64>,
     /// Most requests in flight that the device saw.
     pub in_flight_max: Option<u64>,
+    /// Load average of the last minute before the check: above about 0.5 the
+    /// machine was busy with something else, and failures may be its doing.
+    pub load_before: f64,
     /// What is wrong; empty when the bed can be trusted.
     pub failures: Vec<String>,
 }
@@ -116,10 +119,13 @@ pub fn check(
     // Unknown names before the first device is up.
     names.iter().try_for_each(|name| Profile::by_name(name).map(drop))?;
     let scratch = Scratch::new()?;
+    // Once: later ones would count our own readers.
+    let load_before = load_average();
     names
         .into_iter()
         .map(|name| {
             let report = check_profile(name, options, &scratch.0)?;
+            let report = judge(ProfileReport { load_before, ..report });
             each(&report);
             Ok(report)
         })
@@ -169,10 +175,11 @@ fn check_profile(name: &str, options: &CheckOptions, scratch: &Path) -> Result<P
             predict::sequential(&profile, SIZE_BYTES, options.seed, each).mb_per_s(CHUNK_BYTES)
         }),
         in_flight_max,
+        load_before: 0.0,
         failures: Vec::new(),
     };
     disk.down(false)?;
-    Ok(judge(report))
+    Ok(report)
 }
 
 fn has_model(profile: &Profile) -> bool {
@@ -182,6 +189,12 @@ fn has_model(profile: &Profile) -> bool {
 /// Disks serve fewer requests a second and need longer for as sure a mean.
 fn duration(profile: &Profile, options: &CheckOptions) -> Duration {
     options.each * if profile.medium == Medium::Disks { 3 } else { 1 }
+}
+
+/// Runnable processes over the last minute (proc(5), loadavg).
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or_default()
 }
 
 /// Requests that can be served at once.
@@ -302,6 +315,7 @@ mod tests {
             sequential_mb_s,
             model_sequential_mb_s: Some(100.0),
             in_flight_max: Some(1),
+            load_before: 0.0,
             failures: Vec::new(),
         })
     }
