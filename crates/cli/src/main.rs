@@ -4,6 +4,7 @@ mod agent_image;
 mod commands;
 mod inherited;
 mod launch;
+mod stats;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,7 @@ use runahead_protocol::session::Mode;
 
 use crate::agent_image::AGENT;
 use crate::launch::{self, Options};
+use crate::stats::Destination;
 
 /// Run a program, running ahead of its reads
 ///
@@ -28,8 +29,13 @@ Environment: RUNAHEAD=off runs the program plainly.
 
 Examples:
   runahead grep -rF needle /data
-  runahead --mode observe -- tar cf /dev/null /data")]
+  runahead --stats ld -o program *.o
+  runahead --mode observe --stats=run.json -- tar cf /dev/null /data")]
 pub struct Run {
+    /// Print a summary on standard error at the end, or write JSON into FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    stats: Option<Option<PathBuf>>,
+
     /// What to do: speculate, measure stalls only, or nothing
     #[arg(long, default_value = "speculate", value_parser = mode())]
     mode: Mode,
@@ -81,7 +87,18 @@ fn count(text: &str) -> Result<u64, String> {
 
 /// Replaces this process by the program; returns only where that failed.
 pub fn run(arguments: Run) -> ExitCode {
+    let report = match &arguments.stats {
+        None => None,
+        Some(None) => Some(Destination::Stderr),
+        Some(Some(path)) => match Destination::for_path(path) {
+            Ok(destination) => Some(destination),
+            Err(error) => {
+                return fail(1, &format!("--stats={}: cannot be written: {error}", path.display()));
+            }
+        },
+    };
     let options = Options {
+        report,
         mode: arguments.mode,
         horizon: arguments.horizon,
         depth: arguments.depth,
@@ -92,7 +109,7 @@ pub fn run(arguments: Run) -> ExitCode {
         Ok(other) => other.as_deref().unwrap_or(AGENT),
         Err(error) => return fail(1, &format!("the agent library cannot be read: {error}")),
     };
-    let Err(failure) = launch::launch(&options, agent, &arguments.command);
+    let Err(failure) = launch::launch(options, agent, &arguments.command);
     fail(failure.status, &failure.message)
 }
 

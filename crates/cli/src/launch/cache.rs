@@ -39,7 +39,7 @@ impl fmt::Display for Unusable {
             Unusable::Path => to.write_str("its path cannot stand in LD_PRELOAD"),
             Unusable::NotPrivate => to.write_str("others own it or may write it"),
             Unusable::NoExec => to.write_str("it is mounted noexec"),
-            Unusable::Io(error) => error.fmt(to),
+            Unusable::Io(error) => to.write_str(&super::error_text(error)),
         }
     }
 }

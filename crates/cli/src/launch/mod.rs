@@ -6,24 +6,33 @@
 
 mod cache;
 mod clock;
+mod collector;
+mod detached;
+mod execute;
+mod files;
 mod libraries;
 mod resolve;
 mod session;
 
 use std::convert::Infallible;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Instant;
 
 use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session};
-use runahead_sites::SiteTable;
 
-use crate::inherited;
-use resolve::{Kind, SHELL};
+use crate::stats::{Destination, Report};
+use collector::{Collector, Task};
+use files::Provided;
+use resolve::Kind;
 
 /// What the user asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Options {
+    /// Where the statistics go; `None`: none are made.
+    pub report: Option<Destination>,
     /// What the agent does.
     pub mode: Mode,
     /// Prefetch horizon in reads; 0: worked out.
@@ -47,136 +56,129 @@ impl Failure {
     fn new(status: u8, name: &OsStr, text: &str) -> Failure {
         Failure { status, message: format!("{}: {text}", name.to_string_lossy()) }
     }
-
-    /// The system's words for an error number, as shells print them.
-    fn error_text(errno: i32) -> String {
-        let text = std::io::Error::from_raw_os_error(errno).to_string();
-        text.split(" (os error").next().unwrap_or_default().to_owned()
-    }
 }
 
-/// The agent and the site table as files that the program can open.
-#[derive(Debug)]
-struct Files {
-    agent: PathBuf,
-    sites: PathBuf,
-    tsc_per_us: u64,
+/// The system's words for an error, as shells print them.
+fn error_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Replaces this process by the program.
 ///
 /// # Errors
 /// [`Failure`] where the program cannot be executed.
-pub fn launch(
-    options: &Options,
-    agent: &[u8],
-    command: &[OsString],
-) -> Result<Infallible, Failure> {
+pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<Infallible, Failure> {
+    let started = Instant::now();
     let path = resolve::find(&command[0])?;
-    let opted_out = std::env::var_os(OPT_OUT_VARIABLE).is_some_and(|value| value == "off");
+    let mut losses = Vec::new();
+    let provided = agent_files(&options, agent, &path, &mut losses);
+    let mode = options.mode;
+    let reports = options.report.is_some();
+    let task = match options.report {
+        Some(destination) => Task::Report(Box::new(Report {
+            destination,
+            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            mode: mode.name(),
+            losses,
+        })),
+        None => Task::Hold,
+    };
+    let held = match &provided {
+        Some(Provided::InMemory(files)) => files.descriptors().to_vec(),
+        _ => Vec::new(),
+    };
+    let collector = if reports || !held.is_empty() {
+        collector::start(task, &held, started)
+            .map_err(|error| without_collector(reports, &error))
+            .ok()
+    } else {
+        None
+    };
+    let files = match provided {
+        Some(Provided::Installed(files)) => Some(files),
+        // Nobody holds them: the program runs plainly.
+        Some(Provided::InMemory(ref files)) => collector.as_ref().map(|held| files.held_by(held)),
+        None => None,
+    };
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    if options.mode != Mode::Off && !opted_out && !agent.is_empty() {
-        match resolve::classify(&path) {
-            Kind::Dynamic { interpreter } => {
-                if let Some(files) = provide(agent, &interpreter) {
-                    enlist(&mut environment, options, &files);
-                }
-            }
-            Kind::Plain(_) => {}
-        }
+    if let Some(files) = files {
+        let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
+        let session = Session {
+            mode,
+            agent: files.agent.as_os_str().as_bytes(),
+            sites: files.sites.as_os_str().as_bytes(),
+            stats: statistics.as_deref().unwrap_or_default().as_bytes(),
+            tsc_per_us: files.tsc_per_us,
+            horizon: options.horizon,
+            depth: options.depth,
+            test: options.test,
+        };
+        enlist(&mut environment, &session);
     }
-    Err(execute(&path, command, &environment))
+    let failure = execute::execute(&path, command, &environment);
+    if let Some(collector) = collector {
+        collector.dismiss();
+    }
+    Err(failure)
 }
 
-/// Makes agent and site table available in the first place that allows it.
-fn provide(agent: &[u8], interpreter: &Path) -> Option<Files> {
-    let libraries = libraries::of(interpreter);
-    cache::candidates().iter().find_map(|directory| {
-        cache::prepare(directory).ok()?;
-        let sites = directory.join(runahead_sites::file_name());
-        let agent = cache::install_agent(directory, agent).ok()?;
-        SiteTable::load_or_update(&sites, &libraries).ok()?;
-        Some(Files { agent, sites, tsc_per_us: clock::tsc_per_us(Some(directory)) })
-    })
+/// The files that the program needs, or why it has to run plainly.
+fn agent_files(
+    options: &Options,
+    agent: &[u8],
+    path: &Path,
+    losses: &mut Vec<String>,
+) -> Option<Provided> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if options.mode == Mode::Off {
+        return None;
+    }
+    if std::env::var_os(OPT_OUT_VARIABLE).is_some_and(|value| value == "off") {
+        losses.push(format!("{name}: RUNAHEAD=off is set, so it ran plainly"));
+        return None;
+    }
+    if agent.is_empty() {
+        losses
+            .push(format!("{name}: this runahead was built without the agent, so it ran plainly"));
+        return None;
+    }
+    match resolve::classify(path) {
+        Kind::Dynamic { interpreter } => files::provide(agent, &interpreter, losses)
+            .map_err(|error| {
+                losses.push(format!("{name}: no memory file ({error}), so it ran plainly"))
+            })
+            .ok(),
+        Kind::Plain(why) => {
+            losses.push(format!("{name}: {}; it ran plainly", why.text()));
+            None
+        }
+    }
+}
+
+/// A report that was asked for and cannot be had is worth a word.
+fn without_collector(was_asked_for: bool, error: &std::io::Error) {
+    if was_asked_for {
+        let _ = writeln!(
+            std::io::stderr(),
+            "runahead: no statistics: the process that collects them could not be started ({error})"
+        );
+    }
 }
 
 /// Puts the agent and its session into the environment.
-fn enlist(environment: &mut Vec<(OsString, OsString)>, options: &Options, files: &Files) {
-    let session = Session {
-        mode: options.mode,
-        agent: files.agent.as_os_str().as_bytes(),
-        sites: files.sites.as_os_str().as_bytes(),
-        stats: b"",
-        tsc_per_us: files.tsc_per_us,
-        horizon: options.horizon,
-        depth: options.depth,
-        test: options.test,
-    };
-    let Some(text) = session::format(&session) else { return };
+fn enlist(environment: &mut Vec<(OsString, OsString)>, session: &Session<'_>) {
+    let Some(text) = session::format(session) else { return };
     let preload = environment.iter().find(|(name, _)| name == "LD_PRELOAD");
-    let mut value = files.agent.clone().into_os_string().into_vec();
-    for entry in
-        preload.iter().flat_map(|(_, old)| old.as_bytes().split(|byte| b": ".contains(byte)))
-    {
-        if !entry.is_empty() && entry != files.agent.as_os_str().as_bytes() {
-            value.push(b':');
-            value.extend(entry);
-        }
+    let mut value = session.agent.to_vec();
+    // glibc and musl both split at colons and blanks.
+    let others =
+        preload.iter().flat_map(|(_, old)| old.as_bytes().split(|byte| b": ".contains(byte)));
+    for entry in others.filter(|entry| !entry.is_empty() && *entry != session.agent) {
+        value.push(b':');
+        value.extend(entry);
     }
     environment.retain(|(name, _)| name != "LD_PRELOAD" && name != SESSION_VARIABLE);
     environment.push(("LD_PRELOAD".into(), OsString::from_vec(value)));
     environment.push((SESSION_VARIABLE.into(), text));
-}
-
-/// `execve(2)`; returns only to tell why it failed.
-fn execute(path: &Path, command: &[OsString], environment: &[(OsString, OsString)]) -> Failure {
-    let name = command[0].as_os_str();
-    let variables =
-        environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
-    // Arguments and variables came as C strings, so none holds a NUL.
-    let strings = |texts: &mut dyn Iterator<Item = Vec<u8>>| -> Vec<CString> {
-        texts.filter_map(|text| CString::new(text).ok()).collect()
-    };
-    let file = strings(&mut std::iter::once(path.as_os_str().as_bytes().to_vec()));
-    let arguments = strings(&mut command.iter().map(|word| word.as_bytes().to_vec()));
-    let variables = strings(&mut variables.into_iter());
-    let errno = execve(&file[0], &arguments, &variables);
-    if errno == libc::ENOEXEC && resolve::is_text(path) {
-        // As execvp(3) does: the shell runs what has no `#!`.
-        let shell = CString::new(SHELL).unwrap_or_default();
-        let words = [std::slice::from_ref(&shell), &file, &arguments[1..]].concat();
-        execve(&shell, &words, &variables);
-    }
-    failure_of(name, path, errno)
-}
-
-fn failure_of(name: &OsStr, path: &Path, errno: i32) -> Failure {
-    let text = Failure::error_text(errno);
-    match errno {
-        libc::ENOENT => match resolve::script_interpreter(path) {
-            Some(interpreter) => {
-                let text = format!("{}: bad interpreter: {text}", interpreter.display());
-                Failure::new(126, name, &text)
-            }
-            None if path.exists() => {
-                Failure::new(127, name, "cannot execute: required file not found")
-            }
-            None => Failure::new(127, name, &text),
-        },
-        libc::ENOEXEC => Failure::new(126, name, &format!("cannot execute binary file: {text}")),
-        _ => Failure::new(126, name, &text),
-    }
-}
-
-/// Returns the error number; what was inherited is as it was found.
-fn execve(path: &CString, arguments: &[CString], variables: &[CString]) -> i32 {
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    let (arguments, variables) = (pointers(arguments), pointers(variables));
-    inherited::restore();
-    // SAFETY: three C strings or null-terminated arrays of them, alive until
-    // the call returns.
-    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
 }

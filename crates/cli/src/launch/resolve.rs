@@ -38,6 +38,20 @@ pub enum Plain {
     Unknown,
 }
 
+impl Plain {
+    /// One line for the statistics: what was lost and why.
+    pub fn text(self) -> &'static str {
+        match self {
+            Plain::Static => "it is statically linked, so nothing can be loaded into it",
+            Plain::OtherMachine => "it is not a 64-bit x86 program",
+            Plain::SetId => "it is set-user-ID or set-group-ID, so nothing may be loaded into it",
+            Plain::Capabilities => "it has file capabilities, so nothing may be loaded into it",
+            Plain::Unreadable => "it cannot be read, so its kind is unknown",
+            Plain::Unknown => "it is neither an ELF program nor a script",
+        }
+    }
+}
+
 /// What a program is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -63,7 +77,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
             Err(Errno::NOENT) => fail(127, "No such file or directory"),
             Err(Errno::NOTDIR) => fail(126, "Not a directory"),
             Err(Errno::ISDIR) => fail(126, "Is a directory"),
-            Err(errno) => fail(126, &Failure::error_text(errno.raw_os_error())),
+            Err(errno) => fail(126, &super::error_text(&errno.into())),
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());

@@ -1,0 +1,117 @@
+//! A process that stays beside the program without being seen by it.
+
+use std::io;
+use std::os::fd::RawFd;
+
+/// Runs `work` in a process that is not a child of this one, and ends that
+/// process when `work` returns.
+///
+/// It is a grandchild whose parent has ended. Where orphans would come back
+/// to this very process (it is the first of its PID namespace, or a
+/// subreaper), it is a child without exit signal instead, which `wait(2)`
+/// passes over unless asked with `__WALL` or `__WCLONE`.
+///
+/// # Errors
+/// A process could not be made.
+pub fn spawn(work: impl FnOnce()) -> io::Result<()> {
+    if orphans_come_here() {
+        return match fork_unseen()? {
+            Some(_) => Ok(()),
+            None => live(work),
+        };
+    }
+    let Some(between) = fork_unseen()? else {
+        // SAFETY: one thread, so the child may use everything.
+        match unsafe { libc::fork() } {
+            0 => live(work),
+            // SAFETY: ends without the clean-up that belongs to the parent.
+            -1 => unsafe { libc::_exit(1) },
+            // SAFETY: as above.
+            _ => unsafe { libc::_exit(0) },
+        }
+    };
+    let mut status = 0;
+    loop {
+        // SAFETY: the child made above, and a word for its status. __WCLONE,
+        // because it has no exit signal.
+        let waited = unsafe { libc::waitpid(between, &mut status, libc::__WCLONE) };
+        if waited == between {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) }
+}
+
+fn live(work: impl FnOnce()) -> ! {
+    work();
+    // SAFETY: ends without running the exit handlers of the launcher.
+    unsafe { libc::_exit(0) }
+}
+
+/// `fork` without an exit signal, so that the program never finds a SIGCHLD
+/// pending that it did not cause. `None` in the child.
+fn fork_unseen() -> io::Result<Option<libc::pid_t>> {
+    // SAFETY: no flags and no stack: a plain copy of this process, which has
+    // one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid as libc::pid_t)),
+    }
+}
+
+fn orphans_come_here() -> bool {
+    let mut subreaper: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut subreaper) };
+    subreaper != 0 || std::process::id() == 1
+}
+
+/// Lets go of everything of the program's but `kept`: its session, its
+/// directory, its descriptors. A standard descriptor that is not kept stands
+/// open on /dev/null.
+pub fn settle(kept: &[RawFd]) {
+    // SAFETY: calls on this process alone, without pointers but to constant
+    // strings.
+    unsafe {
+        libc::setsid();
+        libc::chdir(c"/".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, c"runahead-stats".as_ptr());
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        for fd in (0..3).filter(|fd| !kept.contains(fd)) {
+            libc::dup2(null, fd);
+        }
+    }
+    let mut kept: Vec<RawFd> = kept.iter().copied().filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        close_between(first, fd - 1);
+        first = fd + 1;
+    }
+    close_between(first, RawFd::MAX);
+}
+
+/// Closes descriptors `first` to `last`.
+fn close_between(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: the caller keeps nothing in this range.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Before Linux 5.9. A limit that was lowered hides nothing that we made.
+    // SAFETY: a query of a number.
+    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(256, 1 << 16) as RawFd;
+    for fd in first..=last.min(limit) {
+        // SAFETY: as above.
+        unsafe { libc::close(fd) };
+    }
+}

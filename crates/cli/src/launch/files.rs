@@ -1,0 +1,111 @@
+//! Makes the agent and the site table available as files.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use runahead_sites::SiteTable;
+use rustix::fs::MemfdFlags;
+
+use super::collector::Collector;
+use super::{cache, clock, libraries};
+
+/// The agent and the site table as files that the program can open.
+#[derive(Debug)]
+pub struct Files {
+    /// The agent library.
+    pub agent: PathBuf,
+    /// The site table.
+    pub sites: PathBuf,
+    /// Rate of the time-stamp counter; 0: unknown.
+    pub tsc_per_us: u64,
+}
+
+/// The same without a directory: memory files, to be held by a collector.
+#[derive(Debug)]
+pub struct MemoryFiles {
+    agent: OwnedFd,
+    sites: OwnedFd,
+}
+
+impl MemoryFiles {
+    /// The descriptors that the collector has to keep.
+    pub fn descriptors(&self) -> [i32; 2] {
+        [self.agent.as_raw_fd(), self.sites.as_raw_fd()]
+    }
+
+    /// The files as seen through the collector.
+    pub fn held_by(&self, collector: &Collector) -> Files {
+        Files {
+            agent: collector.path_of(self.agent.as_raw_fd()).into(),
+            sites: collector.path_of(self.sites.as_raw_fd()).into(),
+            tsc_per_us: clock::tsc_per_us(None),
+        }
+    }
+}
+
+/// Where the files are.
+#[derive(Debug)]
+pub enum Provided {
+    /// In a directory.
+    Installed(Files),
+    /// In memory.
+    InMemory(MemoryFiles),
+}
+
+/// Makes agent and site table available for programs of this dynamic linker,
+/// in the first directory that allows it, else in memory. What could not be
+/// done on the way is added to `losses`.
+///
+/// # Errors
+/// Not even memory files could be made.
+pub fn provide(agent: &[u8], interpreter: &Path, losses: &mut Vec<String>) -> io::Result<Provided> {
+    let libraries = libraries::of(interpreter);
+    for directory in cache::candidates() {
+        match install(&directory, agent, &libraries, losses) {
+            Ok(files) => return Ok(Provided::Installed(files)),
+            Err(why) => losses.push(format!("{} was not used: {why}", directory.display())),
+        }
+    }
+    losses.push("no directory can be used: the site table is made anew in every run".into());
+    let mut table = SiteTable::default();
+    for library in &libraries {
+        if let Err(skip) = table.add(library) {
+            losses.push(skipped(library, &skip));
+        }
+    }
+    Ok(Provided::InMemory(MemoryFiles {
+        agent: memory_file("runahead-agent.so", agent)?,
+        sites: memory_file("runahead-sites", &table.to_bytes())?,
+    }))
+}
+
+fn install(
+    directory: &Path,
+    agent: &[u8],
+    libraries: &[PathBuf],
+    losses: &mut Vec<String>,
+) -> Result<Files, cache::Unusable> {
+    cache::prepare(directory)?;
+    let agent = cache::install_agent(directory, agent)?;
+    let sites = directory.join(runahead_sites::file_name());
+    let update = SiteTable::load_or_update(&sites, libraries)?;
+    losses.extend(update.skipped.iter().map(|(path, skip)| skipped(path, skip)));
+    Ok(Files { agent, sites, tsc_per_us: clock::tsc_per_us(Some(directory)) })
+}
+
+fn skipped(library: &Path, skip: &runahead_sites::table::Skip) -> String {
+    format!("{} {skip}: its calls were not patched", library.display())
+}
+
+fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    // Linux 6.3 and later want to be told that a library is to be loaded
+    // from it; earlier ones do not know the flag.
+    let flags = MemfdFlags::CLOEXEC;
+    let fd = rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC)
+        .or_else(|_| rustix::fs::memfd_create(name, flags))?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
