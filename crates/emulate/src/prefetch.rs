@@ -175,6 +175,7 @@ impl<K: Kernel> Context<'_, K> {
         let after_ns = self.k.now_ns();
         self.drop_completed_unseen(after_ns);
         let p = &mut self.e.prefetcher;
+        p.limit.interrupted();
         p.waited_ns = p.waited_ns.saturating_add(after_ns.saturating_sub(before_ns));
         p.forget_consumed(self.log.consumed.load(Ordering::Acquire));
         if goes_on { Ok(()) } else { park(Park::OffTrack) }

@@ -401,7 +401,7 @@ impl<K: Kernel> Context<'_, K> {
             self.copy_runs(real, buffer, (offset, end), seen);
         }
         let first_missing = seen.iter().position(|page| page & 1 == 0).unwrap_or(count) as u64;
-        let start = ((offset / PAGE_BYTES + first_missing) * PAGE_BYTES).clamp(offset, end - 1);
+        let start = ((offset / PAGE_BYTES + first_missing) * PAGE_BYTES).min(end - 1).max(offset);
         Ok(Copied { result: wanted, missing: Some((start, end)), begun: false })
     }
 

@@ -7,6 +7,9 @@
 //! it brings throughput (slow start), stays where more brought only latency,
 //! and falls back where more brought less (one spinning disk).
 //!
+//! While latency stays what it was at the start, nothing queues and the limit
+//! grows; where it rises, throughput decides.
+//!
 //! Throughput is counted in requests *and* bytes per second, and the better
 //! of the two gains counts, so that a stream of a few large requests and one
 //! of many small ones are both judged by what they use up.
@@ -46,6 +49,10 @@ pub struct DeviceLimit {
     round_completions: u32,
     /// Bytes of them.
     round_bytes: u64,
+    /// Sum of their latencies, in ns.
+    round_latency_ns: u64,
+    /// Lowest mean latency of a round, in ns; 0: none yet.
+    base_latency_ns: u64,
     /// Start of this round, in ns.
     round_start_ns: u64,
     /// Whether the limit held anything back in this round.
@@ -98,6 +105,12 @@ impl DeviceLimit {
         admitted
     }
 
+    /// No requests come for a reason of ours (the prefetch horizon): what
+    /// this round showed is no measure of the device.
+    pub fn interrupted(&mut self) {
+        self.round_start_ns = 0;
+    }
+
     /// A request of `bytes` completed `latency_ns` after its issue, at time
     /// `now_ns` (any monotonic clock).
     pub fn completed(&mut self, latency_ns: u64, bytes: u64, now_ns: u64) {
@@ -111,6 +124,7 @@ impl DeviceLimit {
         }
         self.round_completions += 1;
         self.round_bytes = self.round_bytes.saturating_add(bytes);
+        self.round_latency_ns = self.round_latency_ns.saturating_add(latency_ns);
         if self.round_completions >= self.depth.max(ROUND_COMPLETIONS_MIN) {
             self.end_round(now_ns);
         }
@@ -120,6 +134,7 @@ impl DeviceLimit {
         self.round_start_ns = now_ns.max(1);
         self.round_completions = 0;
         self.round_bytes = 0;
+        self.round_latency_ns = 0;
         self.round_limited = false;
     }
 
@@ -132,22 +147,30 @@ impl DeviceLimit {
             0 => bytes,
             old => old - old / 4 + bytes / 4,
         };
+        let mean_ns = self.round_latency_ns / u64::from(self.round_completions.max(1));
+        if self.base_latency_ns == 0 || mean_ns < self.base_latency_ns {
+            self.base_latency_ns = mean_ns.max(1);
+        }
         if self.round_limited {
-            self.judge(requests, bytes);
+            self.judge(requests, bytes, mean_ns);
         }
         self.start_round(now_ns);
     }
 
     /// Compares a round that the limit held back with the best one.
-    fn judge(&mut self, requests: u64, bytes: u64) {
+    fn judge(&mut self, requests: u64, bytes: u64, mean_ns: u64) {
+        // Requests that do not wait for each other: by Little's law more of
+        // them bring more, whatever one noisy round says.
+        let unqueued = mean_ns.saturating_mul(4) <= self.base_latency_ns.saturating_mul(5);
         let at_least = |sixteenths: u64| {
             requests.saturating_mul(16) >= self.best_requests.saturating_mul(sixteenths)
                 || bytes.saturating_mul(16) >= self.best_bytes.saturating_mul(sixteenths)
         };
-        if self.best_depth == 0 || (at_least(GAIN_SIXTEENTHS) && self.depth >= self.best_depth) {
+        let gain = at_least(GAIN_SIXTEENTHS) || unqueued;
+        if self.best_depth == 0 || (gain && self.depth >= self.best_depth) {
             self.best_depth = self.depth;
-            self.best_requests = requests;
-            self.best_bytes = bytes;
+            self.best_requests = self.best_requests.max(requests);
+            self.best_bytes = self.best_bytes.max(bytes);
             let quarter = self.depth + self.depth / 4 + 1;
             self.set_depth(if self.settled { quarter } else { self.depth * 2 });
         } else if !self.settled {
@@ -171,6 +194,7 @@ impl DeviceLimit {
                 // figures for the yardstick and look to either side in turn.
                 self.best_requests = requests;
                 self.best_bytes = bytes;
+                self.base_latency_ns += self.base_latency_ns / 8;
                 self.probe_down = !self.probe_down;
                 let lower = self.best_depth * 3 / 4;
                 let higher = self.best_depth + self.best_depth / 4 + 1;

@@ -86,6 +86,9 @@ pub const TEST_DIE_AT_RANDOM: u64 = 1 << 2;
 /// speculation is exercised on resident data too.
 pub const TEST_EVERY_READ_STALLS: u64 = 1 << 3;
 
+/// Testing: speculate although a debugger traces the program.
+pub const TEST_ALLOW_TRACER: u64 = 1 << 4;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

@@ -235,7 +235,7 @@ pub struct Slot {
     /// Indexed by [`Park`].
     pub parked: [AtomicU32; PARKS_MAX],
     /// How often each system call number was the last before
-    /// [`Park::UnknownCall`] or [`Park::Unanswerable`]: the first eight
+    /// [`Park::UnknownCall`], [`Park::Unanswerable`] or [`Park::Bug`]: the first eight
     /// distinct ones, as `number << 32 | count`.
     pub parked_calls: [AtomicU64; 8],
 }
@@ -273,7 +273,7 @@ impl Slot {
         if let Some(cell) = self.parked.get(reason as usize) {
             cell.fetch_add(1, Ordering::Relaxed);
         }
-        if !matches!(reason, Park::UnknownCall | Park::Unanswerable) || call < 0 {
+        if !matches!(reason, Park::UnknownCall | Park::Unanswerable | Park::Bug) || call < 0 {
             return;
         }
         let key = (call as u64) << 32;

@@ -1,0 +1,43 @@
+# Runahead. `make demo` and `make test` need nothing installed by hand on a
+# fresh Debian or Ubuntu machine: scripts/setup sees to it.
+
+PREFIX ?= /usr/local
+CARGO_HOME ?= $(HOME)/.cargo
+export PATH := $(CARGO_HOME)/bin:$(PATH)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+RUNAHEAD := target/release/runahead
+
+.PHONY: all setup build demo test lint bench install clean
+
+all: build
+
+setup:
+	@scripts/setup
+
+build: setup
+	cargo build --release --locked --package runahead
+
+# A real program with and without Runahead on cold files, on an emulated
+# network volume (root: it mounts one).
+demo: build
+	$(SUDO) $(RUNAHEAD) bench quick
+
+# As root, nothing is skipped: what cannot run fails.
+test: setup
+	@[ "$$(id -u)" = 0 ] && export RUNAHEAD_REQUIRE_ROOT_TESTS=1; \
+	cargo test --workspace --locked
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+bench: build
+	$(SUDO) $(RUNAHEAD) bench explicit
+	$(SUDO) $(RUNAHEAD) bench interference
+	$(SUDO) $(RUNAHEAD) bench overhead
+
+install: build
+	install -D -m 0755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
+
+clean:
+	cargo clean

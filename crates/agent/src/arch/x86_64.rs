@@ -1,0 +1,413 @@
+//! x86-64: the system call gate, the hook's entry and exit, stubs for patched
+//! sites, the clone that makes a speculative process, the signal restorer.
+//!
+//! A patched site jumps to its stub with a plain `jmp`, the stub puts the
+//! address to resume at into `rcx`, which `syscall` clobbers anyway, and jumps
+//! to the entry. So nothing is pushed onto the program's stack before its red
+//! zone has been skipped, and shadow stacks stay balanced.
+
+use core::arch::{asm, global_asm};
+
+/// System call numbers that the agent itself uses or treats specially.
+pub mod nr {
+    #![allow(missing_docs)]
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const OPEN: usize = 2;
+    pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
+    pub const LSEEK: usize = 8;
+    pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const PREAD64: usize = 17;
+    pub const READV: usize = 19;
+    pub const MADVISE: usize = 28;
+    pub const SHMAT: usize = 30;
+    pub const DUP: usize = 32;
+    pub const DUP2: usize = 33;
+    pub const NANOSLEEP: usize = 35;
+    pub const GETPID: usize = 39;
+    pub const SENDFILE: usize = 40;
+    pub const CLONE: usize = 56;
+    pub const FORK: usize = 57;
+    pub const VFORK: usize = 58;
+    pub const EXECVE: usize = 59;
+    pub const WAIT4: usize = 61;
+    pub const KILL: usize = 62;
+    pub const FCNTL: usize = 72;
+    pub const CREAT: usize = 85;
+    pub const GETRUSAGE: usize = 98;
+    pub const SETPGID: usize = 109;
+    pub const GETPPID: usize = 110;
+    pub const GETPGID: usize = 121;
+    pub const SETFSUID: usize = 122;
+    pub const SETFSGID: usize = 123;
+    pub const SIGALTSTACK: usize = 131;
+    pub const SCHED_SETSCHEDULER: usize = 144;
+    pub const PRCTL: usize = 157;
+    pub const GETTID: usize = 186;
+    pub const READAHEAD: usize = 187;
+    pub const FUTEX: usize = 202;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
+    pub const IOPRIO_SET: usize = 251;
+    pub const INOTIFY_INIT: usize = 253;
+    pub const OPENAT: usize = 257;
+    pub const UNSHARE: usize = 272;
+    pub const INOTIFY_INIT1: usize = 294;
+    pub const DUP3: usize = 292;
+    pub const PREADV: usize = 295;
+    pub const FANOTIFY_INIT: usize = 300;
+    pub const PRLIMIT64: usize = 302;
+    pub const SECCOMP: usize = 317;
+    pub const EXECVEAT: usize = 322;
+    pub const USERFAULTFD: usize = 323;
+    pub const COPY_FILE_RANGE: usize = 326;
+    pub const PREADV2: usize = 327;
+    pub const IO_URING_SETUP: usize = 425;
+    pub const CLOSE_RANGE: usize = 436;
+    pub const CLONE3: usize = 435;
+    pub const OPENAT2: usize = 437;
+}
+
+/// `AUDIT_ARCH_X86_64`, for the filter.
+pub const AUDIT_ARCH: u32 = 0xc000_003e;
+
+/// First number of the x32 calls, which the filter refuses.
+pub const X32_BIT: u32 = 0x4000_0000;
+
+/// What a stub hands to the hook: a system call about to be made.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Frame {
+    /// System call number.
+    pub number: usize,
+    /// Its arguments.
+    pub args: [usize; 6],
+    /// Where the program goes on.
+    pub resume: usize,
+}
+
+global_asm!(
+    // ra_syscall(number, a0, a1, a2, a3, a4, a5): the only place at which a
+    // speculative process can enter the kernel (its filter compares the
+    // instruction pointer with ra_gate).
+    ".globl ra_syscall",
+    ".hidden ra_syscall",
+    ".globl ra_gate",
+    ".hidden ra_gate",
+    ".p2align 6",
+    "ra_syscall:",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov rdx, rcx",
+    "mov r10, r8",
+    "mov r8, r9",
+    "mov r9, [rsp + 8]",
+    "syscall",
+    "ra_gate:",
+    "ret",
+    // ra_hook_entry: from a stub, with rcx = where to resume. Calls
+    // ra_hook(&Frame), whose result becomes rax. All that `syscall` preserves
+    // is preserved; vector registers are never touched by the agent.
+    ".globl ra_hook_entry",
+    ".hidden ra_hook_entry",
+    ".p2align 6",
+    "ra_hook_entry:",
+    "lea rsp, [rsp - 128]",
+    "push rbp",
+    "mov rbp, rsp",
+    "push rcx",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {hook}",
+    "lea rsp, [rbp - 56]",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "pop rcx",
+    "pop rbp",
+    "lea rsp, [rsp + 128]",
+    "jmp rcx",
+    // ra_before_entry: the same for calls that the stub makes itself
+    // afterwards. rax is preserved, so the call goes ahead unchanged.
+    ".globl ra_before_entry",
+    ".hidden ra_before_entry",
+    ".p2align 6",
+    "ra_before_entry:",
+    "lea rsp, [rsp - 128]",
+    "push rbp",
+    "mov rbp, rsp",
+    "push rcx",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {before}",
+    "lea rsp, [rbp - 64]",
+    "pop rax",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "pop rcx",
+    "pop rbp",
+    "lea rsp, [rsp + 128]",
+    "jmp rcx",
+    // The restorer of the speculative process's signal handlers.
+    ".globl ra_restorer",
+    ".hidden ra_restorer",
+    "ra_restorer:",
+    "mov eax, 15",
+    "syscall",
+    // ra_on_stack(top, function, argument): calls function(argument) on
+    // another stack.
+    ".globl ra_on_stack",
+    ".hidden ra_on_stack",
+    "ra_on_stack:",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov rsp, rdi",
+    "mov rdi, rdx",
+    "call rsi",
+    "mov rsp, rbp",
+    "pop rbp",
+    "ret",
+    hook = sym crate::hook::ra_hook,
+    before = sym crate::hook::ra_before,
+);
+
+unsafe extern "C" {
+    fn ra_syscall(
+        number: usize,
+        a0: usize,
+        a1: usize,
+        a2: usize,
+        a3: usize,
+        a4: usize,
+        a5: usize,
+    ) -> isize;
+    fn ra_gate();
+    fn ra_hook_entry();
+    fn ra_before_entry();
+    fn ra_restorer();
+    fn ra_on_stack(top: usize, function: extern "C" fn(usize) -> isize, argument: usize) -> isize;
+}
+
+/// One system call; `-errno` on failure (syscall(2)).
+///
+/// # Safety
+/// The call must be sound with these arguments: it can do anything.
+#[inline]
+pub unsafe fn syscall6(number: usize, args: [usize; 6]) -> isize {
+    let [a0, a1, a2, a3, a4, a5] = args;
+    // SAFETY: ra_syscall makes just this call; the caller vouches for it.
+    unsafe { ra_syscall(number, a0, a1, a2, a3, a4, a5) }
+}
+
+/// The instruction pointer that the kernel sees for calls made by
+/// [`syscall6`].
+pub fn gate_address() -> usize {
+    ra_gate as *const () as usize
+}
+
+/// Address of the restorer for `rt_sigaction`.
+pub fn restorer_address() -> usize {
+    ra_restorer as *const () as usize
+}
+
+/// Calls `function(argument)` on the stack that ends at `top`.
+///
+/// # Safety
+/// `top` must be 16-byte aligned, the end of writable memory that is large
+/// enough for the call and used by nothing else meanwhile.
+pub unsafe fn on_stack(
+    top: usize,
+    function: extern "C" fn(usize) -> isize,
+    argument: usize,
+) -> isize {
+    // SAFETY: forwarded to the caller.
+    unsafe { ra_on_stack(top, function, argument) }
+}
+
+/// Time-stamp counter.
+#[inline]
+pub fn ticks() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: rdtsc reads a counter; where it is forbidden (PR_SET_TSC) the
+    // session carries no tick rate and this is not called.
+    unsafe {
+        asm!("rdtsc", out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
+    };
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// An address that tells the threads of a process apart: the thread control
+/// block, whose first word points to itself in every x86-64 libc.
+#[inline]
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: hooks are reached through libc's own code, which needs the
+    // thread control block for errno, so fs:0 is readable.
+    unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
+    pointer
+}
+
+/// Room of one stub in bytes.
+pub const STUB_LEN: usize = 48;
+
+/// Longest run of relocated bytes behind the `syscall` instruction.
+pub const STUB_TAIL_MAX: usize = STUB_LEN - 7 - 5 - 2 - 5;
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// A jump from `at` to `target` (`jmp rel32`), or `None` where it is too far.
+pub fn jump(at: usize, target: usize) -> Option<[u8; 5]> {
+    let distance = i32::try_from((target as i64).wrapping_sub(at as i64).wrapping_sub(5)).ok()?;
+    let [b0, b1, b2, b3] = distance.to_le_bytes();
+    Some([0xe9, b0, b1, b2, b3])
+}
+
+/// The code of a stub at address `at` for a site at `site` whose original
+/// bytes are `original` (beginning with `syscall`).
+///
+/// `before`: the stub makes the call itself after telling the hook. `None`
+/// where a distance does not fit in 32 bits or the bytes are too many.
+pub fn stub(at: usize, site: usize, original: &[u8], before: bool) -> Option<[u8; STUB_LEN]> {
+    let tail = original.strip_prefix(&SYSCALL)?;
+    if tail.len() > STUB_TAIL_MAX {
+        return None;
+    }
+    let mut code = [0xccu8; STUB_LEN];
+    let mut len = 0usize;
+    let mut emit = |bytes: &[u8]| -> Option<usize> {
+        code.get_mut(len..len + bytes.len())?.copy_from_slice(bytes);
+        len += bytes.len();
+        Some(len)
+    };
+    // lea rcx, [rip + 5]: the instruction after the jump that follows.
+    emit(&[0x48, 0x8d, 0x0d, 0x05, 0x00, 0x00, 0x00])?;
+    let entry = if before { ra_before_entry as *const () } else { ra_hook_entry as *const () };
+    emit(&jump(at + 7, entry as usize)?)?;
+    if before {
+        emit(&SYSCALL)?;
+    }
+    let done = emit(tail)?;
+    emit(&jump(at + done, site + original.len())?)?;
+    Some(code)
+}
+
+/// Registers of an interrupted speculative process, in a signal frame
+/// (`struct sigcontext` inside `ucontext_t`, offset 40).
+#[derive(Debug)]
+#[repr(C)]
+pub struct SignalContext {
+    r8_to_r15: [u64; 8],
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    eflags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    old_mask: u64,
+    cr2: u64,
+}
+
+impl SignalContext {
+    /// The registers in a `ucontext_t`.
+    ///
+    /// # Safety
+    /// `ucontext` must be the third argument of a running signal handler.
+    pub unsafe fn of<'a>(ucontext: usize) -> &'a mut SignalContext {
+        // SAFETY: uc_mcontext lies 40 bytes into struct ucontext (uc_flags,
+        // uc_link, uc_stack), and the kernel has filled it in.
+        unsafe { &mut *((ucontext + 40) as *mut SignalContext) }
+    }
+
+    /// The system call at which it was stopped.
+    pub fn call(&self) -> (usize, [usize; 6]) {
+        let [r8, r9, r10, ..] = self.r8_to_r15;
+        (
+            self.rax as usize,
+            [self.rdi, self.rsi, self.rdx, r10, r8, r9].map(|register| register as usize),
+        )
+    }
+
+    /// Sets the result of that call.
+    pub fn set_result(&mut self, result: isize) {
+        self.rax = result as u64;
+    }
+
+    /// Address of the interrupted instruction.
+    pub fn instruction(&self) -> usize {
+        self.rip as usize
+    }
+
+    /// Whether a page fault (trap 14) was a write.
+    pub fn is_write_fault(&self) -> bool {
+        self.trap == 14 && self.error & 2 != 0
+    }
+}
+
+const _: () = assert!(size_of::<Frame>() == 64);
+const _: () = assert!(core::mem::offset_of!(SignalContext, rip) == 128);
+const _: () = assert!(core::mem::offset_of!(SignalContext, cr2) == 176);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stubs_carry_the_tail_and_return_behind_the_site() {
+        let site = 0x40_0000_1000usize;
+        let at = ra_hook_entry as *const () as usize & !0xfff;
+        let far = stub(at, site, &[0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff], false);
+        assert!(far.is_none(), "a site in another part of the address space is refused");
+        let near = at + 0x10_0000;
+        let original = [0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
+        for before in [false, true] {
+            let code = stub(at, near, &original, before).unwrap();
+            let tail_at = if before { 14 } else { 12 };
+            assert_eq!(&code[tail_at..tail_at + 6], &original[2..]);
+            let back = tail_at + 6;
+            assert_eq!(code[back], 0xe9);
+            let distance = i32::from_le_bytes(code[back + 1..back + 5].try_into().unwrap());
+            assert_eq!((at + back + 5) as i64 + i64::from(distance), (near + 8) as i64);
+        }
+    }
+
+    #[test]
+    fn jumps_reach_two_gibibytes_and_no_further() {
+        assert_eq!(jump(0x1000, 0x1005), Some([0xe9, 0, 0, 0, 0]));
+        assert!(jump(0x1000, 0x1000 + 0x8000_0004).is_some());
+        assert!(jump(0x1000, 0x1000 + 0x8000_0005).is_none());
+    }
+}

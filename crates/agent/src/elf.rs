@@ -1,0 +1,203 @@
+//! The loaded objects of this process, as the dynamic linker lists them.
+
+use crate::sys;
+
+/// An object in memory, ELF64.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// Load bias: add it to a virtual address of the file.
+    pub bias: usize,
+}
+
+#[repr(C)]
+struct ElfHeader {
+    ident: [u8; 16],
+    kind: u16,
+    machine: u16,
+    version: u32,
+    entry: u64,
+    program_headers: u64,
+    section_headers: u64,
+    flags: u32,
+    len: u16,
+    program_header_len: u16,
+    program_header_count: u16,
+    rest: [u16; 3],
+}
+
+/// `Elf64_Phdr`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ProgramHeader {
+    /// Segment type.
+    pub kind: u32,
+    /// Permissions.
+    pub flags: u32,
+    offset: u64,
+    /// Virtual address in the file.
+    pub address: u64,
+    physical: u64,
+    file_len: u64,
+    /// Length in memory.
+    pub len: u64,
+    align: u64,
+}
+
+/// `PT_LOAD`.
+pub const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_NOTE: u32 = 4;
+/// `PF_X`.
+pub const PF_X: u32 = 1;
+const NT_GNU_BUILD_ID: u32 = 3;
+const PROGRAM_HEADERS_MAX: usize = 64;
+const OBJECTS_MAX: usize = 4096;
+const DYNAMIC_MAX: usize = 512;
+const AUXILIARY_MAX: usize = 64;
+
+impl Object {
+    /// Program headers; empty where there is no ELF header at the bias.
+    pub fn program_headers(&self) -> &'static [ProgramHeader] {
+        if self.bias == 0 || !self.bias.is_multiple_of(sys::PAGE_SIZE) {
+            return &[];
+        }
+        // SAFETY: the dynamic linker has mapped an object with this bias; its
+        // first segment begins with the ELF header wherever the object was
+        // linked at address 0, as shared libraries are. (A prelinked one has
+        // an unaligned or zero bias or no magic there.)
+        let header = unsafe { &*(self.bias as *const ElfHeader) };
+        if header.ident.get(..5) != Some(b"\x7fELF\x02") || header.program_header_len != 56 {
+            return &[];
+        }
+        let count = usize::from(header.program_header_count).min(PROGRAM_HEADERS_MAX);
+        let at = self.bias + header.program_headers as usize;
+        // SAFETY: the headers lie in the first segment, behind the ELF header.
+        unsafe { core::slice::from_raw_parts(at as *const ProgramHeader, count) }
+    }
+
+    /// The build-id note's descriptor.
+    pub fn build_id(&self) -> Option<&'static [u8]> {
+        self.program_headers().iter().filter(|header| header.kind == PT_NOTE).find_map(|header| {
+            let start = self.bias + header.address as usize;
+            // SAFETY: a note segment is part of a loaded one.
+            let mut notes =
+                unsafe { core::slice::from_raw_parts(start as *const u8, header.len as usize) };
+            loop {
+                let name_len = word(notes, 0)? as usize;
+                let len = word(notes, 4)? as usize;
+                let kind = word(notes, 8)?;
+                let name_end = 12usize.checked_add(name_len)?;
+                let at = name_end.checked_next_multiple_of(4)?;
+                let end = at.checked_add(len)?;
+                if kind == NT_GNU_BUILD_ID && notes.get(12..name_end)? == b"GNU\0" {
+                    return notes.get(at..end);
+                }
+                notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+            }
+        })
+    }
+
+    /// Whether `[start, start + len)` lies in an executable segment.
+    pub fn is_code(&self, start: usize, len: usize) -> bool {
+        self.program_headers().iter().any(|header| {
+            let from = self.bias.wrapping_add(header.address as usize);
+            header.kind == PT_LOAD
+                && header.flags & PF_X != 0
+                && start >= from
+                && start.wrapping_add(len) <= from.wrapping_add(header.len as usize)
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// Calls `visit` for each loaded object.
+pub fn for_each(mut visit: impl FnMut(Object)) {
+    let Some(mut entry) = link_map() else { return };
+    for _ in 0..OBJECTS_MAX {
+        if entry == 0 {
+            return;
+        }
+        // SAFETY: a `struct link_map` of the dynamic linker: l_addr, l_name,
+        // l_ld, l_next. Nothing is loaded or unloaded during a constructor.
+        let [bias, _, _, next] = unsafe { *(entry as *const [usize; 4]) };
+        visit(Object { bias });
+        entry = next;
+    }
+}
+
+/// First entry of the dynamic linker's list, found through the program's
+/// DT_DEBUG (`_r_debug.r_map`).
+fn link_map() -> Option<usize> {
+    const DT_DEBUG: usize = 21;
+    let headers = program_headers()?;
+    let own_address = headers.as_ptr() as usize;
+    const PT_PHDR: u32 = 6;
+    let bias = match headers.iter().find(|header| header.kind == PT_PHDR) {
+        Some(header) => own_address.wrapping_sub(header.address as usize),
+        None => 0,
+    };
+    let dynamic = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+    let at = bias.wrapping_add(dynamic.address as usize);
+    for index in 0..DYNAMIC_MAX {
+        // SAFETY: the program's dynamic section ends with DT_NULL.
+        let [tag, value] = unsafe { *((at + index * 16) as *const [usize; 2]) };
+        match tag {
+            0 => return None,
+            // SAFETY: r_debug: version, then r_map at offset 8.
+            DT_DEBUG if value != 0 => return Some(unsafe { *((value + 8) as *const usize) }),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The program's own headers, from the auxiliary vector.
+fn program_headers() -> Option<&'static [ProgramHeader]> {
+    const AT_PHDR: usize = 3;
+    const AT_PHNUM: usize = 5;
+    let fd = sys::open_read(b"/proc/self/auxv\0");
+    if fd < 0 {
+        return None;
+    }
+    let mut bytes = [0u8; AUXILIARY_MAX * 16];
+    let len = sys::read(fd as i32, &mut bytes);
+    sys::close(fd as i32);
+    let bytes = bytes.get(..len.max(0) as usize)?;
+    let (mut address, mut count) = (0usize, 0usize);
+    for pair in bytes.chunks_exact(16) {
+        let (tag, value) = pair.split_at(8);
+        let value = usize::from_le_bytes(value.try_into().ok()?);
+        match usize::from_le_bytes(tag.try_into().ok()?) {
+            AT_PHDR => address = value,
+            AT_PHNUM => count = value,
+            _ => {}
+        }
+    }
+    if address == 0 || count > PROGRAM_HEADERS_MAX {
+        return None;
+    }
+    // SAFETY: the kernel says that they are mapped there (getauxval(3)).
+    Some(unsafe { core::slice::from_raw_parts(address as *const ProgramHeader, count) })
+}
+
+#[cfg(target_os = "none")]
+unsafe extern "C" {
+    static __ehdr_start: u8;
+    static _end: u8;
+}
+
+/// First address of the agent's image and the one after its last.
+#[cfg(target_os = "none")]
+pub fn own_image() -> (usize, usize) {
+    // Only the addresses of the linker's symbols are taken.
+    (&raw const __ehdr_start as usize, (&raw const _end as usize).next_multiple_of(sys::PAGE_SIZE))
+}
+
+/// On the host (unit tests) there is no image.
+#[cfg(not(target_os = "none"))]
+pub fn own_image() -> (usize, usize) {
+    (0, 0)
+}

@@ -1,0 +1,47 @@
+//! Where every hooked system call arrives, from patched sites, from hooked
+//! symbols and, in a speculative process, from the filter's trap.
+
+use crate::arch::{Frame, syscall6};
+use crate::state::{State, role, state};
+use crate::{normal, speculative};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Called by the hook's entry in place of a `syscall` instruction; the result
+/// is what the program finds in its result register.
+pub extern "C" fn ra_hook(frame: &mut Frame) -> isize {
+    match state() {
+        Some(state) => match state.role.load(Relaxed) {
+            role::NORMAL => normal::call(state, frame),
+            role::SPECULATIVE => speculative::call(frame),
+            role::UNKNOWN => first_call(state, frame),
+            _ => plain(frame),
+        },
+        None => plain(frame),
+    }
+}
+
+/// Called before a `syscall` instruction that the stub executes itself
+/// (`clone`, `clone3`, `fork`, `vfork`).
+pub extern "C" fn ra_before(frame: &mut Frame) {
+    if let Some(state) = state()
+        && state.role.load(Relaxed) == role::SPECULATIVE
+    {
+        speculative::call(frame);
+        // The table parks all of these: not reached. Were it, the filter
+        // would trap the call.
+    }
+}
+
+/// The call as the program meant it.
+#[inline]
+pub fn plain(frame: &Frame) -> isize {
+    // SAFETY: the program's own call with its own arguments.
+    unsafe { syscall6(frame.number, frame.args) }
+}
+
+/// A forked child's first call.
+#[cold]
+fn first_call(state: &'static State, frame: &mut Frame) -> isize {
+    crate::start::in_child(state);
+    if state.role.load(Relaxed) == role::NORMAL { normal::call(state, frame) } else { plain(frame) }
+}

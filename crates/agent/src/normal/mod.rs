@@ -1,0 +1,169 @@
+//! The normal side: what the agent does in the program itself. Its first
+//! duty is to do nothing measurable; its second, that every failure of ours
+//! ends as if we were absent.
+
+mod exec;
+mod reads;
+mod synchronise;
+
+use crate::arch::{Frame, nr};
+use crate::hook::plain;
+use crate::state::{CONFIG, State, role};
+use crate::sys;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_protocol::stats::{Counter, Loss};
+
+pub use reads::{CREDIT, OFFSET_NONE, Request};
+pub use synchronise::end_speculation;
+
+/// One system call of the program.
+#[inline]
+pub fn call(state: &'static State, frame: &mut Frame) -> isize {
+    match frame.number {
+        nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => reads::read(state, frame),
+        nr::SENDFILE | nr::COPY_FILE_RANGE => reads::transfer(state, frame),
+        _ => other(state, frame),
+    }
+}
+
+/// Calls that are watched because they change what we assume, and all that
+/// are hooked for the speculative process's sake only.
+fn other(state: &'static State, frame: &mut Frame) -> isize {
+    let [first, second, third, flags, ..] = frame.args;
+    match frame.number {
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => {
+            let fd = plain(frame);
+            state.opened(fd);
+            fd
+        }
+        nr::CLOSE => {
+            state.forget(first as u32 as usize);
+            plain(frame)
+        }
+        nr::DUP2 | nr::DUP3 => {
+            state.opened(second as i32 as isize);
+            plain(frame)
+        }
+        nr::CLOSE_RANGE => {
+            let last = (second as u32 as usize).min(crate::state::FDS_MAX - 1);
+            for fd in first as u32 as usize..=last {
+                state.forget(fd);
+            }
+            plain(frame)
+        }
+        nr::FCNTL => fcntl(state, frame, first, second),
+        nr::MMAP if flags & sys::MAP_SHARED != 0 => {
+            CONFIG.shared_mappings.store(1, Relaxed);
+            plain(frame)
+        }
+        nr::SHMAT => {
+            CONFIG.shared_mappings.store(1, Relaxed);
+            plain(frame)
+        }
+        nr::INOTIFY_INIT
+        | nr::INOTIFY_INIT1
+        | nr::FANOTIFY_INIT
+        | nr::IO_URING_SETUP
+        | nr::USERFAULTFD => {
+            delicate(state);
+            plain(frame)
+        }
+        nr::PRCTL if first == PR_SET_SECCOMP => filtered(state, frame),
+        nr::PRCTL if first == PR_SET_TSC => {
+            // From here on rdtsc may fault: use the clock.
+            CONFIG.ticks_per_us.store(0, Relaxed);
+            plain(frame)
+        }
+        nr::SECCOMP if first == SECCOMP_SET_MODE_STRICT || first == SECCOMP_SET_MODE_FILTER => {
+            filtered(state, frame)
+        }
+        nr::EXECVE => exec::execute(state, frame, 2),
+        nr::EXECVEAT => exec::execute(state, frame, 3),
+        nr::EXIT_GROUP => {
+            ending(state, first as i32);
+            plain(frame)
+        }
+        _ => {
+            let _ = third;
+            plain(frame)
+        }
+    }
+}
+
+const PR_SET_SECCOMP: usize = 22;
+const PR_SET_TSC: usize = 26;
+const SECCOMP_SET_MODE_STRICT: usize = 0;
+const SECCOMP_SET_MODE_FILTER: usize = 1;
+const F_DUPFD: usize = 0;
+const F_SETFL: usize = 4;
+const F_SETLEASE: usize = 1024;
+const F_NOTIFY: usize = 1026;
+const F_DUPFD_CLOEXEC: usize = 1030;
+
+fn fcntl(state: &'static State, frame: &Frame, fd: usize, command: usize) -> isize {
+    match command & 0xffff_ffff {
+        F_DUPFD | F_DUPFD_CLOEXEC => {
+            let fd = plain(frame);
+            state.opened(fd);
+            return fd;
+        }
+        // O_DIRECT may change.
+        F_SETFL => state.forget(fd as u32 as usize),
+        // Opening the file once more would break the lease or be notified.
+        F_SETLEASE | F_NOTIFY => delicate(state),
+        _ => {}
+    }
+    plain(frame)
+}
+
+/// The program uses something that a second process would disturb.
+#[cold]
+fn delicate(state: &'static State) {
+    if own(state) {
+        end_speculation(state);
+        state.disable(Loss::Delicate);
+    }
+}
+
+/// The program is about to restrict its own system calls: from here on the
+/// agent makes none of its own, here and in every child.
+#[cold]
+fn filtered(state: &'static State, frame: &Frame) -> isize {
+    if own(state) {
+        end_speculation(state);
+        state.disable(Loss::Seccomp);
+        CONFIG.forbidden.store(1, Relaxed);
+        state.role.store(role::OFF, Relaxed);
+        let result = plain(frame);
+        if result < 0 {
+            // It was refused: nothing has changed.
+            CONFIG.forbidden.store(0, Relaxed);
+            state.disabled.store(0, Relaxed);
+            state.role.store(role::NORMAL, Relaxed);
+        }
+        return result;
+    }
+    plain(frame)
+}
+
+/// Whether the state is this process's, not that of the parent whose memory
+/// a `vfork` child shares.
+pub fn own(state: &State) -> bool {
+    sys::getpid() == state.pid.load(Relaxed)
+}
+
+/// The program ends: the speculative process must be gone before anybody can
+/// be told, so that a file system can be unmounted at once.
+#[cold]
+fn ending(state: &'static State, status: i32) {
+    if !own(state) {
+        return;
+    }
+    end_speculation(state);
+    if let Some(slot) = state.slot() {
+        let usage = crate::usage::of_self();
+        slot.add(Counter::MajorFaults, usage.major_faults);
+        slot.add(Counter::MinorFaults, usage.minor_faults);
+        crate::start::tell_collector(state, status);
+    }
+}

@@ -1,0 +1,411 @@
+//! Reads of the program: would this one block, was it predicted, and if not,
+//! is it worth a synchronisation (design: "The normal side"; Fraser and
+//! Chang, section 4.1.2).
+//!
+//! Three lanes, cheapest first:
+//!
+//! * *timed*: the program has long found everything in memory. One plain
+//!   read between two looks at the time-stamp counter; a wait is noticed
+//!   afterwards.
+//! * *tracked*: a speculative process runs ahead. The log says whether this
+//!   read was predicted; then one plain read, timed.
+//! * *asked*: `preadv2(RWF_NOWAIT)` at the read's offset says whether it
+//!   would wait, and has started the read where it would. Then one plain
+//!   read. Never the rest of one: a read split in two is torn where the
+//!   description is shared.
+
+use super::synchronise;
+use crate::Gate;
+use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
+use crate::hook::plain;
+use crate::state::{CONFIG, State, class};
+use crate::sys::{self, IoVec, RWF_NOWAIT};
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
+use runahead_policy::ration::Standing;
+use runahead_protocol::log::{FLAG_PREFETCHED, Log, Prediction, life};
+use runahead_protocol::session::TEST_EVERY_READ_STALLS;
+use runahead_protocol::stats::Counter;
+
+/// A read that takes longer than this, beyond copying, has waited for storage,
+/// in µs. A resident one takes below 1 µs.
+const WAIT_US: u64 = 25;
+
+/// Slowest copying of resident data that is not taken for a wait, in bytes
+/// per ns.
+const COPY_BYTES_PER_NS: u64 = 3;
+
+/// Reads that are asked about after one that waited.
+pub const CREDIT: u32 = 24;
+
+/// Asking copies the data once more: each so many bytes cost one credit.
+const CREDIT_BYTES: usize = 16 * 1024;
+
+/// How far the two sequences of reads may be out of step before the
+/// speculative process counts as off track, in reads.
+const SHIFT_MAX: u64 = 8;
+
+/// Most bytes of a read that a page cache oracle is asked about.
+const QUESTION_BYTES: u64 = 128 * 1024;
+
+/// No offset is known.
+pub const OFFSET_NONE: u64 = u64::MAX;
+
+/// A read that the program is about to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Descriptor.
+    pub fd: i32,
+    /// Offset in the file: of the call, or the description's position where
+    /// it has been asked for; else [`OFFSET_NONE`].
+    pub offset: u64,
+    /// Bytes asked for; `u64::MAX` where only the program's memory says.
+    pub len: u64,
+    /// The call itself gives the offset, and does not move the description's.
+    pub explicit: bool,
+}
+
+impl Request {
+    /// Whether `prediction` is of this read.
+    fn is(&self, prediction: &Prediction) -> bool {
+        prediction.fd == self.fd
+            && (self.len == u64::MAX || prediction.len == self.len)
+            && (self.offset == OFFSET_NONE || prediction.offset == self.offset)
+    }
+}
+
+/// `read`, `pread64`, `readv`, `preadv`, `preadv2`.
+#[inline]
+pub fn read(state: &'static State, frame: &mut Frame) -> isize {
+    let [fd, _, len, offset, _, flags] = frame.args;
+    let Some(class) = state.class(fd as u32 as usize) else { return plain(frame) };
+    let class = class.load(Relaxed);
+    if class == class::OTHER || (frame.number == nr::PREADV2 && flags != 0) {
+        return plain(frame);
+    }
+    let explicit =
+        matches!(frame.number, nr::PREAD64 | nr::PREADV | nr::PREADV2) && offset as isize >= 0;
+    let request = Request {
+        fd: fd as i32,
+        offset: if explicit { offset as u64 } else { OFFSET_NONE },
+        len: if matches!(frame.number, nr::READ | nr::PREAD64) { len as u64 } else { u64::MAX },
+        explicit,
+    };
+    watched(state, frame, request, class)
+}
+
+/// `sendfile`, `copy_file_range`: reads of their input's range.
+pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
+    let [first, second, third, fourth, fifth, _] = frame.args;
+    let (fd, at, len) = match frame.number {
+        nr::SENDFILE => (second, third, fourth),
+        _ => (first, second, fifth),
+    };
+    let _ = at; // A pointer into the program's memory: not followed here.
+    let Some(class) = state.class(fd as u32 as usize) else { return plain(frame) };
+    let class = class.load(Relaxed);
+    if class == class::OTHER {
+        return plain(frame);
+    }
+    let request = Request { fd: fd as i32, offset: OFFSET_NONE, len: len as u64, explicit: false };
+    watched(state, frame, request, class)
+}
+
+#[inline]
+fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8) -> isize {
+    if class == class::UNKNOWN && !classify(state, request.fd) {
+        return plain(frame);
+    }
+    let tracked = state.speculative.load(Relaxed) != 0;
+    if tracked && state.owner.load(Relaxed) == thread_pointer() {
+        return self::tracked(state, frame, request);
+    }
+    let credit = state.credit.load(Relaxed);
+    if credit == 0 { timed(state, frame) } else { asked(state, frame, request, Standing::None) }
+}
+
+/// Finds out what a descriptor is; false where its reads are left alone.
+#[cold]
+fn classify(state: &State, fd: i32) -> bool {
+    let mut stat = sys::Stat::default();
+    let mut class = class::OTHER;
+    if sys::fstat(fd, &mut stat) == 0 && stat.mode & sys::S_IFMT == sys::S_IFREG {
+        let flags = sys::status_flags(fd);
+        if flags >= 0 && flags as usize & sys::O_DIRECT == 0 {
+            class = class::FILE;
+        }
+    }
+    if let Some(cell) = state.class(fd as u32 as usize) {
+        cell.store(class, Relaxed);
+    }
+    class == class::FILE
+}
+
+/// A plain read and how long it waited for storage, in ns; 0: not at all.
+#[inline]
+fn timed_plain(frame: &Frame) -> (isize, u64) {
+    let ticks_per_us = CONFIG.ticks_per_us.load(Relaxed);
+    if ticks_per_us == 0 {
+        let start_ns = sys::now_ns();
+        let result = plain(frame);
+        return (result, waited(sys::now_ns().saturating_sub(start_ns), result));
+    }
+    let start = ticks();
+    let result = plain(frame);
+    let passed = ticks().wrapping_sub(start);
+    if passed < WAIT_US * ticks_per_us {
+        return (result, 0);
+    }
+    (result, waited(passed.saturating_mul(1000) / ticks_per_us, result))
+}
+
+/// What of a call's `ns` was a wait, given the bytes that it copied.
+fn waited(ns: u64, result: isize) -> u64 {
+    let copied_ns = result.max(0) as u64 / COPY_BYTES_PER_NS;
+    if ns > WAIT_US * 1000 + copied_ns { ns } else { 0 }
+}
+
+/// Lane one: everything has been in memory for a while.
+#[inline]
+fn timed(state: &State, frame: &Frame) -> isize {
+    let (result, waited_ns) = timed_plain(frame);
+    if waited_ns != 0 {
+        count_stall(state, waited_ns, true);
+        state.credit.store(CREDIT, Relaxed);
+    }
+    result
+}
+
+/// Lane two: a speculative process of this thread runs ahead, or did.
+fn tracked(state: &'static State, frame: &mut Frame, request: Request) -> isize {
+    let Some(log) = state.log() else { return asked(state, frame, request, Standing::None) };
+    let number = state.consumed.load(Relaxed);
+    state.consumed.store(number.wrapping_add(1), Relaxed);
+    let (standing, prediction) = standing(state, log, &request, number);
+    consume(state, log, number);
+    let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
+
+    state.predicted.store(state.predicted.load(Relaxed).wrapping_add(1), Relaxed);
+    let (result, waited_ns) = timed_plain(frame);
+    if prediction.flags & FLAG_PREFETCHED != 0 {
+        state.hits.store(state.hits.load(Relaxed).wrapping_add(1), Relaxed);
+        if waited_ns != 0 {
+            state.partial.store(state.partial.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+    }
+    if waited_ns != 0 {
+        // A partial stall: predicted, just not early enough.
+        count_stall(state, waited_ns, false);
+        synchronise::revise_horizon(state, log);
+    }
+    result
+}
+
+/// Where the speculative process stands towards read `number`, and its
+/// prediction if that came true.
+fn standing(
+    state: &State,
+    log: &Log,
+    request: &Request,
+    number: u64,
+) -> (Standing, Option<Prediction>) {
+    let entry = number.wrapping_add(state.shift.load(Relaxed));
+    let Some(prediction) = log.get(entry) else {
+        return match log.life.load(Relaxed) {
+            life::PARKED | life::NONE => (Standing::None, None),
+            _ => (Standing::Behind, None),
+        };
+    };
+    if request.is(&prediction) {
+        return (Standing::None, Some(prediction));
+    }
+    // One side may have made a read or two that the other did not.
+    for step in 1..=SHIFT_MAX {
+        for candidate in [entry.wrapping_add(step), entry.wrapping_sub(step)] {
+            if let Some(prediction) = log.get(candidate).filter(|found| request.is(found)) {
+                state.shift.store(candidate.wrapping_sub(number), Relaxed);
+                return (Standing::None, Some(prediction));
+            }
+        }
+    }
+    (Standing::OffTrack, None)
+}
+
+/// Tells the speculative process how far the program has come.
+#[inline]
+fn consume(state: &State, log: &Log, number: u64) {
+    let consumed = number.wrapping_add(1).wrapping_add(state.shift.load(Relaxed));
+    log.consumed.store(consumed, Release);
+    let wake_at = log.wake_at.load(Relaxed);
+    if wake_at != u64::MAX && consumed >= wake_at && wake_at != 0 {
+        log.wake_at.store(u64::MAX, Relaxed);
+        log.wake_word.fetch_add(1, Release);
+        sys::futex_wake(&log.wake_word);
+    }
+}
+
+/// What asking about a range found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// All there: the read will not wait. So many bytes were copied to find
+    /// that out.
+    Resident(usize),
+    /// Not there; what is missing is being read now.
+    Missing,
+    /// The file system does not say.
+    Refused,
+}
+
+/// Lane three: ask first.
+#[cold]
+fn asked(
+    state: &'static State,
+    frame: &mut Frame,
+    mut request: Request,
+    standing: Standing,
+) -> isize {
+    let answer = ask(state, frame, &mut request);
+    let credit = state.credit.load(Relaxed);
+    state.count(Counter::Reads, 1);
+    let stalls_always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    match answer {
+        Answer::Resident(copied) if !stalls_always => {
+            let cost = 1 + (copied / CREDIT_BYTES).min(CREDIT as usize) as u32;
+            state.credit.store(credit.saturating_sub(cost), Relaxed);
+            plain(frame)
+        }
+        Answer::Refused if !stalls_always => timed(state, frame),
+        _ => stall(state, frame, request, standing),
+    }
+}
+
+/// Asks whether the read would wait, and starts it if so. Fills in the
+/// request's offset where the call does not give one.
+fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
+    if request.offset == OFFSET_NONE {
+        let position = sys::position(request.fd);
+        if position < 0 {
+            return Answer::Refused;
+        }
+        request.offset = position as u64;
+    }
+    let class = state.class(request.fd as u32 as usize);
+    if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
+        return ask_page_cache(request, method);
+    }
+    let [_, buffer, len, ..] = frame.args;
+    let mut scratch = 0u8;
+    let own = match frame.number {
+        nr::READ | nr::PREAD64 => IoVec { base: buffer, len },
+        // Into nobody's buffer: one byte tells.
+        _ => IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 },
+    };
+    let (vector, vectors) = match frame.number {
+        nr::READV | nr::PREADV | nr::PREADV2 => (buffer, len),
+        _ => (core::ptr::from_ref(&own) as usize, 1),
+    };
+    let args = [request.fd as usize, vector, vectors, request.offset as usize, 0, RWF_NOWAIT];
+    // SAFETY: fills the program's buffer with the bytes that its own read is
+    // about to put there, at an explicit offset, so that no description moves.
+    let result = unsafe { syscall6(nr::PREADV2, args) };
+    match result {
+        sys::EAGAIN => Answer::Missing,
+        sys::EOPNOTSUPP => refused(state, request),
+        // Errors are the read's own business, and so is the end of the file.
+        ..=0 => Answer::Resident(0),
+        got => {
+            let got = got as usize;
+            let whole = request.len == u64::MAX
+                || got as u64 >= request.len
+                || matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
+            if whole { Answer::Resident(got) } else { ask_rest(request, got) }
+        }
+    }
+}
+
+/// After a short answer: the end of the file, or the first missing page?
+fn ask_rest(request: &Request, copied: usize) -> Answer {
+    let got = copied as u64;
+    let mut scratch = 0u8;
+    let one = IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 };
+    let offset = request.offset.wrapping_add(got) as usize;
+    let args = [request.fd as usize, core::ptr::from_ref(&one) as usize, 1, offset, 0, RWF_NOWAIT];
+    // SAFETY: writes at most one byte of ours.
+    if unsafe { syscall6(nr::PREADV2, args) } != sys::EAGAIN {
+        return Answer::Resident(copied);
+    }
+    start_read(request.fd, request.offset.wrapping_add(got), request.len - got);
+    Answer::Missing
+}
+
+/// A file system that refuses `RWF_NOWAIT` (overlayfs, FUSE, squashfs, tmpfs):
+/// finds out how it can be asked.
+#[cold]
+fn refused(state: &State, request: &Request) -> Answer {
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 {
+        return Answer::Refused;
+    }
+    let fd = request.fd as usize;
+    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
+    if let Some(class) = state.class(fd) {
+        class.store(class::of(method), Relaxed);
+    }
+    ask_page_cache(request, method)
+}
+
+/// Asks the page cache by the oracles of crate `emulate`.
+fn ask_page_cache(request: &Request, method: Method) -> Answer {
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 {
+        return Answer::Refused;
+    }
+    let size = stat.size.max(0) as u64;
+    let len = request.len.min(size.saturating_sub(request.offset)).min(QUESTION_BYTES);
+    if len == 0 {
+        return Answer::Resident(0);
+    }
+    let user = sys::file_system_user();
+    let mut oracle = Oracle::new(user == 0 || user == stat.uid);
+    oracle.method = method;
+    let at = (request.fd as usize, stat.dev);
+    match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
+        Resident::All => Answer::Resident(0),
+        Resident::NotAll => {
+            start_read(request.fd, request.offset, len);
+            Answer::Missing
+        }
+        Resident::Unknown => Answer::Refused,
+    }
+}
+
+/// readahead(2): starts reading without waiting for it.
+fn start_read(fd: i32, offset: u64, len: u64) {
+    // SAFETY: advice; changes no description.
+    unsafe { sys::call(nr::READAHEAD, &[fd as usize, offset as usize, len.min(1 << 20) as usize]) };
+}
+
+/// The read would wait, and nobody predicted it.
+fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: Standing) -> isize {
+    state.credit.store(CREDIT, Relaxed);
+    let start_ns = sys::now_ns();
+    if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
+        // In the speculative process: what the read comes to there.
+        return result;
+    }
+    let synchronised_ns = sys::now_ns();
+    let result = plain(frame);
+    let end_ns = sys::now_ns();
+    count_stall(state, end_ns.saturating_sub(start_ns), true);
+    state.try_locked(|ration| ration.stalled(end_ns.saturating_sub(synchronised_ns)));
+    result
+}
+
+fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
+    state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
+    if let Some(slot) = state.slot() {
+        slot.add(Counter::Stalls, 1);
+        slot.add(Counter::StallNs, waited_ns);
+        slot.add(Counter::StallsUnpredicted, u64::from(unpredicted));
+    }
+}

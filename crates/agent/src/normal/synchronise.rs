@@ -1,0 +1,379 @@
+//! Synchronisation: making the speculative process a copy of this thread at
+//! this point, and ending it (Fraser and Chang, section 4.1.2). The read that
+//! the program needs has been started before, so that its wait hides the
+//! cost.
+
+use super::Request;
+use crate::arch::{Frame, nr};
+use crate::speculative::{self, Parent};
+use crate::state::{CONFIG, LOGS, State};
+use crate::sys::{self, call};
+use crate::usage::Usage;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use runahead_policy::horizon::horizon;
+use runahead_policy::ration::{Decision, Ration, Standing};
+use runahead_protocol::log::{Log, life};
+use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER};
+use runahead_protocol::stats::{Counter, Loss, Park};
+
+/// `CLONE_FILES`: the copy starts on our descriptor table and leaves it at
+/// once, so that it never holds a reference to an open file.
+const CLONE_FILES: usize = 0x400;
+/// `CLONE_UNTRACED`: a tracer's options do not extend to the copy.
+const CLONE_UNTRACED: usize = 0x0080_0000;
+/// `WNOHANG`.
+const WNOHANG: usize = 1;
+/// `__WCLONE`: children with no exit signal.
+const WCLONE: usize = 0x8000_0000;
+/// `SIGKILL`.
+const SIGKILL: usize = 9;
+
+/// At a stall that was not predicted. Returns the read's result in the
+/// speculative process that it makes, `None` in the normal process.
+pub fn at_stall(
+    state: &'static State,
+    frame: &mut Frame,
+    request: Request,
+    standing: Standing,
+    now_ns: u64,
+) -> Option<isize> {
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || state.disabled.load(Relaxed) != 0 {
+        return None;
+    }
+    // Another thread's speculative process is left to it while it runs.
+    let others = state.speculative.load(Relaxed) != 0
+        && state.owner.load(Relaxed) != crate::arch::thread_pointer()
+        && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
+    if others || !super::own(state) {
+        return None;
+    }
+    if state.epoch.load(Relaxed) == 0 && !permitted(state) {
+        return None;
+    }
+    state.try_locked(|ration| {
+        if standing != Standing::Behind {
+            account(state, ration);
+        }
+        match ration.decide(standing, cpu_idle(state)) {
+            Decision::Synchronise => synchronise(state, ration, frame, request, now_ns),
+            Decision::GiveUp => {
+                state.count(Counter::SyncsDeclined, 1);
+                let reason =
+                    if standing == Standing::Behind { Park::Behind } else { Park::OffTrack };
+                kill(state, reason);
+                None
+            }
+            Decision::PassOver => {
+                state.count(Counter::SyncsDeclined, 1);
+                None
+            }
+        }
+    })?
+}
+
+/// Looked at once, before the first synchronisation: nobody traces the
+/// program (a debugger would be told of the copy), and /proc is there, which
+/// descriptors are opened again through.
+#[cold]
+fn permitted(state: &State) -> bool {
+    let fd = sys::open_read(b"/proc/self/status\0");
+    if fd < 0 {
+        state.disable(Loss::NoProc);
+        return false;
+    }
+    let mut text = [0u8; 1024];
+    let len = sys::read(fd as i32, &mut text);
+    sys::close(fd as i32);
+    let untraced = b"TracerPid:\t0\n";
+    let read = text.get(..len.max(0) as usize).unwrap_or(&[]);
+    let allowed = CONFIG.test.load(Relaxed) & TEST_ALLOW_TRACER != 0;
+    if !allowed && !read.windows(untraced.len()).any(|window| window == untraced) {
+        state.disable(Loss::Traced);
+        return false;
+    }
+    true
+}
+
+/// Tells the ration what the speculative process came to, once.
+fn account(state: &State, ration: &mut Ration) {
+    ration.outcome(state.hits.load(Relaxed), state.partial.load(Relaxed));
+}
+
+fn synchronise(
+    state: &'static State,
+    ration: &mut Ration,
+    frame: &mut Frame,
+    request: Request,
+    now_ns: u64,
+) -> Option<isize> {
+    state.count(Counter::SyncsAttempted, 1);
+    kill(state, Park::OffTrack);
+    if reap(state) > LOGS - 2 {
+        // The one before the last has not died yet and may still write.
+        return None;
+    }
+    let log = fresh_log(state)?;
+    // No signal may run one of the program's handlers in the copy.
+    let mask = sys::set_signal_mask(u64::MAX);
+    // SAFETY: queries.
+    let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
+    let parent = Parent {
+        pid: state.pid.load(Relaxed),
+        tid: tid as u32,
+        parent: parent as u32,
+        fds_end: state.fds_end.load(Relaxed),
+        signal_mask: mask,
+    };
+    // SAFETY: fork-like: the child runs on a copy of this memory. It is the
+    // only thread there, and `speculative::begin` puts it under its filter
+    // before one instruction of the program runs.
+    let child = unsafe { call(nr::CLONE, &[CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0]) };
+    if child == 0 {
+        return Some(speculative::begin(state, log, frame, request, parent));
+    }
+    sys::set_signal_mask(mask);
+    let end_ns = sys::now_ns();
+    let took_ns = end_ns.saturating_sub(now_ns);
+    state.count(Counter::SyncNs, took_ns);
+    ration.synchronised(took_ns);
+    if child < 0 {
+        log.life.store(life::NONE, Relaxed);
+        state.disable(Loss::ProcessLimit);
+        return None;
+    }
+    state.count(Counter::SyncsCompleted, 1);
+    state.consumed.store(1, Relaxed); // This very read is read 0 of both.
+    for counter in [&state.shift, &state.predicted, &state.hits, &state.partial, &state.stalled_ns]
+    {
+        counter.store(0, Relaxed);
+    }
+    state.since_ns.store(end_ns, Relaxed);
+    state.owner.store(crate::arch::thread_pointer(), Relaxed);
+    state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+    state.speculative.store(child as i32, Release);
+    None
+}
+
+/// An empty log that nobody else uses, or `None`.
+fn fresh_log(state: &State) -> Option<&'static Log> {
+    let epoch = state.epoch.load(Relaxed).wrapping_add(1);
+    let cell = CONFIG.logs.get(epoch as usize % LOGS)?;
+    if cell.load(Relaxed).is_null() {
+        let address = sys::map_anonymous(size_of::<Log>(), sys::MAP_SHARED);
+        if address == 0 {
+            return None;
+        }
+        cell.store(address as *mut Log, Relaxed);
+    }
+    // SAFETY: mapped above or before, never unmapped in this process; zeroed
+    // memory and whatever a rogue copy leaves there are valid atomics.
+    let log = unsafe { cell.load(Relaxed).as_ref()? };
+    state.epoch.store(epoch, Relaxed);
+    log.epoch.store(epoch, Relaxed);
+    log.consumed.store(1, Relaxed);
+    log.wake_at.store(u64::MAX, Relaxed);
+    log.tail.store(0, Relaxed);
+    log.park_reason.store(Park::Unknown as u32, Relaxed);
+    log.park_call.store(-1, Relaxed);
+    log.prefetches.store(0, Relaxed);
+    log.prefetched_bytes.store(0, Relaxed);
+    log.depth.store(state.depth.load(Relaxed), Relaxed);
+    log.latency_ns.store(state.latency_ns.load(Relaxed), Relaxed);
+    log.bytes_per_s.store(state.bytes_per_s.load(Relaxed), Relaxed);
+    log.life.store(life::STARTING, Release);
+    revise_horizon(state, log);
+    Some(log)
+}
+
+/// Works out the prefetch horizon from what has been measured.
+pub fn revise_horizon(state: &State, log: &Log) {
+    let since_ns = state.since_ns.load(Relaxed);
+    let reads = state.consumed.load(Relaxed);
+    if since_ns != 0 && reads >= 16 {
+        let passed_ns = sys::now_ns().saturating_sub(since_ns);
+        let think_ns = passed_ns.saturating_sub(state.stalled_ns.load(Relaxed)) / reads;
+        state.think_ns.store(think_ns.max(1), Relaxed);
+    }
+    let think_ns = state.think_ns.load(Relaxed);
+    log.think_ns.store(think_ns, Relaxed);
+    let asked_for = CONFIG.horizon.load(Relaxed);
+    let horizon = match asked_for {
+        0 => horizon(log.latency_ns.load(Relaxed), think_ns, log.depth.load(Relaxed).min(1024)),
+        fixed => fixed,
+    };
+    log.horizon.store(horizon, Relaxed);
+    if let Some(slot) = state.slot() {
+        slot.set(Counter::DeviceHorizon, horizon);
+    }
+}
+
+/// Ends the speculative process, if there is one, without waiting for its
+/// death, and books what it did.
+fn kill(state: &State, reason: Park) {
+    let child = state.speculative.swap(0, Relaxed);
+    if child == 0 {
+        return;
+    }
+    let log = state.log();
+    state.log.store(core::ptr::null_mut(), Relaxed);
+    let mut reason = reason;
+    if let Some(log) = log {
+        if log.life.load(Relaxed) == life::PARKED {
+            reason = Park::from_index(log.park_reason.load(Relaxed));
+        }
+        book(state, log, reason);
+    }
+    // The identity is certain only while the child is ours to reap: were the
+    // number another process's by now, it must not be hit.
+    if wait(state, child, WNOHANG) == 0 {
+        // SAFETY: kills a child of ours, which the wait above has just seen.
+        unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
+        if wait(state, child, WNOHANG) == 0 {
+            let free = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0);
+            match free {
+                Some(cell) => cell.store(child, Relaxed),
+                None => while wait(state, child, 0) == EINTR {},
+            }
+        }
+    }
+}
+
+const EINTR: isize = -4;
+
+/// Adds what a speculative process did to the statistics, and keeps what it
+/// found out about the device for the next one.
+fn book(state: &State, log: &Log, reason: Park) {
+    // Values from the log may be noise: bound them.
+    state.depth.store(log.depth.load(Relaxed).min(4096), Relaxed);
+    state.latency_ns.store(log.latency_ns.load(Relaxed).min(100_000_000_000), Relaxed);
+    state.bytes_per_s.store(log.bytes_per_s.load(Relaxed), Relaxed);
+    let Some(slot) = state.slot() else { return };
+    let hits = state.hits.load(Relaxed);
+    let partial = state.partial.load(Relaxed);
+    let issued = log.prefetches.load(Relaxed).min(1 << 40);
+    slot.add(Counter::PrefetchesIssued, issued);
+    slot.add(Counter::PrefetchedBytes, log.prefetched_bytes.load(Relaxed).min(1 << 50));
+    slot.add(Counter::PrefetchesFull, hits.saturating_sub(partial));
+    slot.add(Counter::PrefetchesPartial, partial);
+    slot.add(Counter::PrefetchesUnused, issued.saturating_sub(hits));
+    slot.add(Counter::ReadsPredicted, state.predicted.load(Relaxed));
+    slot.set(Counter::DeviceLatencyNs, state.latency_ns.load(Relaxed));
+    slot.set(Counter::DeviceBytesPerS, state.bytes_per_s.load(Relaxed));
+    slot.set(Counter::DeviceParallelism, u64::from(state.depth.load(Relaxed)));
+    slot.park(reason, log.park_call.load(Relaxed));
+}
+
+/// Reaps what has died; returns how many are still dying.
+fn reap(state: &State) -> usize {
+    let mut dying = 0;
+    for cell in &state.zombies {
+        let child = cell.load(Relaxed);
+        if child != 0 {
+            if wait(state, child, WNOHANG) == 0 {
+                dying += 1;
+            } else {
+                cell.store(0, Relaxed);
+            }
+        }
+    }
+    dying
+}
+
+/// wait4(2) for a speculative process; books its processor time.
+fn wait(state: &State, child: i32, options: usize) -> isize {
+    let mut usage = Usage::default();
+    let usage_at = core::ptr::from_mut(&mut usage) as usize;
+    // SAFETY: the kernel writes one struct rusage.
+    let result = unsafe { call(nr::WAIT4, &[child as usize, 0, options | WCLONE, usage_at]) };
+    if result > 0
+        && let Some(slot) = state.slot()
+    {
+        slot.add(Counter::SpeculativeCpuUs, usage.cpu_us());
+        slot.raise(Counter::SpeculativePeakKib, usage.peak_kib);
+    }
+    result
+}
+
+/// Before the program ends or executes another one, or restricts itself: the
+/// speculative process is gone when this returns, nothing of it is left.
+pub fn end_speculation(state: &'static State) {
+    if state.epoch.load(Relaxed) == 0 {
+        return;
+    }
+    if let Some(log) = state.log() {
+        // While the descriptor table is shared, an exec would unshare it and
+        // lose the program's POSIX locks.
+        while state.speculative.load(Relaxed) != 0 && log.life.load(Acquire) == life::STARTING {
+            if wait_only_starting(state) {
+                break;
+            }
+            sys::sleep(20_000);
+        }
+    }
+    kill(state, Park::ProgramEnded);
+    for cell in &state.zombies {
+        let child = cell.swap(0, Relaxed);
+        if child != 0 {
+            hasten(child);
+            while wait(state, child, 0) == EINTR {}
+        }
+    }
+}
+
+/// Whether the starting copy has died by itself.
+fn wait_only_starting(state: &State) -> bool {
+    let child = state.speculative.load(Relaxed);
+    if wait(state, child, WNOHANG) == 0 {
+        return false;
+    }
+    state.speculative.store(0, Relaxed);
+    true
+}
+
+/// Lets a killed process at SCHED_IDLE die at normal priority. Allowed with
+/// CAP_SYS_NICE or a sufficient RLIMIT_NICE only; without, it dies when a
+/// processor is idle.
+fn hasten(child: i32) {
+    let priority = 0u32;
+    // SAFETY: reads one struct sched_param.
+    unsafe {
+        call(nr::SCHED_SETSCHEDULER, &[child as usize, 0, core::ptr::from_ref(&priority) as usize])
+    };
+}
+
+/// Whether a processor would be idle while this thread waits: fewer threads
+/// are runnable besides it than there are processors. True where unknown.
+fn cpu_idle(state: &State) -> bool {
+    let cpus = processors(&state.cpus);
+    let fd = sys::open_read(b"/proc/loadavg\0");
+    if fd < 0 {
+        return true;
+    }
+    let mut text = [0u8; 64];
+    let len = sys::read(fd as i32, &mut text);
+    sys::close(fd as i32);
+    // "0.20 0.18 0.12 1/80 11206": the fourth field, before the slash.
+    let field = text.get(..len.max(0) as usize).and_then(|text| text.split(|&b| b == b' ').nth(3));
+    let Some(field) = field else { return true };
+    let running = field
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0u32, |value, &digit| value.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')));
+    running <= cpus
+}
+
+/// Processors that this process may run on (sched_getaffinity(2)).
+fn processors(cache: &AtomicU32) -> u32 {
+    const SCHED_GETAFFINITY: usize = 204;
+    let known = cache.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let mut mask = [0u64; 32];
+    // SAFETY: the kernel writes at most the mask's size.
+    unsafe { call(SCHED_GETAFFINITY, &[0, size_of_val(&mask), mask.as_mut_ptr() as usize]) };
+    let cpus = mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1);
+    cache.store(cpus, Relaxed);
+    cpus
+}

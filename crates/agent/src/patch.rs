@@ -1,0 +1,217 @@
+//! Tier T1: verified `syscall` sites of libc and the dynamic linker become
+//! jumps into stubs (crate `sites` finds them, the launcher hands over the
+//! table). A site that does not look exactly as the table says is left alone.
+
+use crate::arch::{STUB_LEN, jump, nr, stub};
+use crate::elf::{self, Object};
+use crate::state::{CONFIG, State};
+use crate::sys::{self, PAGE_SIZE, call};
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
+use runahead_protocol::sites::{
+    self, Header, JUMP_LEN, KIND_BEFORE, OBJECT_SITES_MAX, OBJECTS_MAX, SITE_LEN_MAX, Site,
+};
+use runahead_protocol::stats::{Counter, Loss};
+
+/// Stubs that there is room for.
+const STUBS_MAX: usize = 512;
+
+/// Memory of the stubs: in the agent's image, which the dynamic linker puts
+/// next to the libraries, within reach of a `jmp rel32`.
+#[repr(C, align(4096))]
+struct Stubs(UnsafeCell<[u8; STUBS_MAX * STUB_LEN]>);
+
+// SAFETY: written during the constructor only, by its one thread.
+unsafe impl Sync for Stubs {}
+
+static STUBS: Stubs = Stubs(UnsafeCell::new([0xcc; STUBS_MAX * STUB_LEN]));
+
+const _: () = assert!((STUBS_MAX * STUB_LEN).is_multiple_of(PAGE_SIZE));
+
+/// Patches what the table knows; false where nothing was hooked.
+pub fn all(session: &Session<'_>, state: &State) -> bool {
+    let Some(table) = Table::map(session.sites) else {
+        lose(state, Loss::UnknownLibc);
+        return false;
+    };
+    if !alone() || CONFIG.test.load(Relaxed) & TEST_REFUSE_PATCHING != 0 || !writable_stubs() {
+        lose(state, Loss::PatchRefused);
+        return false;
+    }
+    let mut used = 0usize;
+    let mut refused = 0usize;
+    elf::for_each(|object| {
+        if let Some(sites) = table.sites_of(&object) {
+            let before = used;
+            used = patch_object(&object, sites, used);
+            refused += sites.len() - (used - before);
+        }
+    });
+    protect(STUBS.0.get() as usize, STUBS_MAX * STUB_LEN, sys::PROT_READ | sys::PROT_EXEC);
+    state.count(Counter::SitesPatched, used as u64);
+    state.count(Counter::SitesRefused, refused as u64);
+    if used == 0 {
+        lose(state, Loss::UnknownLibc);
+    }
+    used > 0
+}
+
+fn lose(state: &State, loss: Loss) {
+    if let Some(slot) = state.slot() {
+        slot.lose(loss);
+    }
+}
+
+/// Whether this is the only thread: unshare(2) of the address space is
+/// EINVAL with several, and nothing at all with one.
+fn alone() -> bool {
+    const CLONE_VM: usize = 0x100;
+    const EINVAL: isize = -22;
+    // SAFETY: with one thread there is nothing to unshare.
+    (unsafe { call(nr::UNSHARE, &[CLONE_VM]) }) != EINVAL
+}
+
+/// Whether memory may be both written and executed for a moment. Where it
+/// may not (PR_SET_MDWE, SELinux execmem), this is refused before anything
+/// has been touched.
+fn writable_stubs() -> bool {
+    let all = sys::PROT_READ | sys::PROT_WRITE | sys::PROT_EXEC;
+    protect(STUBS.0.get() as usize, STUBS_MAX * STUB_LEN, all)
+}
+
+fn protect(start: usize, len: usize, protection: usize) -> bool {
+    // SAFETY: callers change pages of the stubs or of text that they restore.
+    (unsafe { call(nr::MPROTECT, &[start, len, protection]) }) == 0
+}
+
+/// Patches one object's sites; returns how many stubs are in use then.
+fn patch_object(object: &Object, sites: &[Site], mut used: usize) -> usize {
+    let (Some(first), Some(last)) = (sites.first(), sites.last()) else { return used };
+    let start = (object.bias.wrapping_add(first.address as usize)) & !(PAGE_SIZE - 1);
+    let end = (object.bias.wrapping_add(last.address as usize) + SITE_LEN_MAX)
+        .next_multiple_of(PAGE_SIZE);
+    if !object.is_code(object.bias.wrapping_add(first.address as usize), 1)
+        || !object.is_code(object.bias.wrapping_add(last.address as usize), usize::from(last.len))
+    {
+        return used;
+    }
+    let text = sys::PROT_READ | sys::PROT_EXEC;
+    if !protect(start, end - start, text | sys::PROT_WRITE) {
+        return used;
+    }
+    for site in sites {
+        if used < STUBS_MAX && patch_site(object, site, used) {
+            used += 1;
+        }
+    }
+    // Where this is refused (SELinux execmod) the text stays writable, as it
+    // was allowed to become above, and works.
+    protect(start, end - start, text);
+    used
+}
+
+/// Replaces one site by a jump to stub number `index`.
+fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
+    let at = object.bias.wrapping_add(site.address as usize);
+    let len = usize::from(site.len);
+    let Some(expected) = site.bytes.get(..len) else { return false };
+    if len < JUMP_LEN || !object.is_code(at, len) {
+        return false;
+    }
+    // SAFETY: inside an executable segment, which is readable.
+    if unsafe { core::slice::from_raw_parts(at as *const u8, len) } != expected {
+        return false;
+    }
+    let stub_at = STUBS.0.get() as usize + index * STUB_LEN;
+    let Some(code) = stub(stub_at, at, expected, site.kind == KIND_BEFORE) else { return false };
+    let Some(jump) = jump(at, stub_at) else { return false };
+    // SAFETY: stub memory `index` is ours and writable; the site is writable,
+    // exactly `len` bytes are replaced by a jump and breakpoints that nothing
+    // reaches, and no other thread exists that could be in between.
+    unsafe {
+        core::ptr::copy_nonoverlapping(code.as_ptr(), stub_at as *mut u8, STUB_LEN);
+        core::ptr::copy_nonoverlapping(jump.as_ptr(), at as *mut u8, JUMP_LEN);
+        core::ptr::write_bytes((at + JUMP_LEN) as *mut u8, 0xcc, len - JUMP_LEN);
+    }
+    true
+}
+
+/// A mapped site table.
+struct Table {
+    objects: &'static [sites::Object],
+    sites: &'static [Site],
+}
+
+impl Table {
+    /// Maps the table at `path`, or `None` where it is missing or malformed.
+    fn map(path: &[u8]) -> Option<Table> {
+        let mut name = [0u8; 512];
+        name.get_mut(..path.len())?.copy_from_slice(path);
+        if path.is_empty() || *name.last()? != 0 {
+            return None;
+        }
+        let fd = sys::open_read(&name);
+        if fd < 0 {
+            return None;
+        }
+        let mut stat = sys::Stat::default();
+        let known = sys::fstat(fd as i32, &mut stat) == 0;
+        let len = stat.size.max(0) as usize;
+        let mut address = -1;
+        if known && len >= size_of::<Header>() {
+            // SAFETY: a new read-only mapping.
+            address = unsafe {
+                call(nr::MMAP, &[0, len, sys::PROT_READ, sys::MAP_PRIVATE, fd as usize, 0])
+            };
+        }
+        sys::close(fd as i32);
+        if address < 0 {
+            return None;
+        }
+        // The mapping stays: a page or two, and children share it.
+        // SAFETY: `len` bytes are mapped, and the file is replaced as a whole,
+        // never truncated (protocol::sites).
+        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, len) };
+        Table::read(bytes)
+    }
+
+    fn read(bytes: &'static [u8]) -> Option<Table> {
+        // SAFETY: mapped memory is page-aligned, and at least a header long.
+        let header = unsafe { &*bytes.as_ptr().cast::<Header>() };
+        if header.magic != sites::MAGIC || header.object_count > OBJECTS_MAX {
+            return None;
+        }
+        let objects_at = size_of::<Header>();
+        let objects = header.object_count as usize;
+        let sites_at = objects_at + objects * size_of::<sites::Object>();
+        let sites = header.site_count as usize;
+        let end = sites.checked_mul(size_of::<Site>())?.checked_add(sites_at)?;
+        if end > bytes.len() {
+            return None;
+        }
+        // SAFETY: both lie inside `bytes`, aligned to eight, and hold plain
+        // numbers, for which any bits are valid.
+        unsafe {
+            Some(Table {
+                objects: core::slice::from_raw_parts(
+                    bytes.as_ptr().add(objects_at).cast(),
+                    objects,
+                ),
+                sites: core::slice::from_raw_parts(bytes.as_ptr().add(sites_at).cast(), sites),
+            })
+        }
+    }
+
+    /// The sites of a loaded object.
+    fn sites_of(&self, object: &Object) -> Option<&'static [Site]> {
+        let id = object.build_id()?;
+        let known = self
+            .objects
+            .iter()
+            .find(|known| known.build_id.get(..known.build_id_len as usize) == Some(id))?;
+        let first = known.first_site as usize;
+        let count = known.site_count.min(OBJECT_SITES_MAX) as usize;
+        self.sites.get(first..first.checked_add(count)?)
+    }
+}

@@ -1,0 +1,89 @@
+//! The kernel as the emulator sees it: real calls through the gate, the
+//! program's memory, and the wait for the normal process.
+
+use super::shared;
+use crate::Gate;
+use crate::arch::syscall6;
+use crate::sys;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use runahead_emulate::{Calls, Kernel};
+use runahead_protocol::log::Log;
+
+/// Longest sleep before the world is looked at again, in ns.
+const LOOK_NS: u64 = 500_000_000;
+
+impl Calls for Gate {
+    fn call(&mut self, number: usize, args: [usize; 6]) -> isize {
+        // SAFETY: in a speculative process the filter allows nothing that is
+        // not safe there; in the normal process only the residency oracles
+        // come here, whose calls change nothing.
+        unsafe { syscall6(number, args) }
+    }
+}
+
+/// Inside a speculative process.
+pub struct Inside {
+    /// The log that it shares with the normal process.
+    pub log: &'static Log,
+}
+
+impl Calls for Inside {
+    fn call(&mut self, number: usize, args: [usize; 6]) -> isize {
+        Gate.call(number, args)
+    }
+}
+
+impl Kernel for Inside {
+    fn prepare_write(&mut self, address: usize, len: usize) -> bool {
+        !shared::was_shared(address, len) || shared::make_private(address, len)
+    }
+
+    fn load(&mut self, address: usize, into: &mut [u8]) -> bool {
+        // SAFETY: where the program's memory is not readable, the fault
+        // handler parks this process; `into` is memory of ours.
+        unsafe {
+            core::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len())
+        };
+        true
+    }
+
+    fn store(&mut self, address: usize, from: &[u8]) -> bool {
+        if !self.prepare_write(address, from.len()) {
+            return false;
+        }
+        // SAFETY: as for `load`.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), address as *mut u8, from.len()) };
+        true
+    }
+
+    fn is_shared(&mut self, address: usize, len: usize) -> bool {
+        shared::was_shared(address, len)
+    }
+
+    fn mapped(&mut self, _address: usize, _len: usize, _fd: i32, _offset: u64) {}
+
+    fn unmapped(&mut self, _address: usize, _len: usize) {}
+
+    fn now_ns(&mut self) -> u64 {
+        sys::now_ns()
+    }
+
+    fn wait_consumed(&mut self, until: u64) -> bool {
+        loop {
+            let word = self.log.wake_word.load(Acquire);
+            self.log.wake_at.store(until, Relaxed);
+            // The normal process looks at wake_at after it has stored
+            // consumed, this process the other way round; the timeout covers
+            // the store that neither has seen.
+            if self.log.consumed.load(Acquire) >= until {
+                self.log.wake_at.store(u64::MAX, Relaxed);
+                return true;
+            }
+            sys::futex_wait(&self.log.wake_word, word, LOOK_NS);
+        }
+    }
+
+    fn pause(&mut self, ns: u64) {
+        sys::sleep(ns);
+    }
+}

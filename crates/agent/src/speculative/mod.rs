@@ -1,0 +1,168 @@
+//! The speculative process: a copy of a stalled thread that runs ahead on
+//! idle cycles. Its prologue takes everything away from it that it could do
+//! harm with, before one instruction of the program runs again
+//! (interception notes, section 2.4); from then on each of its system calls
+//! goes to the state machine of crate `emulate`.
+
+mod filter;
+mod kernel;
+mod prologue;
+mod shared;
+mod signals;
+
+use crate::arch::{Frame, nr, on_stack};
+use crate::normal::Request;
+use crate::state::{State, role};
+use crate::sys::{self, call as system_call};
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+use kernel::Inside;
+use runahead_emulate::{Emulator, Outcome};
+use runahead_protocol::log::{Log, life};
+use runahead_protocol::session::TEST_DIE_AT_RANDOM;
+use runahead_protocol::stats::Park;
+
+/// Stack of the emulator, in bytes: the program's may be a few KiB deep.
+const STACK_LEN: usize = 64 * 1024;
+
+/// What the normal process hands over besides its memory and registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Parent {
+    /// Its process id.
+    pub pid: u32,
+    /// Its thread's id.
+    pub tid: u32,
+    /// Its parent's process id.
+    pub parent: u32,
+    /// Highest descriptor that may be open, plus one.
+    pub fds_end: u32,
+    /// Signal mask of the thread.
+    pub signal_mask: u64,
+}
+
+/// Memory that only the speculative process uses, one thread, no re-entry.
+#[repr(C, align(4096))]
+struct Own<T>(UnsafeCell<T>);
+
+// SAFETY: used in a speculative process only, which has one thread; see
+// `emulate` for why it is not re-entered.
+unsafe impl<T> Sync for Own<T> {}
+
+static STACK: Own<[u8; STACK_LEN]> = Own(UnsafeCell::new([0; STACK_LEN]));
+// Zero bytes are a valid emulator to start.
+static EMULATOR: Own<MaybeUninit<Emulator>> = Own(UnsafeCell::new(MaybeUninit::zeroed()));
+static LOG: AtomicPtr<Log> = AtomicPtr::new(core::ptr::null_mut());
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// In the child of the clone: becomes the speculative process and returns
+/// what the stalled read comes to there. Does not return where a step fails.
+pub fn begin(
+    state: &'static State,
+    log: &'static Log,
+    frame: &mut Frame,
+    request: Request,
+    parent: Parent,
+) -> isize {
+    LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+    let mut start = Start { log, request, parent };
+    let at = core::ptr::from_mut(&mut start) as usize;
+    // SAFETY: the stack of the emulator, which nothing uses yet.
+    unsafe { on_stack(stack_top(), prologue_on_stack, at) };
+    state.role.store(role::SPECULATIVE, Relaxed);
+    log.life.store(life::RUNNING, Release);
+    call(frame)
+}
+
+struct Start {
+    log: &'static Log,
+    request: Request,
+    parent: Parent,
+}
+
+extern "C" fn prologue_on_stack(start: usize) -> isize {
+    // SAFETY: `begin` passes a Start that lives through the call.
+    let start = unsafe { &*(start as *const Start) };
+    // SAFETY: before the program runs again nobody else uses the emulator.
+    let emulator = unsafe { (*EMULATOR.0.get()).assume_init_mut() };
+    prologue::run(emulator, start.log, &start.request, &start.parent);
+    0
+}
+
+fn stack_top() -> usize {
+    (STACK.0.get() as usize) + STACK_LEN
+}
+
+/// A system call from a patched site.
+pub fn call(frame: &mut Frame) -> isize {
+    // SAFETY: the emulator's stack; it is not in use, because the program's
+    // code runs now and the emulator never calls back into it.
+    unsafe { on_stack(stack_top(), call_on_stack, core::ptr::from_mut(frame) as usize) }
+}
+
+extern "C" fn call_on_stack(frame: usize) -> isize {
+    // SAFETY: `call` passes its frame, which lives through the call.
+    let frame = unsafe { &*(frame as *const Frame) };
+    emulate(frame.number, frame.args)
+}
+
+/// One system call of the speculative process, from a patched site or from
+/// the filter's trap. Not re-entered: a trap from inside the emulator parks
+/// (see `signals`), and no handler but that of SIGSYS comes here.
+fn emulate(number: usize, args: [usize; 6]) -> isize {
+    let Some(log) = log() else { exit() };
+    die_at_random(number);
+    // SAFETY: one thread, not re-entered.
+    let emulator = unsafe { (*EMULATOR.0.get()).assume_init_mut() };
+    let outcome = emulator.call(&mut Inside { log }, log, number, args);
+    match outcome {
+        Outcome::Return(value) => value,
+        Outcome::Park(reason) => park(reason, number as i32),
+    }
+}
+
+/// Testing: dies as if somebody had killed it.
+fn die_at_random(number: usize) {
+    if crate::state::CONFIG.test.load(Relaxed) & TEST_DIE_AT_RANDOM == 0 {
+        return;
+    }
+    let calls = CALLS.fetch_add(1, Relaxed).wrapping_add(1);
+    let mixed = (calls.wrapping_mul(0x9e37_79b9) ^ number as u32 ^ crate::arch::ticks() as u32)
+        .wrapping_mul(0x85eb_ca6b);
+    if mixed >> 26 == 0 {
+        exit();
+    }
+}
+
+fn log() -> Option<&'static Log> {
+    // SAFETY: set in `begin` to a mapping that stays.
+    unsafe { LOG.load(Relaxed).as_ref() }
+}
+
+/// Ends the speculative process and says why. Its memory goes back at once;
+/// the next synchronisation makes another.
+fn park(reason: Park, number: i32) -> ! {
+    if let Some(log) = log() {
+        log.park_reason.store(reason as u32, Relaxed);
+        log.park_call.store(number, Relaxed);
+        log.life.store(life::PARKED, Release);
+    }
+    exit()
+}
+
+fn exit() -> ! {
+    loop {
+        // SAFETY: ends this process, which nobody waits for.
+        unsafe { system_call(nr::EXIT_GROUP, &[0]) };
+    }
+}
+
+/// Addresses that the program's memory calls must not touch: the agent's
+/// image and the log.
+fn protected() -> [(usize, usize); 2] {
+    let config = &crate::state::CONFIG;
+    let image = (config.image_start.load(Relaxed), config.image_end.load(Relaxed));
+    let log = LOG.load(Relaxed) as usize;
+    [image, (log, log + size_of::<Log>().next_multiple_of(sys::PAGE_SIZE))]
+}

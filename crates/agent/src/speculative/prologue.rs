@@ -1,0 +1,175 @@
+//! What a copy does before it runs the program's code: gives up the
+//! program's descriptors, goes out of everybody's way, makes shared memory
+//! private, and puts itself under its filter. The order matters and is
+//! explained step by step.
+
+use super::{Parent, exit, filter, protected, shared, signals};
+use crate::arch::nr;
+use crate::normal::{OFFSET_NONE, Request};
+use crate::state::{CONFIG, FDS_MAX};
+use crate::sys::{self, call};
+use core::ptr::from_ref;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use runahead_emulate::{Emulator, Identity, Inherited, Kind, Start};
+use runahead_protocol::log::{Log, life};
+use runahead_protocol::stats;
+
+/// `PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NO_NEW_PRIVS`.
+const PR_SET_PDEATHSIG: usize = 1;
+const PR_SET_DUMPABLE: usize = 4;
+const PR_SET_NO_NEW_PRIVS: usize = 38;
+const SIGKILL: usize = 9;
+/// `CLOSE_RANGE_UNSHARE`.
+const CLOSE_RANGE_UNSHARE: usize = 2;
+/// `SCHED_IDLE`.
+const SCHED_IDLE: usize = 5;
+/// `RLIMIT_CPU`.
+const RLIMIT_CPU: usize = 0;
+/// Processor time of one speculative process, in s.
+const CPU_LIMIT_S: u64 = 5;
+/// Memory that one may map, in bytes.
+const MEMORY_MAX_BYTES: u64 = 1 << 30;
+/// `ioprio_set`: this process, best effort, lowest level. Not the idle class:
+/// the program waits for a prefetch that is still in flight, and a scheduler
+/// may starve the idle class meanwhile.
+const IOPRIO_LOWEST: usize = 2 << 13 | 7;
+const IOPRIO_WHO_PROCESS: usize = 1;
+
+/// Runs all steps; ends the process where one that safety rests on fails.
+pub fn run(emulator: &mut Emulator, log: &'static Log, request: &Request, parent: &Parent) {
+    // The child of a thread that has died meanwhile gets no death signal.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // SAFETY: a query.
+    if unsafe { call(nr::GETPPID, &[]) } != parent.pid as isize {
+        exit();
+    }
+    emulator.start(&Start {
+        identity: identity(parent),
+        memory_max_bytes: MEMORY_MAX_BYTES,
+        depth: log.depth.load(Relaxed),
+        blocked_signals: parent.signal_mask,
+    });
+    for (start, end) in protected() {
+        emulator.protect(start, end - start);
+    }
+    signals::keep_actions(emulator);
+    capture(emulator, request, parent);
+    // Leaves the program's descriptor table without ever having held a
+    // reference: locks, pipes and sockets close when the program closes them.
+    // SAFETY: from here on this process has an empty table of its own.
+    if unsafe { call(nr::CLOSE_RANGE, &[0, u32::MAX as usize, CLOSE_RANGE_UNSHARE]) } != 0 {
+        exit();
+    }
+    log.life.store(life::DETACHED, Release);
+    // A group of its own, so that no signal to the program's group comes
+    // here. Not a session: autogroup would give it full weight.
+    // SAFETY: concerns this process only.
+    unsafe { call(nr::SETPGID, &[0, 0]) };
+    drop_statistics();
+    // Before it is not dumpable: then its own /proc files refuse it.
+    first_for_the_oom_killer();
+    if !shared::make_private_on_touch(CONFIG.shared_mappings.load(Relaxed) != 0) {
+        exit();
+    }
+    prctl(PR_SET_DUMPABLE, 0);
+    limit_cpu();
+    // SAFETY: concerns this process only.
+    unsafe { call(nr::IOPRIO_SET, &[IOPRIO_WHO_PROCESS, 0, IOPRIO_LOWEST]) };
+    if !signals::install() || prctl(PR_SET_NO_NEW_PRIVS, 1) != 0 {
+        exit();
+    }
+    // Last but for the filter: it cannot be left again without privilege.
+    let priority = 0u32;
+    // SAFETY: reads one struct sched_param.
+    unsafe { call(nr::SCHED_SETSCHEDULER, &[0, SCHED_IDLE, from_ref(&priority) as usize]) };
+    signals::unblock();
+    if !filter::install() {
+        exit();
+    }
+}
+
+fn prctl(option: usize, value: usize) -> isize {
+    // SAFETY: options that concern this process only.
+    unsafe { call(nr::PRCTL, &[option, value, 0, 0, 0]) }
+}
+
+fn identity(parent: &Parent) -> Identity {
+    const GETSID: usize = 124;
+    // SAFETY: queries; group and session are inherited from the parent.
+    let (group, session) = unsafe { (call(nr::GETPGID, &[0]), call(GETSID, &[0])) };
+    Identity {
+        pid: parent.pid as i32,
+        tid: parent.tid as i32,
+        ppid: parent.parent as i32,
+        pgid: group.max(0) as i32,
+        sid: session.max(0) as i32,
+        fsuid: sys::file_system_user(),
+        fsgid: sys::file_system_group(),
+    }
+}
+
+/// Takes down what the program has open, while the table is still shared.
+fn capture(emulator: &mut Emulator, request: &Request, parent: &Parent) {
+    let end = (parent.fds_end as usize).max(request.fd as usize + 1).min(FDS_MAX);
+    for fd in 0..end as i32 {
+        let mut stat = sys::Stat::default();
+        if sys::fstat(fd, &mut stat) != 0 {
+            continue;
+        }
+        let kind = match stat.mode & sys::S_IFMT {
+            sys::S_IFREG => Kind::Regular,
+            sys::S_IFDIR => Kind::Directory,
+            _ => Kind::Other,
+        };
+        let offset = match kind {
+            _ if fd == request.fd && request.offset != OFFSET_NONE && !request.explicit => {
+                request.offset
+            }
+            Kind::Regular | Kind::Directory => sys::position(fd).max(0) as u64,
+            _ => 0,
+        };
+        let flags = sys::status_flags(fd).max(0) as u32;
+        emulator.inherit(
+            fd,
+            Inherited {
+                kind,
+                dev: stat.dev,
+                ino: stat.ino,
+                mode: stat.mode,
+                offset,
+                size: stat.size.max(0) as u64,
+                status_flags: flags,
+                cloexec: false,
+            },
+        );
+    }
+}
+
+/// The collector's memory is not the copy's to write.
+fn drop_statistics() {
+    let address = CONFIG.stats.load(Relaxed) as usize;
+    if address != 0 {
+        // SAFETY: nothing in the speculative process refers to it: its state
+        // was emptied by the kernel.
+        unsafe { call(nr::MUNMAP, &[address, stats::FILE_LEN]) };
+    }
+}
+
+fn first_for_the_oom_killer() {
+    const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
+    let path = b"/proc/self/oom_score_adj\0";
+    // SAFETY: a NUL-terminated path.
+    let fd =
+        unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, path.as_ptr() as usize, O_WRONLY_CLOEXEC]) };
+    if fd >= 0 {
+        // SAFETY: writes four bytes of ours.
+        unsafe { call(nr::WRITE, &[fd as usize, b"1000".as_ptr() as usize, 4]) };
+        sys::close(fd as i32);
+    }
+}
+
+fn limit_cpu() {
+    let limit = [CPU_LIMIT_S, CPU_LIMIT_S + 1];
+    // SAFETY: reads one struct rlimit64; concerns this process only.
+    unsafe { call(nr::PRLIMIT64, &[0, RLIMIT_CPU, limit.as_ptr() as usize, 0]) };
+}

@@ -1,0 +1,255 @@
+//! Mappings shared with other processes are private on touch (Fraser and
+//! Chang, section 4.1.1: "write access to mapped files and shared memory
+//! segments is changed to copy-on-write access"): write-protected at first,
+//! and replaced granule by granule by private copies when written.
+
+use super::Own;
+use crate::arch::nr;
+use crate::state::CONFIG;
+use crate::sys::{self, PAGE_SIZE, call};
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_protocol::log::Log;
+
+/// Granule that is copied at the first write, in bytes: a mapping per page
+/// would use up the kernel's limit of 65,530 too soon.
+const GRANULE: usize = 64 * 1024;
+
+/// Shared writable mappings that are kept track of.
+const REGIONS_MAX: usize = 128;
+
+/// Granules that may become private: two mappings each.
+const PRIVATE_GRANULES_MAX: usize = 8192;
+
+/// Granules that are kept track of, in all regions together (8 GiB).
+const GRANULES_MAX: usize = 128 * 1024;
+
+#[derive(Clone, Copy)]
+struct Region {
+    start: usize,
+    end: usize,
+    /// Number of its first granule in the bitmap.
+    first: usize,
+}
+
+struct Regions {
+    regions: [Region; REGIONS_MAX],
+    len: usize,
+    granules: usize,
+    made_private: usize,
+    private: [u64; GRANULES_MAX / 64],
+    scratch: [u8; GRANULE],
+}
+
+static REGIONS: Own<Regions> = Own(UnsafeCell::new(Regions {
+    regions: [Region { start: 0, end: 0, first: 0 }; REGIONS_MAX],
+    len: 0,
+    granules: 0,
+    made_private: 0,
+    private: [0; GRANULES_MAX / 64],
+    scratch: [0; GRANULE],
+}));
+
+fn regions() -> &'static mut Regions {
+    // SAFETY: one thread; the two callers (prologue, fault handler and
+    // kernel side of the emulator) never nest while holding the reference:
+    // none of the code below faults on a shared mapping.
+    unsafe { &mut *REGIONS.0.get() }
+}
+
+/// Write-protects every shared writable mapping but the log. `any`: whether
+/// the program is known to have made one; the other log is dropped always.
+/// False where that fails and it is not safe to go on.
+pub fn make_private_on_touch(any: bool) -> bool {
+    drop_other_log();
+    if !any {
+        return true;
+    }
+    let fd = sys::open_read(b"/proc/self/maps\0");
+    if fd < 0 {
+        return false;
+    }
+    let regions = regions();
+    let mut held = 0usize;
+    let mut ok = true;
+    // Lines are handled as they come; the mprotects do not disturb the
+    // reading, which goes on behind the last address.
+    while let Some(room) = regions.scratch.get_mut(held..) {
+        let got = sys::read(fd as i32, room);
+        if got <= 0 {
+            ok &= got == 0;
+            break;
+        }
+        let end = held + got as usize;
+        let mut from = 0usize;
+        let mut lines = [Line::default(); 512];
+        let mut count = 0usize;
+        while let Some(text) = regions.scratch.get(from..end)
+            && let Some(len) = text.iter().position(|&byte| byte == b'\n')
+        {
+            let line = text.get(..len).and_then(Line::parse);
+            if let (Some(line), Some(slot)) = (line, lines.get_mut(count)) {
+                *slot = line;
+                count += 1;
+            }
+            from += len + 1;
+        }
+        for line in lines.iter().take(count) {
+            ok &= regions.protect(line);
+        }
+        ok &= count < lines.len();
+        held = end - from;
+        let bytes = regions.scratch.as_mut_ptr();
+        // SAFETY: from <= end <= the scratch's length: the rest of a line
+        // moves to the front.
+        unsafe { core::ptr::copy(bytes.add(from), bytes, held) };
+    }
+    sys::close(fd as i32);
+    ok
+}
+
+fn drop_other_log() {
+    let own = super::LOG.load(Relaxed);
+    for cell in &CONFIG.logs {
+        let log = cell.load(Relaxed);
+        if !log.is_null() && log != own {
+            // SAFETY: nothing in the speculative process refers to it.
+            unsafe { call(nr::MUNMAP, &[log as usize, size_of::<Log>()]) };
+        }
+    }
+}
+
+/// One shared writable mapping of /proc/self/maps.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    start: usize,
+    end: usize,
+    device: bool,
+}
+
+impl Line {
+    /// "7f00-7f10 rw-s 00000000 00:01 42   /dev/zero (deleted)"; `None` for
+    /// mappings that are not both shared and writable.
+    fn parse(text: &[u8]) -> Option<Line> {
+        let mut fields = text.splitn(2, |&byte| byte == b' ');
+        let mut range = fields.next()?.splitn(2, |&byte| byte == b'-');
+        let start = hexadecimal(range.next()?)?;
+        let end = hexadecimal(range.next()?)?;
+        let rest = fields.next()?;
+        if rest.get(1) != Some(&b'w') || rest.get(3) != Some(&b's') {
+            return None;
+        }
+        let path = rest.iter().position(|&byte| byte == b'/').and_then(|at| rest.get(at..));
+        let device = path.is_some_and(|path| {
+            path.starts_with(b"/dev/")
+                && !path.starts_with(b"/dev/zero")
+                && !path.starts_with(b"/dev/shm/")
+        });
+        Some(Line { start, end, device })
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<usize> {
+    digits.iter().try_fold(0usize, |value, &digit| {
+        Some(value << 4 | char::from(digit).to_digit(16)? as usize)
+    })
+}
+
+impl Regions {
+    /// Takes write access from a mapping and keeps track of it.
+    fn protect(&mut self, line: &Line) -> bool {
+        let log = super::LOG.load(Relaxed) as usize;
+        if line.start <= log && log < line.end {
+            return true;
+        }
+        // Device memory may act on reads, too.
+        let protection = if line.device { 0 } else { sys::PROT_READ };
+        let len = line.end - line.start;
+        // SAFETY: this process's view only.
+        if unsafe { call(nr::MPROTECT, &[line.start, len, protection]) } != 0 {
+            return false;
+        }
+        if line.device {
+            return true;
+        }
+        let granules = len.div_ceil(GRANULE);
+        if self.granules + granules > GRANULES_MAX {
+            // Too much to keep track of: it stays read-only, and a write to
+            // it ends the speculation.
+            return true;
+        }
+        let Some(slot) = self.regions.get_mut(self.len) else { return true };
+        *slot = Region { start: line.start, end: line.end, first: self.granules };
+        self.len += 1;
+        self.granules += granules;
+        true
+    }
+
+    /// Makes the granule at `address` of a region private, unless it is.
+    fn make_private(&mut self, region: Region, address: usize) -> bool {
+        let index = (address - region.start) / GRANULE;
+        let bit = region.first + index;
+        let Some(word) = self.private.get_mut(bit / 64) else { return false };
+        if *word & 1 << (bit % 64) != 0 {
+            return true;
+        }
+        if self.made_private >= PRIVATE_GRANULES_MAX {
+            return false;
+        }
+        let start = region.start + index * GRANULE;
+        let len = GRANULE.min(region.end - start);
+        let scratch = self.scratch.as_mut_ptr();
+        let protection = sys::PROT_READ | sys::PROT_WRITE;
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
+        // SAFETY: the granule is mapped and readable; its replacement is of
+        // the same place and length, and gets the same bytes.
+        unsafe {
+            core::ptr::copy_nonoverlapping(start as *const u8, scratch, len);
+            let args = [start, len, protection, flags, usize::MAX, 0];
+            if call(nr::MMAP, &args) != start as isize {
+                return false;
+            }
+            core::ptr::copy_nonoverlapping(scratch, start as *mut u8, len);
+        }
+        *word |= 1 << (bit % 64);
+        self.made_private += 1;
+        true
+    }
+
+    /// The region that `address` lies in.
+    fn region(&self, address: usize) -> Option<Region> {
+        self.regions
+            .get(..self.len)?
+            .iter()
+            .copied()
+            .find(|region| address >= region.start && address < region.end)
+    }
+}
+
+/// Makes `[address, address + len)` private where it was shared; false where
+/// `address` is not in such a mapping or it cannot be done.
+pub fn make_private(address: usize, len: usize) -> bool {
+    let regions = regions();
+    let Some(region) = regions.region(address) else { return false };
+    let end = address.saturating_add(len.max(1)).min(region.end);
+    let mut at = address;
+    while at < end {
+        if !regions.make_private(region, at) {
+            return false;
+        }
+        at = region.start + ((at - region.start) / GRANULE + 1) * GRANULE;
+    }
+    true
+}
+
+/// Whether any byte of a range was shared when the process began.
+pub fn was_shared(address: usize, len: usize) -> bool {
+    let regions = regions();
+    let end = address.saturating_add(len);
+    regions
+        .regions
+        .get(..regions.len)
+        .is_some_and(|all| all.iter().any(|region| region.start < end && address < region.end))
+}
+
+const _: () = assert!(GRANULE.is_multiple_of(PAGE_SIZE));

@@ -1,0 +1,319 @@
+//! The agent's start: the constructor of the injected library, and the first
+//! hooked call of a forked child. Whatever is missing or refused ends with
+//! the program running plainly.
+
+use crate::arch::nr;
+use crate::state::{CONFIG, STATE_LEN, State, role, state};
+use crate::sys::{self, call};
+use crate::{elf, patch};
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use runahead_protocol::session::{self, Mode, SESSION_VARIABLE, Session};
+use runahead_protocol::stats::{self, Header, Loss, SLOTS_MAX, Slot};
+
+/// `MADV_WIPEONFORK` (Linux 4.14).
+const MADV_WIPEONFORK: usize = 18;
+/// `PR_GET_DUMPABLE`.
+const PR_GET_DUMPABLE: usize = 3;
+/// `PR_GET_SECCOMP`.
+const PR_GET_SECCOMP: usize = 21;
+/// Descriptors below this are looked at in a copy even where no hook has
+/// seen them.
+const FDS_SEEN_MIN: u32 = 32;
+/// Most environment variables that are looked through.
+const VARIABLES_MAX: usize = 1 << 20;
+/// How long the exit waits for the collector's report, in ns.
+const COLLECT_NS: u64 = 500_000_000;
+
+#[used]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".init_array"))]
+static CONSTRUCTOR: unsafe extern "C" fn(usize, usize, usize) = ra_start;
+
+/// The constructor, called by the dynamic linker. glibc passes the program's
+/// arguments and environment; where they are not passed (musl), nothing is
+/// done.
+unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
+    let word = size_of::<usize>();
+    let argc = argc as u32 as usize;
+    if argv == 0 || !argv.is_multiple_of(word) || envp != argv.wrapping_add((argc + 1) * word) {
+        return;
+    }
+    // SAFETY: the three values have the shape of the start-up stack, so envp
+    // is the process's NULL-terminated environment, which only this thread
+    // uses so far.
+    let Some(environment) = (unsafe { Environment::at(envp) }) else { return };
+    let Some(text) = environment.value(SESSION_VARIABLE.as_bytes()) else { return };
+    let Some(session) = session::parse(text) else { return };
+    if session.mode == Mode::Off || environment.value(b"RUNAHEAD") == Some(b"off") {
+        return;
+    }
+    // SAFETY: a query; in strict mode no program can be executed.
+    if unsafe { call(nr::PRCTL, &[PR_GET_SECCOMP]) } != 0 {
+        return;
+    }
+    // SAFETY: one thread, and nobody has read the texts yet.
+    if !(unsafe { CONFIG.session.set(text) && CONFIG.agent_path.set(session.agent) }) {
+        return;
+    }
+    if !configure(&session) {
+        return;
+    }
+    let Some(state) = state() else { return };
+    begin_process(state);
+    if patch::all(&session, state) {
+        environment.scrub(session.agent);
+        state.role.store(role::NORMAL, Release);
+    } else {
+        state.role.store(role::OFF, Release);
+    }
+}
+
+/// Takes over the session's settings and makes room for the state.
+fn configure(session: &Session<'_>) -> bool {
+    CONFIG.mode.store(session.mode as u32, Relaxed);
+    CONFIG.test.store(session.test, Relaxed);
+    CONFIG.ticks_per_us.store(session.tsc_per_us, Relaxed);
+    CONFIG.horizon.store(session.horizon, Relaxed);
+    CONFIG.depth.store(session.depth.min(1 << 16) as u32, Relaxed);
+    let (start, end) = elf::own_image();
+    CONFIG.image_start.store(start, Relaxed);
+    CONFIG.image_end.store(end, Relaxed);
+    let address = sys::map_anonymous(STATE_LEN, sys::MAP_PRIVATE);
+    if address == 0 {
+        return false;
+    }
+    // SAFETY: memory of ours. Without this advice a forked child could not be
+    // told from its parent.
+    if unsafe { call(nr::MADVISE, &[address, STATE_LEN, MADV_WIPEONFORK]) } != 0 {
+        // SAFETY: as above.
+        unsafe { call(nr::MUNMAP, &[address, STATE_LEN]) };
+        return false;
+    }
+    CONFIG.state.store(address as *mut State, Relaxed);
+    CONFIG.stats.store(map_statistics(session.stats).cast_mut(), Relaxed);
+    true
+}
+
+/// Fills in the state of this process.
+fn begin_process(state: &'static State) {
+    state.pid.store(sys::getpid(), Relaxed);
+    state.credit.store(crate::normal::CREDIT, Relaxed);
+    state.fds_end.store(FDS_SEEN_MIN, Relaxed);
+    state.slot.store(take_slot(state).cast_mut(), Relaxed);
+    // SAFETY: a query.
+    if unsafe { call(nr::PRCTL, &[PR_GET_DUMPABLE]) } != 1 {
+        state.disable(Loss::NotDumpable);
+    }
+}
+
+/// A forked child's first hooked call: the kernel has emptied its state.
+#[cold]
+pub fn in_child(state: &'static State) {
+    for cell in &CONFIG.logs {
+        let log = cell.swap(core::ptr::null_mut(), Relaxed);
+        if !log.is_null() {
+            let len = size_of::<runahead_protocol::log::Log>();
+            // SAFETY: the parent's log, which nothing here refers to any
+            // more: the state that did has been emptied.
+            unsafe { call(nr::MUNMAP, &[log as usize, len]) };
+        }
+    }
+    if CONFIG.forbidden.load(Relaxed) != 0 {
+        state.role.store(role::OFF, Release);
+        return;
+    }
+    begin_process(state);
+    state.role.store(role::NORMAL, Release);
+}
+
+/// Maps the collector's file, or null.
+fn map_statistics(path: &[u8]) -> *const Header {
+    const O_RDWR_CLOEXEC: usize = 0o2_000_002;
+    let mut name = [0u8; 128];
+    let Some(room) = name.get_mut(..path.len()) else { return core::ptr::null() };
+    if path.is_empty() || path.len() == 128 {
+        return core::ptr::null();
+    }
+    room.copy_from_slice(path);
+    // SAFETY: a NUL-terminated path of ours.
+    let fd = unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, name.as_ptr() as usize, O_RDWR_CLOEXEC]) };
+    if fd < 0 {
+        return core::ptr::null();
+    }
+    let mut stat = sys::Stat::default();
+    let fits = sys::fstat(fd as i32, &mut stat) == 0 && stat.size as usize >= stats::FILE_LEN;
+    let mut address = -1;
+    if fits {
+        let prot = sys::PROT_READ | sys::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        address =
+            unsafe { call(nr::MMAP, &[0, stats::FILE_LEN, prot, sys::MAP_SHARED, fd as usize, 0]) };
+    }
+    sys::close(fd as i32);
+    if address < 0 {
+        return core::ptr::null();
+    }
+    let header = address as *const Header;
+    // SAFETY: FILE_LEN bytes have been mapped, and the collector, which made
+    // the file, does not shrink it.
+    if unsafe { (*header).magic.load(Relaxed) } == stats::MAGIC {
+        header
+    } else {
+        core::ptr::null()
+    }
+}
+
+/// Takes a slot for this process; null where nobody collects.
+fn take_slot(state: &State) -> *const Slot {
+    let header = CONFIG.stats.load(Relaxed).cast_const();
+    if header.is_null() {
+        return core::ptr::null();
+    }
+    // SAFETY: mapped for good by map_statistics.
+    let taken = unsafe { (*header).slots_taken.fetch_add(1, Relaxed) } as usize;
+    let index = taken.min(SLOTS_MAX - 1);
+    // SAFETY: the slots follow the header, and index is one of them.
+    let slot = unsafe { header.add(1).cast::<Slot>().add(index) };
+    // SAFETY: inside the mapping; all fields are atomics.
+    let at = unsafe { &*slot };
+    at.pid.store(state.pid.load(Relaxed), Relaxed);
+    let mut name = [0u64; 2];
+    const PR_GET_NAME: usize = 16;
+    // SAFETY: the kernel writes 16 bytes.
+    unsafe { call(nr::PRCTL, &[PR_GET_NAME, name.as_mut_ptr() as usize]) };
+    for (cell, word) in at.name.iter().zip(name) {
+        cell.store(word, Relaxed);
+    }
+    slot
+}
+
+/// At the end of the program that the user started: the collector reports
+/// before anybody is told of the end.
+pub fn tell_collector(state: &State, status: i32) {
+    // SAFETY: null, or mapped for good by map_statistics.
+    let Some(header) = (unsafe { CONFIG.stats.load(Relaxed).as_ref() }) else { return };
+    if header.root_pid.load(Relaxed) != state.pid.load(Relaxed) {
+        return;
+    }
+    header.root_exit_status.store(status & 0xff, Relaxed);
+    header.root_exiting.store(1, Release);
+    sys::futex_wake(&header.root_exiting);
+    let start_ns = sys::now_ns();
+    while header.collected.load(Relaxed) == 0 {
+        let passed_ns = sys::now_ns().saturating_sub(start_ns);
+        if passed_ns >= COLLECT_NS {
+            return;
+        }
+        sys::futex_wait(&header.collected, 0, COLLECT_NS - passed_ns);
+    }
+}
+
+/// The process's environment on the start-up stack.
+struct Environment {
+    array: usize,
+    len: usize,
+}
+
+impl Environment {
+    /// The array at `envp`; `None` where it is unreasonably long.
+    ///
+    /// # Safety
+    /// `envp` must be a NULL-terminated array of NUL-terminated strings that
+    /// live as long as the process and that nobody else uses now.
+    unsafe fn at(envp: usize) -> Option<Environment> {
+        let mut environment = Environment { array: envp, len: 0 };
+        while environment.len < VARIABLES_MAX {
+            // SAFETY: not yet past the NULL.
+            if unsafe { *environment.slot(environment.len) } == 0 {
+                return Some(environment);
+            }
+            environment.len += 1;
+        }
+        None
+    }
+
+    /// Where pointer number `index` stands.
+    fn slot(&self, index: usize) -> *mut usize {
+        (self.array + index * size_of::<usize>()) as *mut usize
+    }
+
+    /// String number `index`, below `len`.
+    fn string(&self, index: usize) -> &'static mut [u8] {
+        // SAFETY: below len, so a NUL-terminated string (see `at`).
+        unsafe {
+            let start = *self.slot(index) as *mut u8;
+            let mut len = 0;
+            while *start.add(len) != 0 {
+                len += 1;
+            }
+            core::slice::from_raw_parts_mut(start, len)
+        }
+    }
+
+    /// The value of a variable.
+    fn value(&self, name: &[u8]) -> Option<&'static [u8]> {
+        (0..self.len).find_map(|index| {
+            self.string(index).strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="))
+        })
+    }
+
+    /// Takes out what the launcher put in, so that the program finds the
+    /// environment that it would have had.
+    fn scrub(&self, agent: &[u8]) {
+        let mut kept = 0;
+        for index in 0..self.len {
+            if keep(self.string(index), agent) {
+                // SAFETY: kept <= index < len: inside the array.
+                unsafe { *self.slot(kept) = *self.slot(index) };
+                kept += 1;
+            }
+        }
+        for index in kept..self.len {
+            // SAFETY: inside the array.
+            unsafe { *self.slot(index) = 0 };
+        }
+    }
+}
+
+/// Whether a variable stays; `LD_PRELOAD` may lose its first entry in place.
+fn keep(variable: &mut [u8], agent: &[u8]) -> bool {
+    const PRELOAD: &[u8] = b"LD_PRELOAD=";
+    if variable.strip_prefix(SESSION_VARIABLE.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+    {
+        return false;
+    }
+    let Some(ours) = variable.strip_prefix(PRELOAD).and_then(|list| list.strip_prefix(agent))
+    else {
+        return true;
+    };
+    if ours.is_empty() {
+        return false;
+    }
+    if ours.first() != Some(&b':') {
+        return true;
+    }
+    // "LD_PRELOAD=agent:rest" becomes "LD_PRELOAD=rest" and a new NUL.
+    let shift = agent.len() + 1;
+    for at in PRELOAD.len()..variable.len() {
+        let byte = variable.get(at + shift).copied().unwrap_or(0);
+        if let Some(slot) = variable.get_mut(at) {
+            *slot = byte;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keep;
+
+    #[test]
+    fn the_environment_loses_what_the_launcher_added() {
+        assert!(!keep(&mut b"RUNAHEAD_SESSION=v=1".to_vec(), b"/a.so"));
+        assert!(keep(&mut b"RUNAHEAD_SESSIONS=1".to_vec(), b"/a.so"));
+        assert!(!keep(&mut b"LD_PRELOAD=/a.so".to_vec(), b"/a.so"));
+        assert!(keep(&mut b"LD_PRELOAD=/a.soX".to_vec(), b"/a.so"));
+        let mut joined = b"LD_PRELOAD=/a.so:/b.so".to_vec();
+        assert!(keep(&mut joined, b"/a.so"));
+        assert_eq!(joined.split(|&b| b == 0).next().unwrap(), b"LD_PRELOAD=/b.so");
+    }
+}

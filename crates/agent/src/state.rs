@@ -1,0 +1,302 @@
+//! What the agent remembers: [`Config`], fixed at start and inherited by
+//! forked children, and [`State`], of one process only, which the kernel
+//! empties in a forked child (`MADV_WIPEONFORK`, Linux 4.14). So a child is
+//! told from its parent without a system call and without hooking `fork`:
+//! its role reads [`role::UNKNOWN`].
+//!
+//! A `vfork` child shares the memory of its parent and is told by its process
+//! id, on the slow paths only; what it changes on the fast path (descriptor
+//! classes) is a guess that is allowed to be wrong.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use runahead_policy::ration::Ration;
+use runahead_protocol::log::Log;
+use runahead_protocol::session::SESSION_LEN_MAX;
+use runahead_protocol::stats::{Counter, Header, Loss, Slot};
+
+/// Descriptors that the normal side classifies; higher ones are left alone.
+pub const FDS_MAX: usize = 1024;
+
+/// Ended speculative processes that may wait to be reaped.
+pub const ZOMBIES_MAX: usize = 4;
+
+/// Logs used in turn, so that a dying speculative process cannot write into
+/// that of the next.
+pub const LOGS: usize = 2;
+
+/// Longest path of the agent library, in bytes.
+pub const AGENT_PATH_LEN_MAX: usize = 512;
+
+/// What this process is; [`State::role`].
+pub mod role {
+    /// Emptied by the kernel: a forked child that has not been looked at.
+    pub const UNKNOWN: u32 = 0;
+    /// A normal process.
+    pub const NORMAL: u32 = 1;
+    /// A speculative process.
+    pub const SPECULATIVE: u32 = 2;
+    /// As if the agent were absent.
+    pub const OFF: u32 = 3;
+}
+
+/// Class of a descriptor: what a read of it can do. A guess that may be out
+/// of date; every use of it is right for any file.
+pub mod class {
+    use runahead_emulate::residency::Method;
+
+    /// Not looked at since it was opened.
+    pub const UNKNOWN: u8 = 0;
+    /// Not a regular file, or opened with O_DIRECT: left alone.
+    pub const OTHER: u8 = 1;
+    /// A regular file; `RWF_NOWAIT` answers for it (or has not been asked).
+    pub const FILE: u8 = 2;
+    /// From here on: a regular file whose file system refuses it, plus the
+    /// [`Method`] by which it is asked.
+    const REFUSED: u8 = 16;
+
+    /// The class of a file that is asked by `method`.
+    pub fn of(method: Method) -> u8 {
+        match method {
+            Method::MadeUp | Method::Delicate => OTHER,
+            method => REFUSED + method as u8,
+        }
+    }
+
+    /// The method of a class made by [`of`].
+    pub fn method(class: u8) -> Option<Method> {
+        [Method::Cachestat, Method::Mincore, Method::Blind]
+            .into_iter()
+            .find(|&method| class == REFUSED + method as u8)
+    }
+}
+
+/// Fixed at start.
+#[derive(Debug)]
+pub struct Config {
+    /// The process's state; null until the agent has started.
+    pub state: AtomicPtr<State>,
+    /// A [`runahead_protocol::session::Mode`] as a number.
+    pub mode: AtomicU32,
+    /// `TEST_*` bits of the session.
+    pub test: AtomicU64,
+    /// Time-stamp counter ticks per µs; 0: use the clock.
+    pub ticks_per_us: AtomicU64,
+    /// Prefetch horizon asked for by the user; 0: worked out.
+    pub horizon: AtomicU64,
+    /// Depth asked for by the user; 0: worked out.
+    pub depth: AtomicU32,
+    /// The program may not make calls that it did not mean to make (a seccomp
+    /// filter of its own): this process and its children are left alone.
+    pub forbidden: AtomicU32,
+    /// A shared mapping may exist in this address space.
+    pub shared_mappings: AtomicU32,
+    /// Statistics file, or null.
+    pub stats: AtomicPtr<Header>,
+    /// The logs, shared with speculative processes, or null. In memory that
+    /// forked children keep, so that they can unmap them.
+    pub logs: [AtomicPtr<Log>; LOGS],
+    /// First address of the agent's own image.
+    pub image_start: AtomicUsize,
+    /// Address after it.
+    pub image_end: AtomicUsize,
+    /// The session text, to be handed on at exec.
+    pub session: Text<SESSION_LEN_MAX>,
+    /// Path of the agent library, to be handed on at exec.
+    pub agent_path: Text<AGENT_PATH_LEN_MAX>,
+}
+
+/// Bytes written once at start, while the process has one thread.
+#[derive(Debug)]
+pub struct Text<const MAX: usize> {
+    len: AtomicUsize,
+    bytes: UnsafeCell<[u8; MAX]>,
+}
+
+// SAFETY: written by `set` only, which start-up calls once before the process
+// can have a second thread; read-only afterwards.
+unsafe impl<const MAX: usize> Sync for Text<MAX> {}
+
+impl<const MAX: usize> Text<MAX> {
+    const fn new() -> Self {
+        Text { len: AtomicUsize::new(0), bytes: UnsafeCell::new([0; MAX]) }
+    }
+
+    /// Keeps `text`; false where it is too long.
+    ///
+    /// # Safety
+    /// Only while the process has one thread and nobody holds [`Text::get`].
+    pub unsafe fn set(&self, text: &[u8]) -> bool {
+        // SAFETY: exclusive, as the caller promises.
+        let bytes = unsafe { &mut *self.bytes.get() };
+        let Some(room) = bytes.get_mut(..text.len()) else { return false };
+        room.copy_from_slice(text);
+        self.len.store(text.len(), Relaxed);
+        true
+    }
+
+    /// The text; empty before `set`.
+    pub fn get(&self) -> &[u8] {
+        // SAFETY: not written any more once it is read (see `set`).
+        let bytes = unsafe { &*self.bytes.get() };
+        bytes.get(..self.len.load(Relaxed)).unwrap_or(&[])
+    }
+}
+
+/// The one configuration.
+pub static CONFIG: Config = Config {
+    state: AtomicPtr::new(core::ptr::null_mut()),
+    mode: AtomicU32::new(0),
+    test: AtomicU64::new(0),
+    ticks_per_us: AtomicU64::new(0),
+    horizon: AtomicU64::new(0),
+    depth: AtomicU32::new(0),
+    forbidden: AtomicU32::new(0),
+    shared_mappings: AtomicU32::new(0),
+    stats: AtomicPtr::new(core::ptr::null_mut()),
+    logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
+    image_start: AtomicUsize::new(0),
+    image_end: AtomicUsize::new(0),
+    session: Text::new(),
+    agent_path: Text::new(),
+};
+
+/// Of one process. All-zero is a valid value: what a forked child sees.
+#[derive(Debug)]
+#[repr(C)]
+pub struct State {
+    /// One of [`role`].
+    pub role: AtomicU32,
+    /// Process id for which the state holds.
+    pub pid: AtomicU32,
+    /// Reads that are still looked at before they are made; 0: the program
+    /// finds everything in memory and is left alone until it waits once.
+    pub credit: AtomicU32,
+    /// Process id of the speculative process; 0: none.
+    pub speculative: AtomicI32,
+    /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
+    pub owner: AtomicUsize,
+    /// Its log.
+    pub log: AtomicPtr<Log>,
+    /// Reads made by the owner since the synchronisation.
+    pub consumed: AtomicU64,
+    /// Entry of the log that belongs to read number `consumed`, minus
+    /// `consumed`: moved when one side made a read more than the other.
+    pub shift: AtomicU64,
+    /// Predictions that came true since the synchronisation.
+    pub predicted: AtomicU64,
+    /// Of those, ranges that had been prefetched.
+    pub hits: AtomicU64,
+    /// Of those, ranges still in flight.
+    pub partial: AtomicU64,
+    /// Time of the synchronisation, in ns.
+    pub since_ns: AtomicU64,
+    /// Time of stalls since then, in ns.
+    pub stalled_ns: AtomicU64,
+    /// 1 while a thread decides about or makes a speculative process.
+    pub lock: AtomicU32,
+    /// Highest descriptor seen plus one.
+    pub fds_end: AtomicU32,
+    /// Number of synchronisations.
+    pub epoch: AtomicU32,
+    /// Processors that this process may use; 0: not asked yet.
+    pub cpus: AtomicU32,
+    /// Why there is no speculation in this process: a [`Loss`] plus one; 0:
+    /// there is.
+    pub disabled: AtomicU32,
+    /// What the next speculative process starts from: depth found.
+    pub depth: AtomicU32,
+    /// Latency found, in ns.
+    pub latency_ns: AtomicU64,
+    /// Throughput found, in bytes per second.
+    pub bytes_per_s: AtomicU64,
+    /// Time between two reads of the program, without stalls, in ns.
+    pub think_ns: AtomicU64,
+    /// Statistics slot, or null.
+    pub slot: AtomicPtr<Slot>,
+    /// Ended speculative processes that have not been reaped yet.
+    pub zombies: [AtomicI32; ZOMBIES_MAX],
+    /// Rationing; touched under `lock` only.
+    pub ration: UnsafeCell<Ration>,
+    /// Class of each descriptor.
+    pub classes: [AtomicU8; FDS_MAX],
+}
+
+/// Bytes of memory that hold a [`State`]: whole pages.
+pub const STATE_LEN: usize = size_of::<State>().next_multiple_of(crate::sys::PAGE_SIZE);
+
+/// The state, or `None` before start.
+#[inline]
+pub fn state() -> Option<&'static State> {
+    let state = CONFIG.state.load(Relaxed);
+    // SAFETY: set once to STATE_LEN bytes of zeroed memory that is never
+    // unmapped; all fields are atomics, or guarded by `lock`.
+    unsafe { state.as_ref() }
+}
+
+impl State {
+    /// The class of a descriptor, or `None` for one that is not classified.
+    #[inline]
+    pub fn class(&self, fd: usize) -> Option<&AtomicU8> {
+        self.classes.get(fd)
+    }
+
+    /// Forgets what is known of a descriptor.
+    pub fn forget(&self, fd: usize) {
+        if let Some(class) = self.class(fd) {
+            class.store(class::UNKNOWN, Relaxed);
+        }
+    }
+
+    /// A descriptor came into being.
+    pub fn opened(&self, fd: isize) {
+        if let Ok(fd) = u32::try_from(fd) {
+            self.forget(fd as usize);
+            if fd >= self.fds_end.load(Relaxed) {
+                self.fds_end.store(fd + 1, Relaxed);
+            }
+        }
+    }
+
+    /// The statistics slot, if anybody collects.
+    #[inline]
+    pub fn slot(&self) -> Option<&Slot> {
+        // SAFETY: null, or inside the mapped statistics file.
+        unsafe { self.slot.load(Relaxed).as_ref() }
+    }
+
+    /// Adds to a counter, if anybody collects.
+    pub fn count(&self, counter: Counter, amount: u64) {
+        if let Some(slot) = self.slot() {
+            slot.add(counter, amount);
+        }
+    }
+
+    /// The log of the speculative process, if there is one.
+    pub fn log(&self) -> Option<&'static Log> {
+        // SAFETY: null, or one of CONFIG.logs, which stay mapped in the
+        // process that mapped them; a forked child has a null here.
+        unsafe { self.log.load(Relaxed).as_ref() }
+    }
+
+    /// No more speculation in this process.
+    pub fn disable(&self, loss: Loss) {
+        self.disabled.store(loss as u32 + 1, Relaxed);
+        if let Some(slot) = self.slot() {
+            slot.lose(loss);
+        }
+    }
+
+    /// Runs `action` unless another thread is at it; never waits.
+    pub fn try_locked<R>(&self, action: impl FnOnce(&mut Ration) -> R) -> Option<R> {
+        use core::sync::atomic::Ordering::{Acquire, Release};
+        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            return None;
+        }
+        // SAFETY: `lock` is held, so this is the only reference.
+        let result = action(unsafe { &mut *self.ration.get() });
+        self.lock.store(0, Release);
+        Some(result)
+    }
+}

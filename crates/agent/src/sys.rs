@@ -1,0 +1,197 @@
+//! The few system calls that the agent makes on its own account, as plain
+//! functions over the gate. Results are the kernel's: negative is `-errno`.
+
+use crate::arch::{nr, syscall6};
+use core::ptr;
+
+/// `EAGAIN`.
+pub const EAGAIN: isize = -11;
+/// `EOPNOTSUPP`.
+pub const EOPNOTSUPP: isize = -95;
+/// `AT_FDCWD`.
+pub const AT_FDCWD: usize = -100isize as usize;
+/// `O_CLOEXEC`, for read-only opens.
+pub const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+/// `O_DIRECT`.
+pub const O_DIRECT: usize = 0o40_000;
+/// `RWF_NOWAIT` (preadv2(2), Linux 4.14).
+pub const RWF_NOWAIT: usize = 8;
+/// `PROT_READ`.
+pub const PROT_READ: usize = 1;
+/// `PROT_WRITE`.
+pub const PROT_WRITE: usize = 2;
+/// `PROT_EXEC`.
+pub const PROT_EXEC: usize = 4;
+/// `MAP_SHARED`.
+pub const MAP_SHARED: usize = 1;
+/// `MAP_PRIVATE`.
+pub const MAP_PRIVATE: usize = 2;
+/// `MAP_ANONYMOUS`.
+pub const MAP_ANONYMOUS: usize = 0x20;
+/// `MAP_FIXED`.
+pub const MAP_FIXED: usize = 0x10;
+/// Page size of this architecture, in bytes.
+pub const PAGE_SIZE: usize = 4096;
+
+/// `struct iovec`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IoVec {
+    /// First byte.
+    pub base: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+/// `struct stat` (x86-64), as far as the agent looks at it.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Stat {
+    /// Device.
+    pub dev: u64,
+    /// Inode.
+    pub ino: u64,
+    nlink: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    gid: u32,
+    pad: u32,
+    rdev: u64,
+    /// Size in bytes.
+    pub size: i64,
+    rest: [u64; 11],
+}
+
+/// File type bits of `mode`.
+pub const S_IFMT: u32 = 0o170_000;
+/// Regular file.
+pub const S_IFREG: u32 = 0o100_000;
+/// Directory.
+pub const S_IFDIR: u32 = 0o040_000;
+
+/// Any call with plain numbers.
+///
+/// # Safety
+/// As for [`syscall6`].
+#[inline]
+pub unsafe fn call(number: usize, args: &[usize]) -> isize {
+    let mut all = [0; 6];
+    for (slot, &arg) in all.iter_mut().zip(args) {
+        *slot = arg;
+    }
+    // SAFETY: forwarded to the caller.
+    unsafe { syscall6(number, all) }
+}
+
+/// close(2) of a descriptor that the agent opened.
+pub fn close(fd: i32) {
+    // SAFETY: closes a descriptor of ours.
+    unsafe { call(nr::CLOSE, &[fd as usize]) };
+}
+
+/// openat(2), read-only, close-on-exec; `path` ends with NUL.
+pub fn open_read(path: &[u8]) -> isize {
+    debug_assert_eq!(path.last(), Some(&0));
+    // SAFETY: opens a file for reading; the path is NUL-terminated.
+    unsafe { call(nr::OPENAT, &[AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC]) }
+}
+
+/// read(2) into a buffer of ours.
+pub fn read(fd: i32, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel writes at most buffer.len() bytes into it.
+    unsafe { call(nr::READ, &[fd as usize, buffer.as_mut_ptr() as usize, buffer.len()]) }
+}
+
+/// fstat(2).
+pub fn fstat(fd: i32, stat: &mut Stat) -> isize {
+    // SAFETY: the kernel writes one struct stat, which Stat has the size of.
+    unsafe { call(nr::FSTAT, &[fd as usize, ptr::from_mut(stat) as usize]) }
+}
+
+/// `lseek(fd, 0, SEEK_CUR)`: asks, moves nothing.
+pub fn position(fd: i32) -> isize {
+    // SAFETY: only queries the offset.
+    unsafe { call(nr::LSEEK, &[fd as usize, 0, 1]) }
+}
+
+/// `fcntl(fd, F_GETFL)`.
+pub fn status_flags(fd: i32) -> isize {
+    // SAFETY: a query.
+    unsafe { call(nr::FCNTL, &[fd as usize, 3]) }
+}
+
+/// Anonymous memory; 0 on failure.
+pub fn map_anonymous(len: usize, flags: usize) -> usize {
+    let flags = flags | MAP_ANONYMOUS;
+    // SAFETY: new memory at an address of the kernel's choice.
+    let address =
+        unsafe { call(nr::MMAP, &[0, len, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
+    if address < 0 { 0 } else { address as usize }
+}
+
+/// `CLOCK_MONOTONIC` in ns.
+pub fn now_ns() -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel writes one struct timespec.
+    unsafe { call(nr::CLOCK_GETTIME, &[1, time.as_mut_ptr() as usize]) };
+    let [seconds, ns] = time;
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(ns)
+}
+
+/// Sleeps `ns` (below one second).
+pub fn sleep(ns: u64) {
+    let time = [0u64, ns.min(999_999_999)];
+    // SAFETY: reads one struct timespec.
+    unsafe { call(nr::NANOSLEEP, &[time.as_ptr() as usize, 0]) };
+}
+
+/// Process id.
+pub fn getpid() -> u32 {
+    // SAFETY: a query.
+    (unsafe { call(nr::GETPID, &[]) }) as u32
+}
+
+/// User id for file system checks (setfsuid(2) with an invalid id asks).
+pub fn file_system_user() -> u32 {
+    // SAFETY: -1 is no user: changes nothing.
+    (unsafe { call(nr::SETFSUID, &[usize::MAX]) }) as u32
+}
+
+/// Group for file system checks.
+pub fn file_system_group() -> u32 {
+    // SAFETY: as above.
+    (unsafe { call(nr::SETFSGID, &[usize::MAX]) }) as u32
+}
+
+/// Sets the signal mask of the thread and returns the old one
+/// (rt_sigprocmask(2), SIG_SETMASK).
+pub fn set_signal_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: both are 8-byte signal sets of ours.
+    unsafe {
+        call(
+            nr::RT_SIGPROCMASK,
+            &[2, ptr::from_ref(&mask) as usize, ptr::from_mut(&mut old) as usize, 8],
+        )
+    };
+    old
+}
+
+/// `FUTEX_WAKE` of one waiter on a shared word.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    // SAFETY: wakes whoever waits on a word of ours.
+    unsafe { call(nr::FUTEX, &[word.as_ptr() as usize, 1, 1]) };
+}
+
+/// `FUTEX_WAIT` on a shared word while it is `expected`, at most `ns`.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, ns: u64) {
+    let timeout = [ns / 1_000_000_000, ns % 1_000_000_000];
+    // SAFETY: waits on a word of ours, with a timeout.
+    unsafe {
+        call(nr::FUTEX, &[word.as_ptr() as usize, 0, expected as usize, timeout.as_ptr() as usize])
+    };
+}
+
+const _: () = assert!(size_of::<Stat>() == 144);

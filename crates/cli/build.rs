@@ -1,0 +1,70 @@
+//! Builds the agent for its freestanding target and links it into the shared
+//! library that this command carries inside itself, so that an installation
+//! is one file.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "x86_64-unknown-none";
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap());
+    let root = manifest.parent().and_then(Path::parent).unwrap().to_path_buf();
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
+    for room in ["agent", "emulate", "policy", "protocol"] {
+        println!("cargo::rerun-if-changed={}", root.join("crates").join(room).display());
+    }
+    let archive = compile(&root, &out);
+    link(&archive, &manifest.join("agent.map"), &out.join("agent.so"));
+    println!("cargo::rerun-if-changed={}", manifest.join("agent.map").display());
+}
+
+/// Compiles the agent to a static library. The target is soft-float, so the
+/// core library that comes with it uses no vector register either.
+fn compile(root: &Path, out: &Path) -> PathBuf {
+    let target_dir = out.join("agent");
+    let flags = ["-Crelocation-model=pic", "-Cforce-unwind-tables=no"].join("\x1f");
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap());
+    cargo
+        .current_dir(root)
+        .args(["rustc", "--package", "runahead-agent", "--lib", "--crate-type", "staticlib"])
+        .args(["--target", TARGET, "--profile", "agent", "--target-dir"])
+        .arg(&target_dir)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags)
+        // Of the outer build, for its own target.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("CARGO_BUILD_TARGET");
+    run(cargo, &format!("is the target installed? `rustup target add {TARGET}`"));
+    target_dir.join(TARGET).join("agent/librunahead_agent.a")
+}
+
+/// Links it: no needs, no undefined symbols, nothing exported.
+fn link(archive: &Path, map: &Path, library: &Path) {
+    let mut cc = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-shared", "-nostdlib", "-o"]).arg(library);
+    cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+    cc.arg(format!("-Wl,--version-script={}", map.display()));
+    cc.args([
+        "-Wl,--gc-sections",
+        "-Wl,--no-undefined",
+        "-Wl,-Bsymbolic",
+        "-Wl,-z,now",
+        "-Wl,-z,norelro",
+        "-Wl,-z,noexecstack",
+        "-Wl,-z,defs",
+        "-Wl,--hash-style=gnu",
+        "-Wl,--build-id=none",
+        "-Wl,-soname,runahead-agent.so",
+    ]);
+    run(cc, "is a C compiler installed? `apt install gcc`");
+}
+
+fn run(mut command: Command, hint: &str) {
+    match command.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{command:?} failed: {status} ({hint})"),
+        Err(error) => panic!("{command:?} could not be run: {error} ({hint})"),
+    }
+}

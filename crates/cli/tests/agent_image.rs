@@ -1,0 +1,59 @@
+//! What the agent's image must be, whatever the compiler made of it: no
+//! needs, nothing undefined, no vector register, no panic that can be reached.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
+
+static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
+
+fn image() -> object::File<'static> {
+    object::File::parse(AGENT).unwrap()
+}
+
+#[test]
+fn it_needs_no_library_and_no_symbol() {
+    let image = image();
+    assert!(image.imports().unwrap().is_empty());
+    assert_eq!(image.dynamic_symbols().filter(|symbol| symbol.is_undefined()).count(), 0);
+    assert!(image.exports().unwrap().is_empty(), "it must not interpose on anybody's symbols");
+    let dynamic = image.section_by_name(".dynamic").unwrap().data().unwrap();
+    let needed = dynamic.chunks_exact(16).filter(|entry| entry[..8] == 1u64.to_le_bytes()).count();
+    assert_eq!(needed, 0, "DT_NEEDED");
+    assert!(image.section_by_name(".tdata").is_none() && image.section_by_name(".tbss").is_none());
+}
+
+#[test]
+fn it_uses_no_vector_or_floating_point_register() {
+    let mut info = InstructionInfoFactory::new();
+    let mut instruction = Instruction::default();
+    let mut seen = 0;
+    for section in image().sections().filter(|section| section.kind() == SectionKind::Text) {
+        let code = section.data().unwrap();
+        let mut decoder = Decoder::with_ip(64, code, section.address(), DecoderOptions::NONE);
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            seen += 1;
+            for used in info.info(&instruction).used_registers() {
+                let register = used.register();
+                assert!(
+                    !(register.is_vector_register() || register.is_st() || register.is_mm()),
+                    "{register:?} at {:#x}",
+                    instruction.ip()
+                );
+            }
+        }
+    }
+    assert!(seen > 1000);
+}
+
+#[test]
+fn it_cannot_panic() {
+    let image = image();
+    let names: Vec<&str> = image.symbols().filter_map(|symbol| symbol.name().ok()).collect();
+    assert!(names.contains(&"ra_hook_entry"), "the symbol table is there to be looked at");
+    let panics: Vec<_> = names
+        .iter()
+        .filter(|name| name.contains("panicking") || name.contains("slice_index_fail"))
+        .collect();
+    assert!(panics.is_empty(), "reachable: {panics:?}");
+}
