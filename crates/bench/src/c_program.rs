@@ -13,6 +13,8 @@ pub struct CProgram {
     pub name: &'static str,
     /// Its source.
     pub source: &'static str,
+    /// Headers that it includes: name and text.
+    pub headers: &'static [(&'static str, &'static str)],
 }
 
 impl CProgram {
@@ -22,7 +24,12 @@ impl CProgram {
     /// # Errors
     /// Without a C compiler, or if it does not compile.
     pub fn build(&self, cache: &Path) -> Result<PathBuf> {
-        let hash = blake3::hash(self.source.as_bytes()).to_hex();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.source.as_bytes());
+        for (_, text) in self.headers {
+            hasher.update(text.as_bytes());
+        }
+        let hash = hasher.finalize().to_hex();
         let directory = cache.join(format!("{}-{}", self.name, &hash[..16]));
         let program = directory.join(self.name);
         if program.is_file() {
@@ -30,6 +37,10 @@ impl CProgram {
         }
         fs::create_dir_all(&directory)
             .with_context(|| format!("create {}", directory.display()))?;
+        for (name, text) in self.headers {
+            let header = directory.join(name);
+            fs::write(&header, text).with_context(|| format!("write {}", header.display()))?;
+        }
         let source = directory.join(format!("{}.c", self.name));
         fs::write(&source, self.source).with_context(|| format!("write {}", source.display()))?;
         let partial = directory.join("partial");
@@ -54,13 +65,18 @@ mod tests {
     #[test]
     fn programs_are_built_once_and_errors_are_shown() {
         let cache = tempfile::tempdir().unwrap();
-        let good = CProgram { name: "good", source: "int main(void) { return 3; }\n" };
+        let good = CProgram {
+            name: "good",
+            source: "#include \"three.h\"\nint main(void) { return THREE; }\n",
+            headers: &[("three.h", "#define THREE 3\n")],
+        };
         let built = good.build(cache.path()).unwrap();
         assert_eq!(Command::new(&built).status().unwrap().code(), Some(3));
         let when = fs::metadata(&built).unwrap().modified().unwrap();
         assert_eq!(good.build(cache.path()).unwrap(), built);
         assert_eq!(fs::metadata(&built).unwrap().modified().unwrap(), when);
-        let bad = CProgram { name: "bad", source: "int main(void) { return oops; }\n" };
+        let bad =
+            CProgram { name: "bad", source: "int main(void) { return oops; }\n", headers: &[] };
         let error = bad.build(cache.path()).unwrap_err().to_string();
         assert!(error.contains("oops"), "{error}");
     }

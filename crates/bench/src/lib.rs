@@ -8,6 +8,7 @@
 //! with the plain run's.
 
 pub mod apps;
+pub mod busy;
 pub mod c_program;
 pub mod device_counts;
 pub mod digest;
@@ -15,7 +16,9 @@ pub mod explicit;
 pub mod generate;
 pub mod harness;
 pub mod ideal;
+pub mod interference;
 pub mod launch;
+pub mod overhead;
 pub mod place;
 pub mod plot;
 mod probe;

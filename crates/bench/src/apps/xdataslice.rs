@@ -20,6 +20,7 @@ const SLICES: u64 = 25;
 const PROGRAM: CProgram = CProgram {
     name: "xdataslice",
     source: include_str!("../../../../bench/xdataslice/xdataslice.c"),
+    headers: &[],
 };
 
 impl Application for XDataSlice {

@@ -1,6 +1,7 @@
 //! Data for the applications, deterministic from a seed.
 
 pub mod objects;
+pub mod records;
 pub mod repository;
 pub mod tree;
 pub mod volume;

@@ -51,3 +51,13 @@ fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
     ensure!(done.status.success(), "git {} failed: {errors}", arguments.join(" "));
     Ok(())
 }
+
+/// Makes the index forget what the files looked like when they were added, so
+/// that each `git status` has to read every file (the environment above keeps
+/// it from writing down what it found).
+///
+/// # Errors
+/// If Git fails.
+pub fn forget_times(directory: &Path) -> Result<()> {
+    git(directory, &["read-tree", "HEAD"])
+}

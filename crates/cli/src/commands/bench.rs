@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use runahead_bench::apps::{self, Metadata};
 use runahead_bench::explicit::{self, ExplicitOptions};
+use runahead_bench::interference::{self, InterferenceOptions};
+use runahead_bench::overhead::{self, OverheadOptions};
 use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
 use runahead_bench::{plot, table};
@@ -31,6 +33,20 @@ enum Which {
     /// latency / parallelism). Each run's output is compared with the plain
     /// run's; the exit status is 1 if one differs.
     Explicit(Explicit),
+    /// What speculation does to a program's own calls, processors busy
+    ///
+    /// Small programs time their own calls (mmap and munmap, fork, reads
+    /// through a shared descriptor, exec while holding locks, page faults of a
+    /// second thread) while their other reads stall, by themselves and under
+    /// runahead, beside one spinning process per processor. It fails where a
+    /// call is more than 5 ms slower than plain's slowest, a record is torn or
+    /// a lock lost.
+    Interference(Interference),
+    /// What runahead costs where everything is in memory
+    ///
+    /// Resident reads of 4 KiB, the start of a thousand processes, whole
+    /// programs that run a second or longer, idle and busy processors.
+    Overhead(Overhead),
     /// A short selection: three applications, smaller data, three runs
     Quick(Common),
 }
@@ -58,6 +74,46 @@ struct Explicit {
     scale: f64,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Interference {
+    /// Only these programs: mmap, fork, shared_read, exec_locks, faults
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    app: Vec<String>,
+    /// Leave the processors idle
+    #[arg(long)]
+    idle: bool,
+    /// Runs of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Number of reads relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Overhead {
+    /// Keep the data in this directory [default: in the user's cache]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Runs of each side
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Size relative to the full one: data, calls, processes
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    /// Install packages that are missing (apt-get)
+    #[arg(long)]
+    install: bool,
+    /// Write the results here
+    #[arg(long, value_name = "FILE", default_value = "bench-results/overhead.json")]
+    json: PathBuf,
+    /// The runahead executable to measure [default: this one]
+    #[arg(long, value_name = "FILE")]
+    runahead: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -132,31 +188,75 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
             };
             explicit_io(&options, common)
         }
+        Which::Interference(arguments) => interfere(arguments),
+        Which::Overhead(arguments) => weigh(arguments),
         Which::Quick(common) => explicit_io(&base("quick", &common)?, &common),
     }
 }
 
 /// Options of a benchmark with the quick selection.
 fn base(benchmark: &str, common: &Common) -> Result<ExplicitOptions> {
-    let runahead = match &common.runahead {
-        Some(path) => std::fs::canonicalize(path)
-            .with_context(|| format!("find the executable {}", path.display()))?,
-        None => std::env::current_exe().context("find this executable")?,
-    };
     Ok(ExplicitOptions {
         benchmark: benchmark.into(),
-        place: PlaceOptions {
-            profile: common.profile.clone(),
-            data: common.data.clone(),
-            overlay: common.overlay,
-            fuse_limit: common.fuse_limit,
-        },
+        place: place(common),
         seed: common.seed,
         install: common.install,
-        runahead,
+        runahead: executable(common.runahead.as_deref())?,
         keep: RESULTS.into(),
         ..ExplicitOptions::quick()
     })
+}
+
+fn place(common: &Common) -> PlaceOptions {
+    PlaceOptions {
+        profile: common.profile.clone(),
+        data: common.data.clone(),
+        overlay: common.overlay,
+        fuse_limit: common.fuse_limit,
+    }
+}
+
+/// The executable to measure: the one given, or this one.
+fn executable(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(path) => std::fs::canonicalize(path)
+            .with_context(|| format!("find the executable {}", path.display())),
+        None => std::env::current_exe().context("find this executable"),
+    }
+}
+
+fn interfere(arguments: Interference) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let results = interference::run(&InterferenceOptions {
+        programs: arguments.app,
+        place: place(common),
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        install: common.install,
+        runahead: executable(common.runahead.as_deref())?,
+        idle: arguments.idle,
+    })?;
+    let json = common.json.clone().unwrap_or_else(|| {
+        let name = format!("interference-{}.json", results.profile.replace(' ', "-"));
+        Path::new(RESULTS).join(name)
+    });
+    results::write_json(&json, &results)?;
+    println!("{}\nWritten: {}", interference::table(&results), json.display());
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn weigh(arguments: Overhead) -> Result<ExitCode> {
+    let results = overhead::run(&OverheadOptions {
+        data: arguments.data,
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        install: arguments.install,
+        runahead: executable(arguments.runahead.as_deref())?,
+    })?;
+    results::write_json(&arguments.json, &results)?;
+    println!("{}\nWritten: {}", overhead::table(&results), arguments.json.display());
+    let kept = results.comparisons.iter().all(|comparison| comparison.keeps_promise());
+    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {

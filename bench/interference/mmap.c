@@ -1,0 +1,51 @@
+/* mmap and munmap, by the thread that stalls and by another one.
+ * usage: mmap FILE READS SAMPLES */
+#include "common.h"
+
+static struct samples beside;
+static atomic_int done;
+
+static void call(struct samples *s)
+{
+	uint64_t start = now_ns();
+	char *p = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		fail("mmap");
+	p[0] = 1;
+	if (munmap(p, 16 * PAGE) != 0)
+		fail("munmap");
+	samples_add(s, now_ns() - start);
+}
+
+static void *other_thread(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&done)) {
+		call(&beside);
+		pause_us(100);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 4)
+		return 2;
+	struct reader r = reader_open(argv[1]);
+	long reads = atol(argv[2]);
+	struct samples own = samples_new((size_t)reads);
+	pthread_t thread;
+	beside = samples_new(1 << 20);
+	if (pthread_create(&thread, NULL, other_thread, NULL) != 0)
+		fail("pthread_create");
+	for (long i = 0; i < reads; i++) {
+		reader_read(&r);
+		call(&own);
+	}
+	atomic_store(&done, 1);
+	pthread_join(thread, NULL);
+	samples_write(&own, argv[3]);
+	samples_write(&beside, argv[3]);
+	printf("read %016llx\n", (unsigned long long)r.sum);
+	return 0;
+}

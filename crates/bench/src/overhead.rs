@@ -1,0 +1,517 @@
+//! `bench overhead`: what Runahead costs where there is nothing to gain,
+//! because everything is in memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::busy::Busy;
+use crate::c_program::CProgram;
+use crate::explicit::cache_directory;
+use crate::generate::tree::{self, TreeSpec};
+use crate::generate::{records, repository, scaled};
+use crate::interference::words;
+use crate::process::{self, CommandSpec, Output};
+use crate::progress::Progress;
+use crate::results::Machine;
+use crate::summary::{Ratio, Summary, quantile, sorted};
+use crate::table::{plain_table, seconds};
+use crate::tools::{COREUTILS, GCC, GIT, GREP, TAR, ensure_installed};
+
+/// At most so much is added to a resident read of 4 KiB, nanoseconds.
+pub const READ_ADDED_MAX_NS: f64 = 80.0;
+/// At most so much is added to the start of a process, seconds.
+pub const START_ADDED_MAX_S: f64 = 1e-3;
+/// At most so many times plain on programs that run a second or longer.
+pub const PROGRAM_RATIO_MAX: f64 = 1.01;
+/// The same while every processor is busy with other work.
+pub const BUSY_RATIO_MAX: f64 = 1.03;
+
+/// Calls in a batch of `bench/overhead/reads.c`.
+const BATCH: f64 = 1000.0;
+const BATCHES: u64 = 400;
+/// Processes in a row.
+const PROCESSES: u64 = 1000;
+/// Programs are given their data so often that they run for this long.
+const PROGRAM_S: f64 = 1.2;
+/// But at least this long, where their data allows.
+const PROGRAM_S_MIN: f64 = 1.0;
+const LIMIT: Duration = Duration::from_secs(600);
+
+const READS: CProgram = CProgram {
+    name: "reads",
+    source: include_str!("../../../bench/overhead/reads.c"),
+    headers: &[],
+};
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct OverheadOptions {
+    /// Directory of the data; none: the cache directory.
+    pub data: Option<PathBuf>,
+    /// Runs of each side.
+    pub runs: usize,
+    /// Size relative to the full one, above 0: data, calls, processes.
+    pub scale: f64,
+    /// Install what is missing.
+    pub install: bool,
+    /// The `runahead` executable.
+    pub runahead: PathBuf,
+}
+
+/// What is being compared: the unit of a measurement and its promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One read of 4 KiB.
+    Read,
+    /// The start (and end) of one process.
+    Start,
+    /// A whole program.
+    Program,
+    /// A whole program with busy processors.
+    BusyProgram,
+}
+
+/// One comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What is measured.
+    pub name: String,
+    /// Its unit and promise.
+    pub kind: Kind,
+    /// Each plain run, seconds per unit.
+    pub plain_s: Vec<f64>,
+    /// Each run under Runahead.
+    pub runahead_s: Vec<f64>,
+    /// Whether each output was the first plain run's.
+    pub outputs_equal: bool,
+}
+
+impl Comparison {
+    /// Median added to a unit, seconds; below 0 where Runahead is faster.
+    pub fn added_s(&self) -> Option<f64> {
+        Some(Summary::of(&self.runahead_s)?.median - Summary::of(&self.plain_s)?.median)
+    }
+
+    /// Time under Runahead / plain time.
+    pub fn ratio(&self) -> Option<Ratio> {
+        Ratio::of(&self.runahead_s, &self.plain_s)
+    }
+
+    /// What was promised, in words.
+    pub fn promise(&self) -> String {
+        match self.kind {
+            Kind::Read => format!("at most +{READ_ADDED_MAX_NS:.0} ns"),
+            Kind::Start => format!("at most +{}", seconds(START_ADDED_MAX_S)),
+            Kind::Program => format!("at most {PROGRAM_RATIO_MAX}×"),
+            Kind::BusyProgram => format!("at most {BUSY_RATIO_MAX}×"),
+        }
+    }
+
+    /// Whether the promise is kept. A ratio breaks it where its whole
+    /// confidence interval is above it: runs of a second differ by about as
+    /// much as is promised.
+    pub fn keeps_promise(&self) -> bool {
+        let added = self.added_s().unwrap_or(0.0);
+        let ratio_below = |max| self.ratio().is_none_or(|ratio| ratio.low <= max);
+        self.outputs_equal
+            && match self.kind {
+                Kind::Read => added * 1e9 <= READ_ADDED_MAX_NS,
+                Kind::Start => added <= START_ADDED_MAX_S,
+                Kind::Program => ratio_below(PROGRAM_RATIO_MAX),
+                Kind::BusyProgram => ratio_below(BUSY_RATIO_MAX),
+            }
+    }
+}
+
+/// The whole benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OverheadResults {
+    /// Version of this format.
+    pub version: u32,
+    /// `overhead`.
+    pub benchmark: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The comparisons.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// Measures everything.
+///
+/// # Errors
+/// If something is missing or a run cannot be made.
+pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
+    ensure!(options.runs > 0, "--runs 0: give at least 1");
+    ensure_installed(&[GCC, GREP, COREUTILS, TAR, GIT], options.install)?;
+    let cache = cache_directory()?;
+    let data = options.data.clone().unwrap_or_else(|| cache.join("resident"));
+    let resident = Resident::prepare(&data, options.scale)?;
+    let mut bench = Bench { options, comparisons: Vec::new() };
+    let reads = READS.build(&cache)?;
+    for kind in ["read", "pread", "same", "many"] {
+        bench.reads(&reads, kind, &resident.records)?;
+    }
+    bench.starts()?;
+    let mut programs = resident.programs();
+    for (name, program) in &mut programs {
+        calibrate(name, program)?;
+        bench.program(name, program, Kind::Program)?;
+    }
+    let busy = Busy::start()?;
+    for (name, program) in &programs {
+        bench.program(&format!("{name}, busy"), program, Kind::BusyProgram)?;
+    }
+    drop(busy);
+    Ok(OverheadResults {
+        version: 1,
+        benchmark: "overhead".into(),
+        machine: Machine::here(),
+        comparisons: bench.comparisons,
+    })
+}
+
+struct Bench<'a> {
+    options: &'a OverheadOptions,
+    comparisons: Vec<Comparison>,
+}
+
+/// Under `runahead run`, as a user would start it; no statistics.
+fn under(runahead: &Path, spec: &CommandSpec) -> CommandSpec {
+    let mut arguments = vec!["run".into(), "--".into(), spec.program.clone()];
+    arguments.extend(spec.arguments.iter().cloned());
+    CommandSpec { program: runahead.into(), arguments, ..spec.clone() }
+}
+
+impl Bench<'_> {
+    /// Alternates both sides of `once`, which returns seconds per unit and
+    /// what the program printed. One run of each warms everything up.
+    fn compare(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        mut once: impl FnMut(bool) -> Result<(f64, String)>,
+    ) -> Result<()> {
+        let progress = Progress::new(2 * self.options.runs as u64 + 2);
+        let mut comparison = Comparison {
+            name: name.into(),
+            kind,
+            plain_s: Vec::new(),
+            runahead_s: Vec::new(),
+            outputs_equal: true,
+        };
+        let mut expected = None;
+        for index in 0..=self.options.runs {
+            for under_runahead in if index % 2 == 0 { [false, true] } else { [true, false] } {
+                progress.step(&format!("{name} {index}"));
+                let (time_s, output) =
+                    once(under_runahead).with_context(|| format!("measure {name}"))?;
+                comparison.outputs_equal &=
+                    expected.get_or_insert_with(|| output.clone()) == &output;
+                let times = if under_runahead {
+                    &mut comparison.runahead_s
+                } else {
+                    &mut comparison.plain_s
+                };
+                if index > 0 {
+                    times.push(time_s);
+                }
+            }
+        }
+        progress.print(&line(&comparison));
+        self.comparisons.push(comparison);
+        Ok(())
+    }
+
+    fn side(&self, spec: &CommandSpec, under_runahead: bool) -> CommandSpec {
+        if under_runahead { under(&self.options.runahead, spec) } else { spec.clone() }
+    }
+
+    fn reads(&mut self, program: &Path, kind: &str, file: &Path) -> Result<()> {
+        let batches = scaled(BATCHES, self.options.scale, 8).to_string();
+        let options = self.options;
+        self.compare(&format!("4 KiB {}", reads_name(kind)), Kind::Read, |under_runahead| {
+            let output = Output::new()?;
+            let samples = output.path("samples");
+            let spec =
+                CommandSpec::new(program, "/").arg(kind).arg(file).arg(&batches).arg(&samples);
+            let spec = if under_runahead { under(&options.runahead, &spec) } else { spec };
+            let (_, said) = run_once(&spec, &output)?;
+            let bytes = fs::read(&samples).context("read the samples")?;
+            let times: Vec<f64> = words(&bytes).iter().map(|ns| *ns as f64 / 1e9 / BATCH).collect();
+            let median = quantile(&sorted(&times), 0.5).context("no batch was measured")?;
+            Ok((median, said))
+        })
+    }
+
+    fn starts(&mut self) -> Result<()> {
+        let count = scaled(PROCESSES, self.options.scale, 10);
+        let script = format!("i=0; while [ $i -lt {count} ]; do /bin/true; i=$((i+1)); done");
+        let shell = CommandSpec::new("/bin/sh", "/").args(["-c", &script]);
+        let sides = [self.side(&shell, false), self.side(&shell, true)];
+        self.compare("start of /bin/true, all under one runahead", Kind::Start, |side| {
+            let (elapsed_s, said) = run_once(&sides[usize::from(side)], &Output::new()?)?;
+            Ok((elapsed_s / count as f64, said))
+        })?;
+        let one = CommandSpec::new("/bin/true", "/");
+        let sides = [self.side(&one, false), self.side(&one, true)];
+        self.compare("start of runahead /bin/true", Kind::Start, |side| {
+            let output = Output::new()?;
+            let begun = Instant::now();
+            for _ in 0..count {
+                run_once(&sides[usize::from(side)], &output)?;
+            }
+            Ok((begun.elapsed().as_secs_f64() / count as f64, String::new()))
+        })
+    }
+
+    fn program(&mut self, name: &str, program: &Program, kind: Kind) -> Result<()> {
+        let spec = program.spec();
+        let sides = [self.side(&spec, false), self.side(&spec, true)];
+        self.compare(name, kind, |side| run_once(&sides[usize::from(side)], &Output::new()?))
+    }
+}
+
+fn reads_name(kind: &str) -> &str {
+    match kind {
+        "same" => "pread of one page",
+        "many" => "pread, 256 descriptors",
+        other => other,
+    }
+}
+
+/// Runs a command: elapsed seconds, and a fingerprint of how it ended and what
+/// it printed.
+fn run_once(spec: &CommandSpec, output: &Output) -> Result<(f64, String)> {
+    let finished = process::run(&mut spec.command(), output, LIMIT)?;
+    let digest = crate::launch::fingerprint(&finished, output, String::new())?;
+    ensure!(
+        ["exit 0", "exit 1"].contains(&digest.status.as_str()),
+        "{}: {}: {}",
+        spec.display(),
+        digest.status,
+        fs::read_to_string(output.path("stderr")).unwrap_or_default()
+    );
+    let elapsed_s = finished.elapsed_s;
+    Ok((elapsed_s, format!("{} {} {}", digest.status, digest.stdout, digest.stderr)))
+}
+
+/// A program whose last arguments are repeated until it runs long enough.
+#[derive(Debug)]
+struct Program {
+    base: CommandSpec,
+    repeated: Vec<String>,
+    times: usize,
+}
+
+impl Program {
+    fn spec(&self) -> CommandSpec {
+        let all = std::iter::repeat_n(&self.repeated, self.times).flatten();
+        self.base.clone().args(all)
+    }
+}
+
+/// Finds out how often a program must be given its data.
+fn calibrate(name: &str, program: &mut Program) -> Result<()> {
+    // Longest argument list that is safe with the usual stack limit, bytes.
+    const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
+    let output = Output::new()?;
+    let argument_bytes: usize = program.repeated.iter().map(|word| word.len() + 9).sum();
+    let times_max = ARGUMENTS_BYTES_MAX.checked_div(argument_bytes).unwrap_or(1).max(1);
+    run_once(&program.spec(), &output)?;
+    let mut elapsed_s = 0.0;
+    // The start weighs less the longer it runs: a few steps lead there.
+    for _ in 0..4 {
+        elapsed_s = run_once(&program.spec(), &output)?.0;
+        if elapsed_s >= PROGRAM_S_MIN || program.times == times_max {
+            break;
+        }
+        let wanted = (program.times as f64 * PROGRAM_S / elapsed_s).ceil() as usize;
+        program.times = wanted.clamp(1, times_max);
+    }
+    if elapsed_s < PROGRAM_S_MIN {
+        eprintln!("note: {name} runs for {} only: its ratio is coarse", seconds(elapsed_s));
+    }
+    Ok(())
+}
+
+/// Data that stays in memory: it is small and read again and again.
+#[derive(Debug)]
+struct Resident {
+    directory: PathBuf,
+    records: PathBuf,
+}
+
+impl Resident {
+    fn prepare(data: &Path, scale: f64) -> Result<Self> {
+        let directory = data.join(format!("scale-{scale}"));
+        let this = Self { records: directory.join("records"), directory };
+        if this.directory.is_dir() {
+            return Ok(this);
+        }
+        let partial = data.join("partial");
+        let _ = fs::remove_dir_all(&partial);
+        fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
+        let spec = |files, bytes| TreeSpec {
+            name: "resident",
+            files: scaled(files, scale, 8),
+            bytes: scaled(bytes, scale, 1 << 16),
+            spread: 6.0,
+            needle: Some(("needle_in_memory_17", 50)),
+        };
+        tree::make(&partial.join("tree"), &spec(2500, 50_000_000), 1)?;
+        repository::make(&partial.join("repository"), &spec(12_000, 200_000_000), 1)?;
+        repository::forget_times(&partial.join("repository"))?;
+        records::make(&partial.join("records"), 64)?;
+        fs::rename(&partial, &this.directory)
+            .with_context(|| format!("rename {}", partial.display()))?;
+        Ok(this)
+    }
+
+    fn programs(&self) -> Vec<(&'static str, Program)> {
+        let program = |program: &str, arguments: &[&str], repeated: &[&str]| Program {
+            base: CommandSpec::new(program, &self.directory).args(arguments),
+            repeated: repeated.iter().map(|word| (*word).to_owned()).collect(),
+            times: 1,
+        };
+        let mut status = program("git", &["-C", "repository", "status"], &[]);
+        for (name, value) in repository::ENVIRONMENT {
+            status.base = status.base.env(name, value);
+        }
+        let files = walkdir::WalkDir::new(self.directory.join("tree")).sort_by_file_name();
+        let files: Vec<String> = files
+            .into_iter()
+            .filter_map(Result::ok)
+            .filter(|entry| entry.file_type().is_file())
+            .filter_map(|entry| {
+                let path = entry.path().strip_prefix(&self.directory).ok()?;
+                Some(path.to_str()?.to_owned())
+            })
+            .collect();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        vec![
+            ("grep", program("grep", &["-rF", "needle_in_memory_17"], &["tree"])),
+            ("sha256sum", program("sha256sum", &[], &files)),
+            ("tar", program("tar", &["cf", "-"], &["tree"])),
+            ("git status", status),
+        ]
+    }
+}
+
+fn line(comparison: &Comparison) -> String {
+    let mut cells = row(comparison);
+    cells.retain(|cell| !cell.is_empty());
+    cells.join("  ")
+}
+
+fn row(comparison: &Comparison) -> Vec<String> {
+    let median =
+        |times: &[f64]| Summary::of(times).map_or("–".into(), |summary| seconds(summary.median));
+    let added = comparison.added_s().map_or("–".into(), |added_s| {
+        let sign = if added_s < 0.0 { "−" } else { "+" };
+        format!("{sign}{}", seconds(added_s.abs()))
+    });
+    let ratio = comparison.ratio().map_or("–".into(), |ratio| {
+        format!("{:.3}× ({:.3}–{:.3})", ratio.value, ratio.low, ratio.high)
+    });
+    let verdict = match (comparison.outputs_equal, comparison.keeps_promise()) {
+        (false, _) => "WRONG OUTPUT",
+        (true, true) => "kept",
+        (true, false) => "BROKEN",
+    };
+    vec![
+        comparison.name.clone(),
+        median(&comparison.plain_s),
+        median(&comparison.runahead_s),
+        added,
+        ratio,
+        comparison.promise(),
+        verdict.into(),
+    ]
+}
+
+/// The results for the reader.
+pub fn table(results: &OverheadResults) -> String {
+    let mut table = plain_table(&[
+        "everything in memory",
+        "plain",
+        "runahead",
+        "added",
+        "ratio (95% interval)",
+        "promise",
+        "",
+    ]);
+    for comparison in &results.comparisons {
+        table.add_row(row(comparison));
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison(kind: Kind, plain_s: f64, runahead_s: f64) -> Comparison {
+        let spread = |median: f64| [0.999, 1.0, 1.001].map(|factor| median * factor).to_vec();
+        Comparison {
+            name: "x".into(),
+            kind,
+            plain_s: spread(plain_s),
+            runahead_s: spread(runahead_s),
+            outputs_equal: true,
+        }
+    }
+
+    #[test]
+    fn promises() {
+        let keeps = |kind, plain, ahead| comparison(kind, plain, ahead).keeps_promise();
+        assert!(keeps(Kind::Read, 350e-9, 420e-9));
+        assert!(!keeps(Kind::Read, 350e-9, 440e-9));
+        assert!(keeps(Kind::Start, 1e-3, 1.9e-3));
+        assert!(!keeps(Kind::Start, 1e-3, 2.1e-3));
+        assert!(keeps(Kind::Program, 1.0, 1.005));
+        assert!(!keeps(Kind::Program, 1.0, 1.05));
+        assert!(keeps(Kind::BusyProgram, 1.0, 1.02));
+        assert!(!keeps(Kind::BusyProgram, 1.0, 1.05));
+        let mut wrong = comparison(Kind::Program, 1.0, 1.0);
+        wrong.outputs_equal = false;
+        assert!(!wrong.keeps_promise());
+    }
+
+    #[test]
+    fn arguments_are_repeated() {
+        let program = Program {
+            base: CommandSpec::new("grep", "/").arg("x"),
+            repeated: vec!["a".into(), "b".into()],
+            times: 2,
+        };
+        assert_eq!(program.spec().arguments, ["x", "a", "b", "a", "b"]);
+    }
+
+    #[test]
+    fn runahead_goes_before_the_program() {
+        let spec = under(Path::new("/ra"), &CommandSpec::new("/bin/true", "/").arg("y"));
+        assert_eq!(spec.program, "/ra");
+        assert_eq!(spec.arguments, ["run", "--", "/bin/true", "y"]);
+    }
+
+    #[test]
+    fn the_table_shows_signs() {
+        let results = OverheadResults {
+            version: 1,
+            benchmark: "overhead".into(),
+            machine: Machine::default(),
+            comparisons: vec![
+                comparison(Kind::Read, 350e-9, 450e-9),
+                comparison(Kind::Program, 2.0, 1.9),
+            ],
+        };
+        let text = table(&results);
+        assert!(text.contains("+100 ns") && text.contains("BROKEN"), "{text}");
+        assert!(text.contains("−100 ms") && text.contains("kept"), "{text}");
+    }
+}
