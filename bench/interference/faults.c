@@ -6,7 +6,7 @@
 enum { PAGES = 4096, BURST = 32 };
 
 static struct samples beside;
-static atomic_int done;
+static atomic_int done, begun;
 
 static void touch(volatile char *page)
 {
@@ -32,6 +32,7 @@ static void *other_thread(void *unused)
 			touch(old + (round * BURST + i) % PAGES * PAGE);
 		}
 		munmap(fresh, BURST * PAGE);
+		atomic_store(&begun, 1);
 		pause_us(100);
 	}
 	return NULL;
@@ -46,6 +47,8 @@ int main(int argc, char **argv)
 	beside = samples_new(1 << 22);
 	if (pthread_create(&thread, NULL, other_thread, NULL) != 0)
 		fail("pthread_create");
+	while (!atomic_load(&begun))
+		pause_us(50);
 	for (long i = 0, reads = atol(argv[2]); i < reads; i++)
 		reader_read(&r);
 	atomic_store(&done, 1);

@@ -3,7 +3,7 @@
 #include "common.h"
 
 static struct samples beside;
-static atomic_int done;
+static atomic_int done, begun;
 
 static void call(struct samples *s)
 {
@@ -22,6 +22,7 @@ static void *other_thread(void *unused)
 	(void)unused;
 	while (!atomic_load(&done)) {
 		call(&beside);
+		atomic_store(&begun, 1);
 		pause_us(100);
 	}
 	return NULL;
@@ -38,6 +39,8 @@ int main(int argc, char **argv)
 	beside = samples_new(1 << 20);
 	if (pthread_create(&thread, NULL, other_thread, NULL) != 0)
 		fail("pthread_create");
+	while (!atomic_load(&begun))
+		pause_us(50);
 	for (long i = 0; i < reads; i++) {
 		reader_read(&r);
 		call(&own);
