@@ -41,7 +41,8 @@ fn reads(totals: &Totals, lines: &mut Vec<String>) {
 
 fn speculation(totals: &Totals, lines: &mut Vec<String>) {
     let all = &totals.all;
-    if all.get(Counter::SyncsAttempted) == 0 && all.get(Counter::PrefetchesIssued) == 0 {
+    let signs = [Counter::SyncsAttempted, Counter::SyncsCompleted, Counter::PrefetchesIssued];
+    if signs.iter().all(|sign| all.get(*sign) == 0) {
         lines.push("  speculation       none".into());
         return;
     }

@@ -1,0 +1,114 @@
+//! Where the agent and the site table are put, and what happens where they
+//! cannot be put anywhere.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use support::{Scratch, is_root, stdout_of, text};
+
+/// The agent's path as a program sees it.
+fn agent_path(command: &mut Command) -> String {
+    stdout_of(command.args(["sh", "-c", "echo $LD_PRELOAD"])).trim().to_owned()
+}
+
+#[test]
+fn the_cache_directory_of_the_user_comes_first() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let path = agent_path(&mut scratch.runahead_with(&agent));
+    assert!(path.starts_with(scratch.join(".cache/runahead/agent-").to_str().unwrap()), "{path}");
+    let directory = scratch.join(".cache/runahead");
+    assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o555);
+
+    let elsewhere = scratch.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let mut command = scratch.runahead_with(&agent);
+    let path = agent_path(command.env("XDG_CACHE_HOME", &elsewhere));
+    assert!(path.starts_with(elsewhere.join("runahead/agent-").to_str().unwrap()), "{path}");
+}
+
+#[test]
+fn unusable_directories_are_passed_over() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let usable = scratch.join("run");
+    fs::create_dir(&usable).unwrap();
+    let writable_by_all = scratch.join("open");
+    fs::create_dir_all(writable_by_all.join("runahead")).unwrap();
+    fs::set_permissions(writable_by_all.join("runahead"), fs::Permissions::from_mode(0o777))
+        .unwrap();
+    let with_blank = scratch.join("a b");
+    fs::create_dir(&with_blank).unwrap();
+    let file = scratch.file("file", "", 0o600);
+    for unusable in [writable_by_all, with_blank, file, scratch.join("no/such/place")] {
+        let mut command = scratch.runahead_with(&agent);
+        command.env("XDG_CACHE_HOME", &unusable).env("XDG_RUNTIME_DIR", &usable);
+        let path = agent_path(&mut command);
+        assert!(path.starts_with(usable.to_str().unwrap()), "{}: {path}", unusable.display());
+        fs::remove_dir_all(usable.join("runahead")).unwrap();
+    }
+}
+
+/// Runs a script in which /tmp, /var/tmp, /dev/shm and the home are mounted
+/// with `options`; `None` where mounts of one's own are refused.
+fn with_all_places_mounted(scratch: &Scratch, options: &str, script: &str) -> Option<String> {
+    if !is_root() {
+        eprintln!("mounts need root: nothing to run");
+        return None;
+    }
+    let home = scratch.join("home");
+    fs::create_dir_all(&home).unwrap();
+    let agent = scratch.idle_agent();
+    // The command and the agent may themselves lie below /tmp.
+    let (binary, library) = ("/mnt/runahead", "/mnt/agent.so");
+    let set_up = format!(
+        "set -e; mount -t tmpfs tmpfs /mnt; cp {} {binary}; cp {} {library}; \
+         for place in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o {options} tmpfs $place; done; \
+         export HOME=/tmp/home XDG_CACHE_HOME=/tmp; \
+         R='{binary} --agent {library}'; {script}",
+        env!("CARGO_BIN_EXE_runahead"),
+        agent.display(),
+    );
+    let mut command = Command::new("unshare");
+    let output = command.args(["--mount", "sh", "-c", &set_up]).output().ok()?;
+    if text(&output.stderr).contains("unshare") {
+        eprintln!("no mount namespace: nothing to run");
+        return None;
+    }
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stderr), "", "the dynamic linker found everything");
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn with_every_directory_read_only_the_files_are_in_memory() {
+    let scratch = Scratch::new();
+    let script = "$R sh -c 'echo $LD_PRELOAD; head -c 7 $(echo $RUNAHEAD_SESSION | \
+                  sed \"s/.*;sites=\\([^;]*\\).*/\\1/\")'";
+    let Some(output) = with_all_places_mounted(&scratch, "ro", script) else { return };
+    assert!(output.starts_with("/proc/") && output.contains("/fd/"), "{output}");
+    assert!(output.ends_with("RASITES"), "{output}");
+}
+
+#[test]
+fn with_every_directory_full_the_files_are_in_memory() {
+    let scratch = Scratch::new();
+    let script = "for place in /tmp /var/tmp /dev/shm; do \
+                  cat /dev/zero > $place/full 2>/dev/null || :; done; \
+                  $R sh -c 'echo $LD_PRELOAD'; ls -A /tmp/runahead | wc -l";
+    let Some(output) = with_all_places_mounted(&scratch, "size=16k", script) else { return };
+    assert!(output.starts_with("/proc/"), "{output}");
+    assert!(output.ends_with("\n0\n"), "nothing half-written is left: {output}");
+}
+
+#[test]
+fn directories_that_forbid_execution_are_not_used() {
+    let scratch = Scratch::new();
+    let script = "$R sh -c 'echo $LD_PRELOAD'";
+    let Some(output) = with_all_places_mounted(&scratch, "noexec", script) else { return };
+    assert!(output.starts_with("/proc/"), "{output}");
+}

@@ -1,0 +1,303 @@
+//! The launcher against programs of every kind: each is started as a shell
+//! would start it, or fails as in a shell.
+
+mod support;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Scratch, as_bash, is_root, stdout_of, text};
+
+/// The command fails with bash's status and words.
+fn fails_as_in_bash(scratch: &Scratch, command: &OsStr) {
+    let output = scratch.runahead().arg(command).output().unwrap();
+    let (status, message) = as_bash(command).expect("bash");
+    assert_eq!(output.status.code(), Some(status), "{command:?}");
+    assert_eq!(text(&output.stderr).trim_end(), format!("runahead: {message}"));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn what_cannot_be_run_fails_as_in_a_shell() {
+    let scratch = Scratch::new();
+    fails_as_in_bash(&scratch, OsStr::new("no-such-command"));
+    fails_as_in_bash(&scratch, OsStr::new("/no/such/file"));
+    fails_as_in_bash(&scratch, scratch.path().as_os_str());
+    let not_executable = scratch.file("text", "#!/bin/sh\n", 0o644);
+    fails_as_in_bash(&scratch, not_executable.as_os_str());
+    let below_a_file = scratch.file("file", "", 0o755).join("below");
+    fails_as_in_bash(&scratch, below_a_file.as_os_str());
+    let binary = scratch.file("binary", b"\x01\x02\0\x03\n", 0o755);
+    fails_as_in_bash(&scratch, binary.as_os_str());
+    let no_interpreter = scratch.file("script", "#!/no/such/interpreter -x\n", 0o755);
+    let output = scratch.runahead().arg(&no_interpreter).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert!(text(&output.stderr).contains("bad interpreter"), "{output:?}");
+}
+
+#[test]
+fn the_search_path_is_followed() {
+    let scratch = Scratch::new();
+    for (directory, mode) in [("a", 0o644), ("b", 0o755), ("c", 0o755)] {
+        fs::create_dir(scratch.join(directory)).unwrap();
+        let script = format!("#!/bin/sh\necho {directory}\n");
+        scratch.file(&format!("{directory}/tool"), script, mode);
+    }
+    fs::create_dir_all(scratch.join("a/other")).unwrap();
+    let path = |directories: &[&str]| {
+        let joined = directories.iter().map(|name| scratch.join(name));
+        std::env::join_paths(joined).unwrap()
+    };
+    let run = |directories: &[&str], tool: &str| {
+        scratch.runahead().arg(tool).env("PATH", path(directories)).output().unwrap()
+    };
+    assert_eq!(text(&run(&["a", "missing", "b", "c"], "tool").stdout), "b\n");
+    assert_eq!(run(&["a"], "tool").status.code(), Some(126), "found, but not executable");
+    assert_eq!(run(&["missing"], "tool").status.code(), Some(127));
+    assert_eq!(run(&["a"], "other").status.code(), Some(127), "a directory is passed over");
+    // An empty entry is the current directory.
+    let mut here = scratch.runahead();
+    here.arg("tool").env("PATH", "/nowhere::").current_dir(scratch.join("c"));
+    assert_eq!(stdout_of(&mut here), "c\n");
+    // Without PATH, the usual places.
+    assert!(scratch.runahead().arg("true").env_remove("PATH").status().unwrap().success());
+}
+
+#[test]
+fn scripts_run_with_and_without_a_first_line() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let named = scratch.file("named", "#!/bin/sh\necho \"$0:$1:$LD_PRELOAD\"\n", 0o755);
+    let bare = scratch.file("bare", "echo \"$0:$1:$LD_PRELOAD\"\n", 0o755);
+    for script in [named, bare] {
+        let output = stdout_of(scratch.runahead_with(&agent).arg(&script).arg("x y"));
+        assert!(output.starts_with(&format!("{}:x y:", script.display())), "{output}");
+        assert!(output.contains("/agent-"), "the interpreter has the agent: {output}");
+    }
+}
+
+#[test]
+fn the_agent_and_its_session_reach_the_program() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let mut command = scratch.runahead_with(&agent);
+    command.args(["--mode=observe", "--horizon=12", "--depth", "3", "--test", "5", "env"]);
+    command.env("LD_PRELOAD", "libutil.so.1 libdl.so.2:").env("KEPT", "a=b;c");
+    let output = stdout_of(&mut command);
+    let value = |name: &str| {
+        let line = output.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("no {name} in {output}")).to_owned()
+    };
+    let preload = value("LD_PRELOAD");
+    let (first, rest) = preload.split_once(':').unwrap();
+    assert_eq!(rest, "libutil.so.1:libdl.so.2");
+    assert_eq!(fs::read(first).unwrap(), fs::read(&agent).unwrap());
+    assert_eq!(value("KEPT"), "a=b;c");
+
+    let text = value("RUNAHEAD_SESSION");
+    let session = runahead_protocol::session::parse(text.as_bytes()).unwrap();
+    assert_eq!(session.mode, runahead_protocol::session::Mode::Observe);
+    assert_eq!((session.horizon, session.depth, session.test), (12, 3, 5));
+    assert_eq!(session.agent, first.as_bytes());
+    assert!(session.stats.is_empty());
+    let sites = Path::new(OsStr::from_bytes(session.sites));
+    let table = runahead_sites::SiteTable::load(sites).unwrap();
+    assert!(table.libraries().iter().any(|library| library.sites.len() > 100));
+}
+
+#[test]
+fn opting_out_leaves_the_environment_alone() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    for mut command in [scratch.runahead_with(&agent), scratch.runahead_with(&agent)] {
+        command.env("RUNAHEAD", "off").arg("env");
+        let output = stdout_of(&mut command);
+        assert!(!output.contains("LD_PRELOAD") && !output.contains("SESSION"), "{output}");
+    }
+    let output = stdout_of(scratch.runahead_with(&agent).args(["--mode", "off", "env"]));
+    assert!(!output.contains("LD_PRELOAD"), "{output}");
+    assert!(!scratch.join(".cache").exists(), "nothing was installed for it");
+}
+
+const PRINT_PRELOAD: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) { puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "plain"); return 0; }
+"#;
+
+/// Runs plainly, and `--stats` says why.
+fn runs_plainly(scratch: &Scratch, program: &Path, why: &str) {
+    let agent = scratch.idle_agent();
+    let mut command = scratch.runahead_with(&agent);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let child = command.arg("--stats").arg(program).stdout(Stdio::piped()).stderr(writer);
+    let child = child.spawn().unwrap();
+    drop(command);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "plain\n");
+    // The report comes from beside; its end is the end of the pipe.
+    let mut report = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut report).unwrap();
+    assert!(report.contains(why), "{report}");
+}
+
+#[test]
+fn static_programs_run_plainly() {
+    let scratch = Scratch::new();
+    let Some(program) = scratch.try_compile("static", PRINT_PRELOAD, &["-static"]) else {
+        eprintln!("no static C library: nothing to run");
+        return;
+    };
+    runs_plainly(&scratch, &program, "static: it is statically linked");
+}
+
+#[test]
+fn set_user_id_programs_run_plainly() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    let program = scratch.compile("setuid", PRINT_PRELOAD, &[]);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    runs_plainly(&scratch, &program, "setuid: it is set-user-ID");
+}
+
+#[test]
+fn programs_with_capabilities_run_plainly() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("capable", PRINT_PRELOAD, &[]);
+    // VFS_CAP_REVISION_2 with CAP_NET_BIND_SERVICE permitted.
+    let mut value = [0u8; 20];
+    value[3] = 2;
+    value[4..8].copy_from_slice(&(1u32 << 10).to_le_bytes());
+    let path = std::ffi::CString::new(program.as_os_str().as_bytes()).unwrap();
+    let name = c"security.capability";
+    // SAFETY: two C strings, and a buffer of the length given.
+    let set = unsafe {
+        libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+    };
+    if set != 0 {
+        eprintln!("capabilities cannot be set here: nothing to run");
+        return;
+    }
+    runs_plainly(&scratch, &program, "capable: it has file capabilities");
+}
+
+#[test]
+fn unreadable_programs_run_plainly() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    let program = scratch.compile("unreadable", PRINT_PRELOAD, &[]);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).unwrap();
+    let agent = scratch.idle_agent();
+    let mut command = scratch.runahead_with(&agent);
+    command.arg(&program);
+    if is_root() {
+        // Root reads everything.
+        command.uid(65534).gid(65534).env("HOME", "/nonexistent");
+    }
+    assert_eq!(stdout_of(&mut command), "plain\n");
+}
+
+/// An ELF32 program for i386 that exits with status 7.
+fn program_of_32_bits() -> Vec<u8> {
+    let code = [0xb8, 1, 0, 0, 0, 0xbb, 7, 0, 0, 0, 0xcd, 0x80];
+    let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend([2, 0, 3, 0]);
+    for word in [1u32, 0x0804_8054, 52, 0, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    for half in [52u16, 32, 1, 0, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    let len = 84 + code.len() as u32;
+    for word in [1, 0, 0x0804_8000, 0x0804_8000, len, len, 5, 0x1000] {
+        file.extend(word.to_le_bytes());
+    }
+    assert_eq!(file.len(), 84);
+    file.extend(code);
+    file
+}
+
+#[test]
+fn programs_of_32_bits_run_plainly() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let program = scratch.file("i386", program_of_32_bits(), 0o755);
+    let output = scratch.runahead_with(&agent).arg(&program).output().unwrap();
+    match Command::new(&program).status() {
+        Ok(plain) => assert_eq!(output.status, plain),
+        // A kernel without 32-bit support.
+        Err(_) => {
+            assert_eq!(output.status.code(), Some(126));
+            assert!(text(&output.stderr).contains("cannot execute binary file"), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn status_signals_and_arguments_are_the_programs_own() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    for status in [0, 1, 2, 42, 126, 127, 255] {
+        let script = format!("exit {status}");
+        let ended = scratch.runahead_with(&agent).args(["sh", "-c", &script]).status().unwrap();
+        assert_eq!(ended.code(), Some(status));
+    }
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGINT, libc::SIGPIPE] {
+        let script = format!("kill -{signal} $$");
+        let ended = scratch.runahead_with(&agent).args(["sh", "-c", &script]).status().unwrap();
+        assert_eq!(ended.signal(), Some(signal));
+    }
+    let odd: Vec<OsString> = [&b"a b"[..], b"", b"--stats", b"-h", b"\xff\x80", b"*", b"--"]
+        .iter()
+        .map(|bytes| OsStr::from_bytes(bytes).to_owned())
+        .collect();
+    let mut printf = Command::new("printf");
+    let plain = printf.arg("<%s>\n").args(&odd).output().unwrap();
+    let run = scratch.runahead_with(&agent).args(["printf", "<%s>\n"]).args(&odd).output().unwrap();
+    assert_eq!(run.stdout, plain.stdout);
+    assert_eq!(text(&run.stderr), "");
+}
+
+/// What a program finds when it starts, with and without the launcher.
+#[test]
+fn the_process_is_as_the_program_would_have_found_it() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let look = "echo $$; ls /proc/self/fd | wc -l; \
+                grep -E '^(Sig|Shd|Seccomp|NoNewPrivs|Threads)' /proc/self/status; echo $PPID; \
+                cat /proc/$$/oom_score_adj; ulimit -a; umask; pwd; ps -o sid= -o pgid= -p $$";
+    // `$$` stays the same through both executions; closed descriptors stay
+    // closed, and an ignored SIGPIPE stays ignored.
+    for set_up in ["", "exec <&-;", "exec 2>&-;", "trap '' PIPE;", "trap '' INT HUP;"] {
+        let shell = |launcher: &str| {
+            let script = format!("{set_up} echo $$; exec {launcher} sh -c \"$LOOK\"");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).env("LOOK", look).env("HOME", scratch.path());
+            let output = text(&command.output().unwrap().stdout);
+            let (outer, rest) = output.split_once('\n').unwrap();
+            let (inner, rest) = rest.split_once('\n').unwrap();
+            assert_eq!(outer, inner, "another process id");
+            rest.replace(outer, "PID")
+        };
+        let runahead = env!("CARGO_BIN_EXE_runahead");
+        let plain = shell("");
+        assert!(plain.contains("SigIgn"), "{plain}");
+        assert_eq!(shell(&format!("{runahead} --agent {}", agent.display())), plain, "{set_up}");
+    }
+}
+
+#[test]
+fn wrong_options_are_explained() {
+    let scratch = Scratch::new();
+    for wrong in ["--mode=fast", "--horizon=0", "--depth=x", "--no-such-option"] {
+        let output = scratch.runahead().args([wrong, "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(text(&output.stderr).contains("error: "), "{output:?}");
+    }
+    let help = stdout_of(scratch.runahead().args(["run", "--help"]));
+    assert!(help.contains("--stats") && help.contains("RUNAHEAD=off"), "{help}");
+}

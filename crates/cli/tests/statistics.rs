@@ -1,0 +1,300 @@
+//! `--stats`: what the collector reports, and that the program does not
+//! notice it.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{Scratch, stdout_of, text};
+
+/// A library that counts as the agent does: one slot for each process, and
+/// an exit hook that tells the collector.
+const COUNTING_AGENT: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct header { uint64_t magic; uint32_t root_pid, slots_taken, root_exiting; int32_t status; uint32_t collected; };
+struct slot { uint32_t pid, losses; char name[16]; uint64_t counters[40]; uint32_t parked[32]; uint64_t calls[8]; };
+static struct header *header;
+
+static void tell(int status, void *unused) {
+    if (!header || header->root_pid != (uint32_t)getpid()) return;
+    header->status = status;
+    __atomic_store_n(&header->root_exiting, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &header->root_exiting, FUTEX_WAKE, 1 << 30, 0, 0, 0);
+    while (!__atomic_load_n(&header->collected, __ATOMIC_ACQUIRE))
+        syscall(SYS_futex, &header->collected, FUTEX_WAIT, 0, 0, 0, 0);
+}
+
+/* Shells end by this one, which runs no handler. */
+void _exit(int status) {
+    tell(status, 0);
+    syscall(SYS_exit_group, status);
+    __builtin_unreachable();
+}
+
+__attribute__((constructor)) static void start(void) {
+    const char *session = getenv("RUNAHEAD_SESSION");
+    const char *at = session ? strstr(session, ";stats=") : 0;
+    if (!at) return;
+    char path[64] = {0};
+    for (int i = 0; i < 63 && at[7 + i] && at[7 + i] != ';'; i++) path[i] = at[7 + i];
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return;
+    header = mmap(0, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (header == MAP_FAILED) { header = 0; return; }
+    uint32_t nth = __atomic_fetch_add(&header->slots_taken, 1, __ATOMIC_RELAXED);
+    struct slot *slot = (struct slot *)((char *)header + 4096) + nth;
+    slot->pid = getpid();
+    prctl(PR_GET_NAME, slot->name);
+    slot->counters[READS] = 10;
+    slot->counters[STALLS] = 2;
+    slot->counters[STALL_NS] = 1500000000;
+    slot->counters[SYNCS] = 2;
+    slot->counters[PREDICTED] = 7;
+    slot->counters[PEAK] = 100 * (nth + 1);
+    slot->parked[EXIT] = 1;
+    slot->calls[0] = 16ull << 32 | 3;
+    slot->losses = 1 << TRACED;
+    on_exit(tell, 0);
+}
+"#;
+
+fn counting_agent(scratch: &Scratch) -> PathBuf {
+    use runahead_protocol::stats::{Counter, FILE_LEN, Header, Loss, Park};
+    assert_eq!(size_of::<Header>(), 4096);
+    let define = |name: &str, value: usize| format!("-D{name}={value}");
+    let flags = [
+        define("FILE_LEN", FILE_LEN),
+        define("READS", Counter::Reads as usize),
+        define("STALLS", Counter::Stalls as usize),
+        define("STALL_NS", Counter::StallNs as usize),
+        define("SYNCS", Counter::SyncsCompleted as usize),
+        define("PREDICTED", Counter::ReadsPredicted as usize),
+        define("PEAK", Counter::SpeculativePeakKib as usize),
+        define("EXIT", Park::Exit as usize),
+        define("TRACED", Loss::Traced as usize),
+    ];
+    let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    flags.extend(["-shared", "-fPIC"]);
+    scratch.compile("counting.so", COUNTING_AGENT, &flags)
+}
+
+/// The JSON report in a file; waits until it is there, because without an
+/// exit hook it comes after the program's end.
+fn report_in(path: &Path) -> Value {
+    loop {
+        match fs::read(path) {
+            Ok(bytes) => return serde_json::from_slice(&bytes).unwrap(),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+fn at<'v>(report: &'v Value, path: &str) -> &'v Value {
+    path.split('.').fold(report, |value, key| {
+        value.get(key).unwrap_or_else(|| panic!("no {path} in {report:#}"))
+    })
+}
+
+#[test]
+fn json_has_every_key_of_version_1() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.join("run.json");
+    let stats = format!("--stats={}", file.display());
+    let script = "ls / >/dev/null; exit 3";
+    let status = scratch.runahead_with(&agent).args([&stats, "sh", "-c", script]).status().unwrap();
+    assert_eq!(status.code(), Some(3));
+    // The exit hook has waited for the report: it is there.
+    let report: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["exit_status"], 3);
+    assert!(report["elapsed_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["command"][0], "sh");
+    // Two processes: the shell and `ls`.
+    for (path, expected) in [
+        ("reads", 20.0),
+        ("reads_predicted", 14.0),
+        ("io_stalls.count", 4.0),
+        ("io_stalls.time_s", 3.0),
+        ("speculation.parked.exit", 2.0),
+        ("speculation.parked_calls.ioctl", 6.0),
+        ("speculation.prefetches.issued", 0.0),
+        ("speculation.synchronizations.completed", 4.0),
+        ("memory.speculative_peak_kib", 200.0),
+    ] {
+        assert_eq!(at(&report, path).as_f64(), Some(expected), "{path}");
+    }
+    for path in [
+        "speculation.prefetches.full",
+        "speculation.prefetches.partial",
+        "speculation.prefetches.unused",
+        "speculation.synchronizations.attempted",
+        "speculation.synchronizations.time_s",
+        "speculation.cpu_s",
+        "faults.major",
+        "control.disabled_count",
+        "control.disabled_s",
+    ] {
+        assert!(at(&report, path).is_number(), "{path}");
+    }
+    for unmeasured in [
+        "faults.cow",
+        "readahead.unused",
+        "memory.fork_kib",
+        "device.latency_us",
+        "device.bandwidth_mb_s",
+        "device.parallelism",
+        "device.horizon",
+    ] {
+        assert!(at(&report, unmeasured).is_null(), "{unmeasured}");
+    }
+    let programs = report["programs"].as_array().unwrap();
+    assert_eq!(programs.len(), 2);
+    assert_eq!(programs[1]["name"], "ls");
+    assert_eq!(programs[1]["reads_predicted_per_synchronization"], 3.5);
+    assert!(text(report["losses"][0].as_str().unwrap().as_bytes()).contains("traced"));
+}
+
+#[test]
+fn what_nobody_measured_is_null() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let file = scratch.join("run.json");
+    let stats = format!("--stats={}", file.display());
+    let status =
+        scratch.runahead_with(&agent).args([&stats, "--mode=off", "true"]).status().unwrap();
+    assert!(status.success());
+    let report = report_in(&file);
+    for path in ["reads", "io_stalls.count", "speculation.parked", "speculation.cpu_s"] {
+        assert!(at(&report, path).is_null(), "{path}");
+    }
+    assert_eq!(report["programs"], Value::Array(Vec::new()));
+    // Known from Linux 6.15 on, where the parent has fetched it in time.
+    assert!(report["exit_status"].is_null() || report["exit_status"] == 0);
+}
+
+#[test]
+fn the_summary_is_for_people_and_comes_before_the_end() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let mut command = scratch.runahead_with(&agent);
+    let output = command.args(["--stats", "sh", "-c", "echo out; exit 5"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(text(&output.stdout), "out\n");
+    let summary = text(&output.stderr);
+    assert!(summary.starts_with("runahead: sh ended with status 5 after "), "{summary}");
+    for line in ["reads", "2 waited for storage", "stopped by", "exit 1", "ioctl 3", "lost: sh: "] {
+        assert!(summary.contains(line), "{line}: {summary}");
+    }
+}
+
+#[test]
+fn a_death_by_signal_is_reported_where_the_kernel_tells() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.join("run.json");
+    let stats = format!("--stats={}", file.display());
+    let _ = scratch.runahead_with(&agent).args([&stats, "sh", "-c", "kill -9 $$"]).status();
+    let report = report_in(&file);
+    assert_eq!(report["reads"], 10, "counted until then");
+    let told = (&report["exit_status"], &report["signal"]);
+    assert!(told == (&137.into(), &9.into()) || told == (&Value::Null, &Value::Null), "{told:?}");
+}
+
+#[test]
+fn a_report_goes_into_a_pipe_too() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let output =
+        stdout_of(scratch.runahead_with(&agent).args(["--stats=/dev/stdout", "echo", "first"]));
+    let (first, report) = output.split_once('\n').unwrap();
+    assert_eq!(first, "first");
+    assert_eq!(serde_json::from_str::<Value>(report).unwrap()["exit_status"], 0);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_at_once() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    for place in ["/no/such/directory/file", scratch.path().to_str().unwrap()] {
+        let stats = format!("--stats={place}");
+        let output = scratch.runahead_with(&agent).args([&stats, "echo", "x"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty(), "the program did not run");
+        assert!(text(&output.stderr).contains("cannot be written"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_start_makes_no_report() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let script = scratch.file("script", "#!/no/such/interpreter\n", 0o755);
+    let output = scratch.runahead_with(&agent).arg("--stats").arg(script).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+}
+
+const LONELY: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+int main(void) {
+    int plain = waitpid(-1, 0, WNOHANG) < 0 && errno == ECHILD;
+    int all = waitpid(-1, 0, WNOHANG | __WALL) < 0 && errno == ECHILD;
+    int clones = waitpid(-1, 0, WNOHANG | __WCLONE) < 0 && errno == ECHILD;
+    printf("%d %d %d\n", plain, all, clones);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_collector_is_nobodys_child() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let program = scratch.compile("lonely", LONELY, &[]);
+    let mut command = scratch.runahead_with(&agent);
+    assert_eq!(stdout_of(command.arg("--stats").arg(program)), "1 1 1\n");
+}
+
+#[test]
+fn the_collector_keeps_no_pipe_open() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.join("run.json");
+    let mut command: Command = scratch.runahead_with(&agent);
+    command.arg(format!("--stats={}", file.display()));
+    command.args(["sh", "-c", "exec 1>&- 2>&-; read line; exit 4"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Ends only if nobody but the program, which closes them, has them open.
+    let mut rest = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
+    child.stderr.take().unwrap().read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty(), "{}", text(&rest));
+    child.stdin.take().unwrap().write_all(b"now\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    assert_eq!(report_in(&file)["exit_status"], 4);
+}
