@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::apps::{self, Application, Case, Metadata};
+use crate::busy::Busy;
 use crate::harness::{self, Method, Subject};
 use crate::place::{Place, PlaceOptions};
 use crate::progress::Progress;
@@ -31,6 +32,8 @@ pub struct ExplicitOptions {
     pub scale: f64,
     /// Seed of the data.
     pub seed: u64,
+    /// Keep every processor busy with other work meanwhile.
+    pub busy: bool,
     /// Install what is missing.
     pub install: bool,
     /// The `runahead` executable.
@@ -51,6 +54,7 @@ impl ExplicitOptions {
             runs: 3,
             scale: 0.25,
             seed: 1,
+            busy: false,
             install: false,
             runahead: PathBuf::from("runahead"),
             keep: PathBuf::from("bench-results"),
@@ -118,6 +122,7 @@ fn measure_app(
     // A new mount, so that an overlayfs sees what was prepared below it.
     place.cold()?;
     drop(preparing);
+    let _busy = if options.busy { Some(Busy::start()?) } else { None };
     let method = Method { runahead: &options.runahead, runs: options.runs, keep: &options.keep };
     let metadata = options.metadata.as_deref().unwrap_or(app.metadata());
     let wanted = |case: &dyn Case| {

@@ -72,6 +72,9 @@ struct Explicit {
     /// Size of the data relative to the full one
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
+    /// One spinning process per processor beside the programs
+    #[arg(long)]
+    busy: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -184,6 +187,7 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
                 metadata: arguments.metadata.map(MetadataChoice::states),
                 runs: usize::from(arguments.runs),
                 scale: arguments.scale,
+                busy: arguments.busy,
                 ..base("explicit", common)?
             };
             explicit_io(&options, common)
