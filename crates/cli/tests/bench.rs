@@ -1,0 +1,112 @@
+//! `runahead bench` end to end, very small, on a real mount, as root. Nothing
+//! here asserts how long anything took.
+
+#[allow(dead_code, reason = "the tests of slowdisk use the rest")]
+mod bed;
+
+use std::fs;
+use std::process::{Command, Output};
+
+use bed::{Bed, RUNAHEAD, bed};
+use serde_json::Value;
+
+/// Runs `runahead bench` in the test's own directory, with a cache of its own.
+fn bench(bed: &Bed, arguments: &[&str]) -> Output {
+    Command::new(RUNAHEAD)
+        .arg("bench")
+        .args(arguments)
+        .current_dir(bed.path(""))
+        .env("XDG_CACHE_HOME", bed.path("cache"))
+        .env("TMPDIR", bed.path(""))
+        .output()
+        .unwrap()
+}
+
+fn succeeds(output: &Output) -> String {
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+fn json(bed: &Bed, name: &str) -> Value {
+    let path = bed.path("bench-results").join(name);
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn applications_run_on_both_sides_with_the_same_output() {
+    let bed = bed!();
+    let arguments = [
+        "explicit",
+        "--profile=cloud",
+        "--app=grep2000,gnuld,xdataslice,cp",
+        "--scale=0.005",
+        "--runs=1",
+        "--metadata=cold",
+    ];
+    let said = succeeds(&bench(&bed, &arguments));
+    assert!(said.contains("Every run's output equals the first plain run's."), "{said}");
+    let results = json(&bed, "explicit-cloud.json");
+    let cases = results["cases"].as_array().unwrap();
+    let apps: Vec<&str> = cases.iter().map(|case| case["app"].as_str().unwrap()).collect();
+    assert_eq!(apps, ["grep2000", "gnuld", "xdataslice", "cp"]);
+    for case in cases {
+        assert_eq!(case["mismatches"].as_array().unwrap().len(), 0, "{case}");
+        let plain = &case["plain"][0];
+        assert!(plain["device"]["reads"].as_u64().unwrap() > 0, "not cold: {case}");
+        assert!(plain["statistics"].is_null(), "{case}");
+        for side in ["observed", "runahead"] {
+            let statistics = &case[side][0]["statistics"];
+            assert!(statistics["io_stalls"]["count"].as_f64().is_some(), "{side}: {case}");
+        }
+        assert!(case["ideal"]["seconds"].as_f64().unwrap() > 0.0, "{case}");
+    }
+    for ending in ["svg", "png"] {
+        let plot = bed.path("bench-results").join(format!("explicit-cloud.{ending}"));
+        assert!(fs::metadata(plot).unwrap().len() > 1000);
+    }
+}
+
+#[test]
+fn data_stays_on_a_device_that_is_up() {
+    let bed = bed!();
+    let disk = runahead_slowdisk::SlowDisk::up(&bed.options("cloud")).unwrap();
+    let data = format!("--data={}", disk.mountpoint().display());
+    let arguments = ["explicit", &data, "--app=diff", "--scale=0.005", "--runs=1"];
+    succeeds(&bench(&bed, &arguments));
+    let marker = disk.mountpoint().join("runahead-bench/pair.json");
+    let made = fs::metadata(&marker).unwrap().modified().unwrap();
+    succeeds(&bench(&bed, &arguments));
+    assert_eq!(fs::metadata(&marker).unwrap().modified().unwrap(), made, "made anew");
+    succeeds(&bench(&bed, &["explicit", &data, "--app=diff", "--scale=0.01", "--runs=1"]));
+    assert_ne!(fs::metadata(&marker).unwrap().modified().unwrap(), made, "another scale");
+}
+
+#[test]
+fn calls_beside_busy_processors_lose_nothing() {
+    let bed = bed!();
+    let arguments = ["interference", "--scale=0.02", "--runs=1"];
+    // Whether a call took too long is a matter of the machine, so the exit
+    // status is not looked at.
+    let output = bench(&bed, &arguments);
+    let results = json(&bed, "interference-cloud.json");
+    let cases = results["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 5, "{}", String::from_utf8_lossy(&output.stderr));
+    for case in cases {
+        assert_eq!(case["outputs_equal"], true, "{case}");
+        assert!(case["runahead"]["latencies"]["count"].as_u64().unwrap() > 0, "{case}");
+        for (what, count) in case["runahead"]["wrong"].as_object().unwrap() {
+            assert_eq!(count, 0, "{what}: {case}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_name_is_answered_with_the_right_ones() {
+    let bed = bed!();
+    let output = bench(&bed, &["explicit", "--app=agrepp"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("agrepp") && said.contains("xdataslice"), "{said}");
+}
