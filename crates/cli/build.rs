@@ -48,6 +48,8 @@ fn link(archive: &Path, map: &Path, library: &Path) {
     cc.arg(format!("-Wl,--version-script={}", map.display()));
     cc.args([
         "-Wl,--gc-sections",
+        // Each launch compares the installed file with what it carries.
+        "-Wl,--strip-debug",
         "-Wl,--no-undefined",
         "-Wl,-Bsymbolic",
         "-Wl,-z,now",

@@ -45,13 +45,23 @@ const NOT_RUN: &[&str] = &["bench", "slowdisk", "help", "-h", "--help", "-V", "-
 pub fn run() -> anyhow::Result<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(arguments) = arguments_of_run(&arguments) {
-        return Ok(run::run(RunAlone::parse_from(arguments).run));
+        return Ok(run::run(parse_run(arguments)));
     }
     match Cli::parse_from(arguments).command {
         Command::Bench(command) => bench::run(command),
         Command::Run(command) => Ok(run::run(command)),
         Command::Slowdisk(command) => slowdisk::run(command),
     }
+}
+
+/// `arguments` are those of `run`, after the command's own name.
+fn parse_run(mut arguments: Vec<OsString>) -> run::Run {
+    let has_options =
+        arguments.get(1).is_none_or(|first| first.as_encoded_bytes().starts_with(b"-"));
+    if has_options {
+        return RunAlone::parse_from(arguments).run;
+    }
+    run::Run::plain(arguments.split_off(1))
 }
 
 /// The arguments of `run`, which is the default: without the word `run`
@@ -112,6 +122,14 @@ mod tests {
         ] {
             let arguments = arguments_of_run(&words(given)).unwrap();
             assert_eq!(RunAlone::parse_from(arguments).run.command(), expected);
+        }
+    }
+
+    #[test]
+    fn a_command_without_options_is_what_parsing_makes_of_it() {
+        for given in [&["runahead", "ls"][..], &["runahead", "run", "ls", "-l", "--", "--stats"]] {
+            let arguments = arguments_of_run(&words(given)).unwrap();
+            assert_eq!(parse_run(arguments.clone()), RunAlone::parse_from(arguments).run);
         }
     }
 }

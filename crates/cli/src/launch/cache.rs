@@ -16,6 +16,8 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 
 /// Mode of an installed agent: everybody may load it, nobody may change it.
 const AGENT_MODE: u32 = 0o555;
+/// Bytes compared at once: few enough to stay in the first-level cache.
+const COMPARED_LEN: usize = 16 * 1024;
 /// Write permission of group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -151,6 +153,9 @@ pub fn install_agent(directory: &Path, agent: &[u8]) -> io::Result<PathBuf> {
         file.write_all(agent)?;
         // The umask may have taken bits away.
         file.set_permissions(fs::Permissions::from_mode(AGENT_MODE))?;
+        // A name that outlives a power failure without its content would
+        // spoil each launch until it is noticed.
+        file.sync_all()?;
         fs::rename(&beside, &path)
     })();
     if installed.is_err() {
@@ -177,9 +182,16 @@ fn is_installed(path: &Path, agent: &[u8]) -> io::Result<bool> {
     {
         return Ok(false);
     }
-    let mut bytes = vec![0; agent.len()];
-    (&file).read_exact(&mut bytes)?;
-    Ok(bytes == agent)
+    let mut file = file;
+    let mut piece = [0; COMPARED_LEN];
+    for expected in agent.chunks(COMPARED_LEN) {
+        let piece = &mut piece[..expected.len()];
+        file.read_exact(piece)?;
+        if piece != expected {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A name for the bytes. Two agents that share it cannot both be used at
