@@ -71,9 +71,16 @@ impl Bed {
     fn read(&mut self, process: ProcessId, file: u32, number: u32) -> ReadOutcome {
         let block = Block { file: FileId(file), number };
         let offset = u64::from(number) * BLOCK;
-        let call_end = offset + BLOCK;
-        let read =
-            Read { process, file: block.file, offset, length: BLOCK, call_end, t_app_us: 100 };
+        let (call_start, call_end) = (offset, offset + BLOCK);
+        let read = Read {
+            process,
+            file: block.file,
+            offset,
+            length: BLOCK,
+            call_start,
+            call_end,
+            t_app_us: 100,
+        };
         let mut ios = Vec::new();
         let outcome = self.tip.read(&read, &mut ios);
         self.queue.extend(ios);

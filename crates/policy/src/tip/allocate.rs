@@ -47,7 +47,7 @@ impl<L: Layout> Tip<L> {
             } else if self.buffers.get(id).state == State::Dirty {
                 self.buffers.set_state(id, State::Writing);
                 let first = self.buffers.get(id).block;
-                self.issue(Io { first, blocks: 1, priority: Priority::Prefetch, write: true }, ios);
+                self.issue(Io { first, blocks: 1, priority: Priority::Demand, write: true }, ios);
             }
         }
         self.stats.refused_bids += u64::from(bid.is_some());

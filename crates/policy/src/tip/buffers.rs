@@ -64,8 +64,12 @@ pub(super) struct TipBuf {
     pub(super) referenced: bool,
     /// Its data was prefetched, not missed.
     pub(super) prefetched: bool,
-    /// Put it at the recent end of this LRU queue when its read completes.
-    pub(super) release_to: Option<u8>,
+    /// Put it at the recent end of the LRU queue when its read completes.
+    pub(super) release: bool,
+    /// Its last read was hinted, and there is a post-hint estimator.
+    pub(super) post_hint: bool,
+    /// Where it was in the LRU queue when readahead fetched it again.
+    pub(super) ghost_place: Option<LruLinks>,
 }
 
 impl TipBuf {
@@ -80,7 +84,9 @@ impl TipBuf {
             orphan: false,
             referenced: false,
             prefetched: false,
-            release_to: None,
+            release: false,
+            post_hint: false,
+            ghost_place: None,
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct DiskView {
     /// Mean service time per block.
     pub(super) service: MeanTime,
     pub(super) constrained: bool,
+    /// Prefetches issued since the disk was last free.
+    batch: u32,
     /// While examining: time to service everything missing so far.
     backlog_us: u64,
 }
@@ -27,20 +29,31 @@ pub(super) struct DiskView {
 impl DiskView {
     pub(super) fn new(t_disk_us: u32) -> Self {
         let service = MeanTime::starting_at(t_disk_us);
-        Self { ios: 0, blocks: 0, service, constrained: false, backlog_us: 0 }
+        Self { ios: 0, blocks: 0, service, constrained: false, batch: 0, backlog_us: 0 }
     }
 
     pub(super) fn issued(&mut self, io: &Io) {
         if !io.write {
             self.ios += 1;
             self.blocks += io.blocks;
+            self.batch += 1;
         }
+    }
+
+    /// Prefetching past the horizon goes in batches that begin when the disk is free: buffers
+    /// become free one by one as blocks are consumed, and taking each at once would make
+    /// single-block I/Os of what could be clusters.
+    pub(super) fn may_deepen(&self, batch_max: u32) -> bool {
+        self.batch < batch_max
     }
 
     pub(super) fn done(&mut self, io: &Io, service_us: Option<u32>) {
         if !io.write {
             self.ios -= 1;
             self.blocks -= io.blocks;
+            if self.ios == 0 {
+                self.batch = 0;
+            }
             if let Some(us) = service_us {
                 for _ in 0..io.blocks {
                     self.service.add(us / io.blocks);

@@ -95,6 +95,8 @@ pub(super) struct HintEstimator {
     pub(super) rate: MovingAverage,
     /// Measured T_app.
     pub(super) t_app: MeanTime,
+    /// Computed since the last consumed access; reads within its block do not count as one.
+    pub(super) t_app_pending_us: u32,
     block_bytes: u32,
 }
 
@@ -116,6 +118,7 @@ impl HintEstimator {
             own_horizon: u64::MAX >> 1,
             rate: MovingAverage::starting_at(rate),
             t_app: MeanTime::starting_at(0),
+            t_app_pending_us: 0,
             block_bytes,
         }
     }

@@ -97,8 +97,14 @@ impl LruEstimator {
 
     /// Releases a block to the recent end. Buffers overflow from segment to segment until an
     /// under-full one takes the last of them. What falls off the end without data is
-    /// dropped.
-    pub(super) fn release_to_tail(&mut self, buffers: &mut Buffers, id: BufId) {
+    /// dropped. Post-hint blocks that overflow from the first, active segment go to `post`,
+    /// if there is such a queue (section 7.4.3).
+    pub(super) fn release_to_tail(
+        &mut self,
+        buffers: &mut Buffers,
+        id: BufId,
+        post: Option<&mut Self>,
+    ) {
         debug_assert!(buffers.get(id).lru.is_none());
         let older = self.newest;
         buffers.get_mut(id).lru =
@@ -115,8 +121,25 @@ impl LruEstimator {
         if self.segments[0].oldest == NONE {
             self.segments[0].oldest = id;
         }
-        self.overflow(buffers);
+        match post {
+            Some(post) if self.first_overflows_to_post(buffers) => {
+                let moved = self.segments[0].oldest;
+                let ghost = links_mut(buffers, moved).ghost;
+                self.remove(buffers, moved);
+                if ghost {
+                    buffers.drop_if_useless(moved);
+                } else {
+                    post.release_to_tail(buffers, moved, None);
+                }
+            }
+            _ => self.overflow(buffers),
+        }
         self.drop_ghosts_past_the_end(buffers);
+    }
+
+    fn first_overflows_to_post(&self, buffers: &Buffers) -> bool {
+        let first = &self.segments[0];
+        first.count > first.target && buffers.get(first.oldest).post_hint
     }
 
     fn overflow(&mut self, buffers: &mut Buffers) {

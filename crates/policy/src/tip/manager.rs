@@ -80,11 +80,11 @@ impl<L: Layout> Tip<L> {
     pub fn new(config: Config, layout: L) -> Self {
         assert!(config.buffers >= 2, "a cache has at least 2 buffers");
         assert!(config.block_bytes.is_power_of_two(), "a block's size is a power of 2");
-        let queue = |i| LruEstimator::new(i, config.buffers, config.active_segment, config.segment);
+        let queue = |i, first| LruEstimator::new(i, config.buffers, first, config.segment);
         let disks = (0..layout.disks()).map(|_| DiskView::new(config.parameters.t_disk_us));
         Self {
             buffers: Buffers::new(config.buffers),
-            lru: [queue(0), queue(1)],
+            lru: [queue(0, config.active_segment), queue(1, config.segment)],
             hints: Vec::new(),
             orphans: OrphanEstimator::default(),
             disks: disks.collect(),
@@ -175,18 +175,18 @@ impl<L: Layout> Tip<L> {
         self.buffers.hold(id, true);
         let hinted = self.match_hints(read);
         self.take_off_lru(id, hinted);
-        let queue = u8::from(hinted && self.config.extensions.post_hint);
+        self.buffers.get_mut(id).post_hint = hinted && self.config.extensions.post_hint;
         let outcome = match self.buffers.get(id).state {
             State::Ghost => {
-                self.demand_fetch(id, queue, hinted, read, ios);
+                self.demand_fetch(id, hinted, read, ios);
                 ReadOutcome::Miss
             }
             State::Reading => {
-                self.buffers.get_mut(id).release_to = Some(queue);
+                self.buffers.get_mut(id).release = true;
                 ReadOutcome::Pending
             }
             State::Clean | State::Dirty | State::Writing => {
-                self.lru[usize::from(queue)].release_to_tail(&mut self.buffers, id);
+                self.release_to_lru(id);
                 ReadOutcome::Hit
             }
         };
@@ -195,7 +195,7 @@ impl<L: Layout> Tip<L> {
         if hinted {
             self.prefetch(ios);
         } else {
-            self.read_ahead(read.process, block, ios);
+            self.read_ahead(read, block, ios);
         }
         outcome
     }
@@ -223,7 +223,7 @@ impl<L: Layout> Tip<L> {
             self.buffers.drop_if_useless(id);
             self.stats.written_blocks += 1;
             self.stats.write_ios += 1;
-            ios.push(Io { first: block, blocks: 1, priority: Priority::Prefetch, write: true });
+            ios.push(Io { first: block, blocks: 1, priority: Priority::Demand, write: true });
             return WriteOutcome::Through;
         }
         if state == State::Ghost {
@@ -232,7 +232,8 @@ impl<L: Layout> Tip<L> {
         self.buffers.set_state(id, State::Dirty);
         self.buffers.get_mut(id).referenced = true;
         self.take_off_lru(id, true);
-        self.lru[0].release_to_tail(&mut self.buffers, id);
+        self.buffers.get_mut(id).post_hint = false;
+        self.release_to_lru(id);
         self.extend_dirty_run(process, block, ios);
         WriteOutcome::Buffered
     }
@@ -333,9 +334,10 @@ impl<L: Layout> Tip<L> {
         let Some(found) = est.match_read(read.file, read.offset, read.length, window) else {
             return false;
         };
+        est.t_app_pending_us = est.t_app_pending_us.saturating_add(read.t_app_us);
         if found.consumed.is_some() {
             est.rate.count();
-            est.t_app.add(read.t_app_us);
+            est.t_app.add(core::mem::take(&mut est.t_app_pending_us));
         }
         self.consume_to(estimator, found.next_index);
         self.resolve(estimator);
@@ -388,25 +390,33 @@ impl<L: Layout> Tip<L> {
         let buf = self.buffers.get(id);
         let Some(links) = buf.lru else { return };
         let queue = &mut self.lru[usize::from(links.queue)];
-        // The first read of a block that readahead brought in says nothing about reuse.
-        if !hinted && (buf.referenced || buf.state == State::Ghost) {
-            queue.count_hit(links);
+        // The first read of a block that readahead brought in is a hit of the place that its
+        // ghost had, if there was one.
+        let place = match buf.referenced || buf.state == State::Ghost {
+            true => Some(links),
+            false => buf.ghost_place,
+        };
+        if let Some(place) = place.filter(|_| !hinted) {
+            queue.count_hit(place);
         }
         queue.remove(&mut self.buffers, id);
     }
 
     fn count_request(&mut self, id: BufId, hinted: bool, outcome: ReadOutcome) {
+        debug_assert!(outcome != ReadOutcome::Miss || !self.buffers.get(id).referenced);
         let buf = self.buffers.get_mut(id);
-        let first_use = buf.prefetched && !buf.referenced;
+        let first_use = !buf.referenced;
+        let prefetched = buf.prefetched;
         buf.referenced = true;
         let stats = &mut self.stats;
         stats.requests += 1;
         stats.hinted_requests += u64::from(hinted);
         stats.partial_hits += u64::from(outcome == ReadOutcome::Pending);
-        match outcome {
-            ReadOutcome::Miss => stats.misses += 1,
-            _ if first_use => stats.prefetch_hits += 1,
-            _ => stats.reuse_hits += 1,
+        match () {
+            () if first_use && prefetched => stats.prefetch_hits += 1,
+            // Also what the same call's missing block before it brought along.
+            () if first_use => stats.misses += 1,
+            () => stats.reuse_hits += 1,
         }
     }
 
@@ -426,23 +436,23 @@ impl<L: Layout> Tip<L> {
     }
 
     /// Reads a missed block, and with it those that the same call will miss (section 6.1).
-    fn demand_fetch(&mut self, id: BufId, queue: u8, hinted: bool, read: &Read, ios: &mut Vec<Io>) {
+    fn demand_fetch(&mut self, id: BufId, hinted: bool, read: &Read, ios: &mut Vec<Io>) {
         let allocated = self.page_alloc(None, ios);
         assert!(allocated, "a demand miss is never refused: `reserve` must cover all processes");
         self.start_read(id, false);
-        self.buffers.get_mut(id).release_to = Some(queue);
+        self.buffers.get_mut(id).release = true;
         let first = self.buffers.get(id).block;
         let mut io = Io { first, blocks: 1, priority: Priority::Demand, write: false };
         match self.config.mode {
             Mode::Static { depth: 0, .. } if hinted => io = self.kluster(io, ios),
             Mode::NoPrefetch if hinted => {}
-            _ => self.extend_demand(&mut io, queue, read, ios),
+            _ => self.extend_demand(&mut io, read, ios),
         }
         self.stats.miss_ios += 1;
         self.issue(io, ios);
     }
 
-    fn extend_demand(&mut self, io: &mut Io, queue: u8, read: &Read, ios: &mut Vec<Io>) {
+    fn extend_demand(&mut self, io: &mut Io, read: &Read, ios: &mut Vec<Io>) {
         let last = self.block_at(read.file, read.call_end.max(1) - 1).number;
         while io.blocks < self.config.cluster_blocks {
             let end = Block { number: io.first.number + io.blocks - 1, ..io.first };
@@ -456,19 +466,20 @@ impl<L: Layout> Tip<L> {
                 return;
             }
             self.start_read(id, false);
-            self.buffers.get_mut(id).release_to = Some(queue);
+            let post_hint =
+                self.buffers.get(self.buffers.find(io.first).expect("in use")).post_hint;
+            self.buffers.get_mut(id).post_hint = post_hint;
+            self.buffers.get_mut(id).release = true;
             io.blocks += 1;
         }
     }
 
     /// Readahead of unhinted reads, with buffers at demand priority (section 5.2, note 2).
-    fn read_ahead(&mut self, process: ProcessId, block: Block, ios: &mut Vec<Io>) {
+    fn read_ahead(&mut self, read: &Read, block: Block, ios: &mut Vec<Io>) {
         let Some(config) = self.config.readahead else { return };
         let file_blocks =
             self.layout.file_bytes(block.file).div_ceil(u64::from(self.config.block_bytes)) as u32;
-        let Some((from, to)) =
-            self.readahead.note(&config, process, block.file, block.number, file_blocks)
-        else {
+        let Some((from, to)) = self.readahead.note(&config, read, block.number, file_blocks) else {
             return;
         };
         let mut pending: Option<Io> = None;
@@ -480,7 +491,8 @@ impl<L: Layout> Tip<L> {
                 continue;
             }
             self.start_read(id, true);
-            self.buffers.get_mut(id).release_to = Some(0);
+            self.buffers.get_mut(id).post_hint = false;
+            self.buffers.get_mut(id).release = true;
             self.stats.readahead_blocks += 1;
             let last = Block { number: number.wrapping_sub(1), ..block };
             match &mut pending {
@@ -507,12 +519,19 @@ impl<L: Layout> Tip<L> {
 
     fn read_done(&mut self, id: BufId) {
         self.buffers.set_state(id, State::Clean);
-        if let Some(queue) = self.buffers.get_mut(id).release_to.take() {
+        if core::mem::take(&mut self.buffers.get_mut(id).release) {
             if let Some(links) = self.buffers.get(id).lru {
+                self.buffers.get_mut(id).ghost_place = Some(links);
                 self.lru[usize::from(links.queue)].remove(&mut self.buffers, id);
             }
-            self.lru[usize::from(queue)].release_to_tail(&mut self.buffers, id);
+            self.release_to_lru(id);
         }
+    }
+
+    fn release_to_lru(&mut self, id: BufId) {
+        let post_hint = self.config.extensions.post_hint;
+        let [main, post] = &mut self.lru;
+        main.release_to_tail(&mut self.buffers, id, post_hint.then_some(post));
     }
 
     /// Whatever becomes replaceable and is tracked by nobody goes to the orphans, so that no
@@ -568,7 +587,7 @@ impl<L: Layout> Tip<L> {
                     pending = Some(Io {
                         first: block,
                         blocks: 1,
-                        priority: Priority::Prefetch,
+                        priority: Priority::Demand,
                         write: true,
                     });
                 }
@@ -596,7 +615,9 @@ pub struct Read {
     pub offset: u64,
     /// Bytes, at least 1, not past the end of the block.
     pub length: u64,
-    /// Where the read call that this is part of ends.
+    /// Where the read call that this is part of begins and ends.
+    pub call_start: u64,
+    /// See `call_start`.
     pub call_end: u64,
     /// CPU time of the process since its last read, in microseconds; 0 if unknown.
     pub t_app_us: u32,

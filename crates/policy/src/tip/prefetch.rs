@@ -100,8 +100,8 @@ impl<L: Layout> Tip<L> {
         };
         let mut first: Option<u64> = None;
         for disk in 0..self.disks.len() {
-            let view = &self.disks[disk];
-            if view.ios < self.config.deep_batch && (everywhere || view.constrained) {
+            let constrained = everywhere || self.disks[disk].constrained;
+            if constrained && self.disks[disk].may_deepen(self.config.deep_batch) {
                 let index = self.first_missing_on(estimator, disk as u16);
                 first = first.into_iter().chain(index).min();
             }
@@ -144,14 +144,16 @@ impl<L: Layout> Tip<L> {
         while io.blocks < self.config.cluster_blocks {
             let end = Block { number: io.first.number + io.blocks - 1, ..io.first };
             let next = Block { number: end.number + 1, ..end };
-            if !self.layout.next_is_contiguous(end) || !self.join_cluster(next, ios) {
+            if !self.layout.next_is_contiguous(end) || !self.join_cluster(next, io.priority, ios) {
                 break;
             }
             io.blocks += 1;
         }
         while io.blocks < self.config.cluster_blocks && io.first.number > 0 {
             let before = Block { number: io.first.number - 1, ..io.first };
-            if !self.layout.next_is_contiguous(before) || !self.join_cluster(before, ios) {
+            if !self.layout.next_is_contiguous(before)
+                || !self.join_cluster(before, io.priority, ios)
+            {
                 break;
             }
             io = Io { first: before, blocks: io.blocks + 1, ..io };
@@ -160,7 +162,7 @@ impl<L: Layout> Tip<L> {
     }
 
     /// Adds one block to a cluster if its benefit, Cost_eject (Eq 4.18), wins a buffer.
-    fn join_cluster(&mut self, block: Block, ios: &mut Vec<Io>) -> bool {
+    fn join_cluster(&mut self, block: Block, priority: Priority, ios: &mut Vec<Io>) -> bool {
         let Some(id) = self.buffers.find(block) else { return false };
         if !self.is_missing(id) {
             return false;
@@ -169,9 +171,10 @@ impl<L: Layout> Tip<L> {
         if !self.page_alloc(Some(value.min(STATIC_BID)), ios) {
             return false;
         }
-        self.start_read(id, true);
+        let prefetch = priority == Priority::Prefetch;
+        self.start_read(id, prefetch);
         self.track(id, nexus);
-        self.stats.clustered_blocks += 1;
+        self.stats.clustered_blocks += u64::from(prefetch);
         true
     }
 
@@ -186,7 +189,8 @@ impl<L: Layout> Tip<L> {
         let buf = self.buffers.get_mut(id);
         buf.prefetched = prefetch;
         buf.referenced = false;
-        buf.release_to = None;
+        buf.release = false;
+        buf.ghost_place = None;
     }
 
     pub(super) fn issue_prefetch(&mut self, io: Io, ios: &mut Vec<Io>) {
