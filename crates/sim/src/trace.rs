@@ -1,0 +1,117 @@
+//! Programs as files of JSON lines: a header, then one step per line.
+//!
+//! ```text
+//! {"name":"grep","files":[{"bytes":81920,"directory":0}]}
+//! {"compute":350}
+//! {"hint":[{"file":0,"offset":0,"length":0}]}
+//! {"read":{"file":0,"offset":0,"length":8192}}
+//! ```
+
+use std::io::{self, BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::filesystem::FileSpec;
+use crate::program::{Op, Program, Range};
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    name: String,
+    files: Vec<FileSpec>,
+}
+
+/// Reads a trace.
+///
+/// # Errors
+///
+/// The reader's; `InvalidData`, with the line's number, if a line is not a step or names a
+/// file that the header has not.
+pub fn read_trace(reader: impl BufRead) -> io::Result<Program> {
+    let mut lines = reader.lines().enumerate();
+    let (_, first) = lines.next().ok_or_else(|| invalid(1, "the trace is empty"))?;
+    let header: Header = serde_json::from_str(&first?).map_err(|error| invalid(1, error))?;
+    let mut program = Program { name: header.name, files: header.files, ops: Vec::new() };
+    for (i, line) in lines {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let op: Op = serde_json::from_str(&line).map_err(|error| invalid(i + 1, error))?;
+        let named = match &op {
+            Op::Hint(segments) => segments.iter().map(|range| range.file).max(),
+            Op::Read(range) | Op::Write(range) => Some(range.file),
+            Op::Compute(_) | Op::Cancel => None,
+        };
+        if named.is_some_and(|file| file as usize >= program.files.len()) {
+            return Err(invalid(i + 1, "the header has no such file"));
+        }
+        program.ops.push(op);
+    }
+    Ok(program)
+}
+
+/// Writes a program as a trace.
+///
+/// # Errors
+///
+/// The writer's.
+pub fn write_trace(program: &Program, mut writer: impl Write) -> io::Result<()> {
+    let header = Header { name: program.name.clone(), files: program.files.clone() };
+    writeln!(writer, "{}", serde_json::to_string(&header)?)?;
+    for op in &program.ops {
+        writeln!(writer, "{}", serde_json::to_string(op)?)?;
+    }
+    Ok(())
+}
+
+/// The same program disclosing everything that it will read, at its start: what perfect hints
+/// would do for a program that gives none. Its own hints are left out.
+pub fn with_full_disclosure(program: &Program) -> Program {
+    let reads: Vec<Range> = program
+        .ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::Read(range) if program.clip(*range).0 < program.clip(*range).1 => Some(*range),
+            _ => None,
+        })
+        .collect();
+    let mut disclosing = Program { ops: Vec::new(), ..program.clone() };
+    disclosing.hint(reads);
+    let others = program.ops.iter().filter(|op| !matches!(op, Op::Hint(_) | Op::Cancel));
+    disclosing.ops.extend(others.cloned());
+    disclosing
+}
+
+fn invalid(line: usize, error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("line {line}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::App;
+
+    #[test]
+    fn a_program_survives_being_written_and_read() {
+        let program = App::Agrep.program(3, 0);
+        let mut bytes = Vec::new();
+        write_trace(&program, &mut bytes).unwrap();
+        let back = read_trace(&bytes[..]).unwrap();
+        assert_eq!((back.files, back.ops), (program.files, program.ops));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let trace = b"{\"name\":\"x\",\"files\":[]}\n{\"compute\":1}\n{\"read\":{\"file\":0,\"offset\":0,\"length\":1}}\n";
+        assert!(read_trace(&trace[..]).unwrap_err().to_string().starts_with("line 3:"));
+        assert!(read_trace(&b"{}\n"[..]).unwrap_err().to_string().starts_with("line 1:"));
+    }
+
+    #[test]
+    fn full_disclosure_hints_every_read_in_order() {
+        let program = with_full_disclosure(&App::Gnuld.program(1, 0));
+        let totals = program.totals();
+        assert_eq!(totals.hint_calls, 1);
+        assert_eq!(totals.hint_blocks, totals.read_blocks);
+    }
+}
