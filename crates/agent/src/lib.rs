@@ -22,6 +22,7 @@ pub mod patch;
 pub mod speculative;
 pub mod start;
 pub mod state;
+pub mod status;
 pub mod sys;
 pub mod usage;
 

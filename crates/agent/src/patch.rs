@@ -5,6 +5,7 @@
 use crate::arch::{STUB_LEN, jump, nr, stub};
 use crate::elf::{self, Object};
 use crate::state::{CONFIG, State};
+use crate::status::Status;
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -30,12 +31,14 @@ static STUBS: Stubs = Stubs(UnsafeCell::new([0xcc; STUBS_MAX * STUB_LEN]));
 const _: () = assert!((STUBS_MAX * STUB_LEN).is_multiple_of(PAGE_SIZE));
 
 /// Patches what the table knows; false where nothing was hooked.
-pub fn all(session: &Session<'_>, state: &State) -> bool {
+pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     let Some(table) = Table::map(session.sites) else {
         lose(state, Loss::UnknownLibc);
         return false;
     };
-    if !alone() || CONFIG.test.load(Relaxed) & TEST_REFUSE_PATCHING != 0 || !writable_stubs() {
+    // Only while no other thread can be at a site.
+    let alone = status.threads == 1;
+    if !alone || CONFIG.test.load(Relaxed) & TEST_REFUSE_PATCHING != 0 || !writable_stubs() {
         lose(state, Loss::PatchRefused);
         return false;
     }
@@ -61,15 +64,6 @@ fn lose(state: &State, loss: Loss) {
     if let Some(slot) = state.slot() {
         slot.lose(loss);
     }
-}
-
-/// Whether this is the only thread: unshare(2) of the address space is
-/// EINVAL with several, and nothing at all with one.
-fn alone() -> bool {
-    const CLONE_VM: usize = 0x100;
-    const EINVAL: isize = -22;
-    // SAFETY: with one thread there is nothing to unshare.
-    (unsafe { call(nr::UNSHARE, &[CLONE_VM]) }) != EINVAL
 }
 
 /// Whether memory may be both written and executed for a moment. Where it

@@ -4,6 +4,7 @@
 
 use crate::arch::nr;
 use crate::state::{CONFIG, STATE_LEN, State, role, state};
+use crate::status::{self, Status};
 use crate::sys::{self, call};
 use crate::{elf, patch};
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -14,8 +15,6 @@ use runahead_protocol::stats::{self, Header, Loss, SLOTS_MAX, Slot};
 const MADV_WIPEONFORK: usize = 18;
 /// `PR_GET_DUMPABLE`.
 const PR_GET_DUMPABLE: usize = 3;
-/// `PR_GET_SECCOMP`.
-const PR_GET_SECCOMP: usize = 21;
 /// Descriptors below this are looked at in a copy even where no hook has
 /// seen them.
 const FDS_SEEN_MIN: u32 = 32;
@@ -46,8 +45,8 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     if session.mode == Mode::Off || environment.value(b"RUNAHEAD") == Some(b"off") {
         return;
     }
-    // SAFETY: a query; in strict mode no program can be executed.
-    if unsafe { call(nr::PRCTL, &[PR_GET_SECCOMP]) } != 0 {
+    let Some(status) = status::read() else { return };
+    if !unrestricted(&session, &status) {
         return;
     }
     // SAFETY: one thread, and nobody has read the texts yet.
@@ -59,11 +58,24 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     }
     let Some(state) = state() else { return };
     begin_process(state);
-    if patch::all(&session, state) {
+    if patch::all(&session, state, &status) {
         environment.scrub(session.agent);
         state.role.store(role::NORMAL, Release);
     } else {
         state.role.store(role::OFF, Release);
+    }
+}
+
+/// Whether the agent may make calls of its own: there is no seccomp filter, or
+/// only those under which the launcher itself ran and tried our calls (a
+/// container's). One more, and somebody has restricted this program since; not
+/// even the statistics are touched then, because a filter may kill.
+fn unrestricted(session: &Session<'_>, status: &Status) -> bool {
+    const FILTERED: u64 = 2;
+    match status.seccomp {
+        0 => true,
+        FILTERED => status.filters != 0 && status.filters == session.filters,
+        _ => false,
     }
 }
 
@@ -304,7 +316,22 @@ fn keep(variable: &mut [u8], agent: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::keep;
+    use super::{keep, unrestricted};
+    use crate::status::Status;
+    use runahead_protocol::session::Session;
+
+    #[test]
+    fn a_filter_of_the_program_itself_keeps_the_agent_out() {
+        let session = |filters| Session { filters, ..Session::default() };
+        let status = |seccomp, filters| Status { seccomp, filters, ..Status::default() };
+        assert!(unrestricted(&session(0), &status(0, 0)));
+        assert!(unrestricted(&session(2), &status(0, 0)));
+        assert!(unrestricted(&session(2), &status(2, 2)));
+        assert!(!unrestricted(&session(2), &status(2, 3)));
+        assert!(!unrestricted(&session(0), &status(2, 1)));
+        assert!(!unrestricted(&session(0), &status(2, 0)), "a kernel that does not count");
+        assert!(!unrestricted(&session(1), &status(1, 1)));
+    }
 
     #[test]
     fn the_environment_loses_what_the_launcher_added() {

@@ -6,6 +6,10 @@ use core::ptr;
 
 /// `EAGAIN`.
 pub const EAGAIN: isize = -11;
+/// `EPERM`.
+pub const EPERM: isize = -1;
+/// `ENOSYS`.
+pub const ENOSYS: isize = -38;
 /// `EOPNOTSUPP`.
 pub const EOPNOTSUPP: isize = -95;
 /// `AT_FDCWD`.

@@ -4,10 +4,14 @@
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 
-static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
+/// Aligned, as the parser wants its input.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static AGENT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/agent.so")));
 
 fn image() -> object::File<'static> {
-    object::File::parse(AGENT).unwrap()
+    object::File::parse(&AGENT.0).unwrap()
 }
 
 #[test]

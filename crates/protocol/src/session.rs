@@ -72,6 +72,9 @@ pub struct Session<'a> {
     pub horizon: u64,
     /// Prefetches in flight that the user asked for; 0: worked out.
     pub depth: u64,
+    /// Seccomp filters under which the launcher ran and found our calls to
+    /// work, a container's (Linux 5.9); 0: none.
+    pub filters: u64,
     /// Testing switches, a set of the `TEST_*` bits.
     pub test: u64,
 }
@@ -82,8 +85,8 @@ pub const TEST_REFUSE_PATCHING: u64 = 1 << 0;
 pub const TEST_ALWAYS_WRONG: u64 = 1 << 1;
 /// Testing: the speculative process dies at a pseudo-random system call.
 pub const TEST_DIE_AT_RANDOM: u64 = 1 << 2;
-/// Testing: synchronise at every read, whether it stalls or not, so that
-/// speculation is exercised on resident data too.
+/// Testing: every read counts as a stall, and every processor as idle, so that
+/// speculation is exercised on resident data and busy machines too.
 pub const TEST_EVERY_READ_STALLS: u64 = 1 << 3;
 
 /// Testing: speculate although a debugger traces the program.
@@ -113,6 +116,7 @@ pub fn parse(text: &[u8]) -> Option<Session<'_>> {
             b"tsc" => session.tsc_per_us = number(value),
             b"horizon" => session.horizon = number(value),
             b"depth" => session.depth = number(value),
+            b"filters" => session.filters = number(value),
             b"test" => session.test = number(value),
             _ => {}
         }

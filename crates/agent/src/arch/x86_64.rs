@@ -46,6 +46,7 @@ pub mod nr {
     pub const SETFSUID: usize = 122;
     pub const SETFSGID: usize = 123;
     pub const SIGALTSTACK: usize = 131;
+    pub const SETPRIORITY: usize = 141;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
@@ -56,7 +57,6 @@ pub mod nr {
     pub const IOPRIO_SET: usize = 251;
     pub const INOTIFY_INIT: usize = 253;
     pub const OPENAT: usize = 257;
-    pub const UNSHARE: usize = 272;
     pub const INOTIFY_INIT1: usize = 294;
     pub const DUP3: usize = 292;
     pub const PREADV: usize = 295;

@@ -310,7 +310,8 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
     let result = unsafe { syscall6(nr::PREADV2, args) };
     match result {
         sys::EAGAIN => Answer::Missing,
-        sys::EOPNOTSUPP => refused(state, request),
+        // The last two: a container's filter.
+        sys::EOPNOTSUPP | sys::ENOSYS | sys::EPERM => refused(state, request),
         // Errors are the read's own business, and so is the end of the file.
         ..=0 => Answer::Resident(0),
         got => {

@@ -7,6 +7,7 @@ use super::Request;
 use crate::arch::{Frame, nr};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, State};
+use crate::status;
 use crate::sys::{self, call};
 use crate::usage::Usage;
 use core::sync::atomic::AtomicU32;
@@ -14,7 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::horizon::horizon;
 use runahead_policy::ration::{Decision, Ration, Standing};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER};
+use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS};
 use runahead_protocol::stats::{Counter, Loss, Park};
 
 /// `CLONE_FILES`: the copy starts on our descriptor table and leaves it at
@@ -55,7 +56,8 @@ pub fn at_stall(
         if standing != Standing::Behind {
             account(state, ration);
         }
-        match ration.decide(standing, cpu_idle(state)) {
+        let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+        match ration.decide(standing, always || cpu_idle(state)) {
             Decision::Synchronise => synchronise(state, ration, frame, request, now_ns),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
@@ -77,18 +79,12 @@ pub fn at_stall(
 /// descriptors are opened again through.
 #[cold]
 fn permitted(state: &State) -> bool {
-    let fd = sys::open_read(b"/proc/self/status\0");
-    if fd < 0 {
+    let Some(status) = status::read() else {
         state.disable(Loss::NoProc);
         return false;
-    }
-    let mut text = [0u8; 1024];
-    let len = sys::read(fd as i32, &mut text);
-    sys::close(fd as i32);
-    let untraced = b"TracerPid:\t0\n";
-    let read = text.get(..len.max(0) as usize).unwrap_or(&[]);
+    };
     let allowed = CONFIG.test.load(Relaxed) & TEST_ALLOW_TRACER != 0;
-    if !allowed && !read.windows(untraced.len()).any(|window| window == untraced) {
+    if !allowed && status.tracer != 0 {
         state.disable(Loss::Traced);
         return false;
     }

@@ -79,13 +79,26 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, request: &Request, parent
         exit();
     }
     // Last but for the filter: it cannot be left again without privilege.
-    let priority = 0u32;
-    // SAFETY: reads one struct sched_param.
-    unsafe { call(nr::SCHED_SETSCHEDULER, &[0, SCHED_IDLE, from_ref(&priority) as usize]) };
+    if !go_idle() {
+        exit();
+    }
     signals::unblock();
     if !filter::install() {
         exit();
     }
+}
+
+/// Out of the way of everybody; false where a container's filter refuses
+/// both ways (at normal priority a copy would be in the way).
+fn go_idle() -> bool {
+    const PRIO_PROCESS: usize = 0;
+    const NICE_MAX: usize = 19;
+    let priority = 0u32;
+    // SAFETY: reads one struct sched_param; concerns this process only.
+    let scheduled =
+        unsafe { call(nr::SCHED_SETSCHEDULER, &[0, SCHED_IDLE, from_ref(&priority) as usize]) };
+    // SAFETY: concerns this process only.
+    scheduled == 0 || unsafe { call(nr::SETPRIORITY, &[PRIO_PROCESS, 0, NICE_MAX]) } == 0
 }
 
 fn prctl(option: usize, value: usize) -> isize {

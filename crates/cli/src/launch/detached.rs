@@ -54,7 +54,7 @@ fn live(work: impl FnOnce()) -> ! {
 
 /// `fork` without an exit signal, so that the program never finds a SIGCHLD
 /// pending that it did not cause. `None` in the child.
-fn fork_unseen() -> io::Result<Option<libc::pid_t>> {
+pub fn fork_unseen() -> io::Result<Option<libc::pid_t>> {
     // SAFETY: no flags and no stack: a plain copy of this process, which has
     // one thread.
     let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };

@@ -7,6 +7,7 @@
 mod cache;
 mod clock;
 mod collector;
+mod confinement;
 mod detached;
 mod execute;
 mod files;
@@ -25,6 +26,7 @@ use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Sessi
 
 use crate::stats::{Destination, Report};
 use collector::{Collector, Task};
+use confinement::Confinement;
 use files::Provided;
 use resolve::Kind;
 
@@ -73,7 +75,7 @@ pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<In
     let path = resolve::find(&command[0])?;
     let mut losses = Vec::new();
     let provided = agent_files(&options, agent, &path, &mut losses);
-    let mode = options.mode;
+    let (mode, filters) = permitted(options.mode, provided.is_some(), &mut losses);
     let reports = options.report.is_some();
     let task = match options.report {
         Some(destination) => Task::Report(Box::new(Report {
@@ -112,6 +114,7 @@ pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<In
             tsc_per_us: files.tsc_per_us,
             horizon: options.horizon,
             depth: options.depth,
+            filters,
             test: options.test,
         };
         enlist(&mut environment, &session);
@@ -152,6 +155,25 @@ fn agent_files(
         Kind::Plain(why) => {
             losses.push(format!("{name}: {}; it ran plainly", why.text()));
             None
+        }
+    }
+}
+
+/// The mode that the seccomp filters here permit, and how many there are.
+fn permitted(mode: Mode, enlisted: bool, losses: &mut Vec<String>) -> (Mode, u64) {
+    if !enlisted {
+        return (mode, 0);
+    }
+    match confinement::look() {
+        Confinement::Free => (mode, 0),
+        Confinement::Filtered(filters) => (mode, filters),
+        Confinement::NoSpeculation(filters, why) => {
+            losses.push(format!("{why}: stalls are measured, without speculation"));
+            (Mode::Observe, filters)
+        }
+        Confinement::StayOut(why) => {
+            losses.push(format!("{why}: it ran plainly"));
+            (mode, 0)
         }
     }
 }

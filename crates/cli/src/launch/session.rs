@@ -24,6 +24,7 @@ pub fn format(session: &Session<'_>) -> Option<OsString> {
         ("tsc", session.tsc_per_us),
         ("horizon", session.horizon),
         ("depth", session.depth),
+        ("filters", session.filters),
         ("test", session.test),
     ] {
         if number != 0 {
@@ -52,6 +53,7 @@ mod tests {
                         tsc_per_us: number,
                         horizon: number / 2,
                         depth: number / 3,
+                        filters: number / 5,
                         test: number,
                     };
                     let text = format(&session).unwrap();

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod speculation;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
