@@ -11,6 +11,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
 use runahead_protocol::log::Log;
 use runahead_protocol::session::SESSION_LEN_MAX;
@@ -52,6 +53,8 @@ pub mod class {
     pub const OTHER: u8 = 1;
     /// A regular file; `RWF_NOWAIT` answers for it (or has not been asked).
     pub const FILE: u8 = 2;
+    /// The same, and all of it has been prefetched at a stall.
+    pub const FILE_WHOLE: u8 = 3;
     /// From here on: a regular file whose file system refuses it, plus the
     /// [`Method`] by which it is asked.
     const REFUSED: u8 = 16;
@@ -162,6 +165,15 @@ pub static CONFIG: Config = Config {
     agent_path: Text::new(),
 };
 
+/// What is rationed by measured cost and benefit.
+#[derive(Debug)]
+pub struct Rations {
+    /// Synchronisations.
+    pub synchronisations: Ration,
+    /// Prefetches of whole files.
+    pub whole_files: WholeFiles,
+}
+
 /// Of one process. All-zero is a valid value: what a forked child sees.
 #[derive(Debug)]
 #[repr(C)]
@@ -202,6 +214,12 @@ pub struct State {
     pub epoch: AtomicU32,
     /// Processors that this process may use; 0: not asked yet.
     pub cpus: AtomicU32,
+    /// When idle time was last asked for, in ns; 0: never.
+    pub idle_asked_ns: AtomicU64,
+    /// Idle time then, in 10 ms.
+    pub idle_cs: AtomicU64,
+    /// 0: not known yet; 1: a processor was idle lately; 2: none was.
+    pub idle_verdict: AtomicU32,
     /// Why there is no speculation in this process: a [`Loss`] plus one; 0:
     /// there is.
     pub disabled: AtomicU32,
@@ -217,8 +235,9 @@ pub struct State {
     pub slot: AtomicPtr<Slot>,
     /// Ended speculative processes that have not been reaped yet.
     pub zombies: [AtomicI32; ZOMBIES_MAX],
-    /// Rationing; touched under `lock` only.
-    pub ration: UnsafeCell<Ration>,
+    /// Rationing of synchronisations and of whole-file prefetches; touched
+    /// under `lock` only.
+    pub rations: UnsafeCell<Rations>,
     /// Class of each descriptor.
     pub classes: [AtomicU8; FDS_MAX],
 }
@@ -289,13 +308,13 @@ impl State {
     }
 
     /// Runs `action` unless another thread is at it; never waits.
-    pub fn try_locked<R>(&self, action: impl FnOnce(&mut Ration) -> R) -> Option<R> {
+    pub fn try_locked<R>(&self, action: impl FnOnce(&mut Rations) -> R) -> Option<R> {
         use core::sync::atomic::Ordering::{Acquire, Release};
         if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             return None;
         }
         // SAFETY: `lock` is held, so this is the only reference.
-        let result = action(unsafe { &mut *self.ration.get() });
+        let result = action(unsafe { &mut *self.rations.get() });
         self.lock.store(0, Release);
         Some(result)
     }

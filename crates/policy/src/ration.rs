@@ -102,9 +102,9 @@ impl Ration {
     pub fn decide(&mut self, standing: Standing, idle_cpu: bool) -> Decision {
         if standing == Standing::Behind {
             // It is merely slow: do not chase it. It may catch up, since it
-            // never waits for data.
+            // never waits for data; but not without a processor.
             self.behind_stalls += 1;
-            if self.behind_stalls < BEHIND_STALLS_MAX {
+            if idle_cpu && self.behind_stalls < BEHIND_STALLS_MAX {
                 return Decision::PassOver;
             }
             self.behind_stalls = 0;

@@ -22,9 +22,10 @@ use crate::state::{CONFIG, State, class};
 use crate::sys::{self, IoVec, RWF_NOWAIT};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
+use runahead_policy::competitive::depth_bytes;
 use runahead_policy::ration::Standing;
 use runahead_protocol::log::{FLAG_PREFETCHED, Log, Prediction, life};
-use runahead_protocol::session::TEST_EVERY_READ_STALLS;
+use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
 use runahead_protocol::stats::Counter;
 
 /// A read that takes longer than this, beyond copying, has waited for storage,
@@ -187,7 +188,7 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request) -> isize 
 
     state.predicted.store(state.predicted.load(Relaxed).wrapping_add(1), Relaxed);
     let (result, waited_ns) = timed_plain(frame);
-    if prediction.flags & FLAG_PREFETCHED != 0 {
+    if prediction.flags & FLAG_PREFETCHED != 0 && prediction.prefetched_len > 0 {
         state.hits.store(state.hits.load(Relaxed).wrapping_add(1), Relaxed);
         if waited_ns != 0 {
             state.partial.store(state.partial.load(Relaxed).wrapping_add(1), Relaxed);
@@ -272,6 +273,7 @@ fn asked(
         Answer::Resident(copied) if !stalls_always => {
             let cost = 1 + (copied / CREDIT_BYTES).min(CREDIT as usize) as u32;
             state.credit.store(credit.saturating_sub(cost), Relaxed);
+            found(state, &request, copied);
             plain(frame)
         }
         Answer::Refused if !stalls_always => timed(state, frame),
@@ -394,12 +396,52 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
         // In the speculative process: what the read comes to there.
         return result;
     }
+    prefetch_whole(state, &request);
     let synchronised_ns = sys::now_ns();
     let result = plain(frame);
     let end_ns = sys::now_ns();
     count_stall(state, end_ns.saturating_sub(start_ns), true);
-    state.try_locked(|ration| ration.stalled(end_ns.saturating_sub(synchronised_ns)));
+    state.try_locked(|rations| {
+        rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
+    });
     result
+}
+
+/// At a stall that nobody predicted, in a file no larger than the competitive
+/// depth: all of the file (see `policy::competitive`).
+fn prefetch_whole(state: &State, request: &Request) {
+    let Some(class) = state.class(request.fd as u32 as usize) else { return };
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
+        return;
+    }
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 {
+        return;
+    }
+    let size = stat.size.max(0) as u64;
+    let rate = state.bytes_per_s.load(Relaxed);
+    let decided = state.try_locked(|rations| {
+        let depth = depth_bytes(rations.synchronisations.stall_ns(), rate);
+        rations.whole_files.decide(size, request.len, depth)
+    });
+    if decided == Some(true) {
+        start_read(request.fd, 0, size);
+        class.store(class::FILE_WHOLE, Relaxed);
+    }
+}
+
+/// A read found its data; if that was prefetched with the whole file, its use
+/// is counted once.
+fn found(state: &State, request: &Request, copied: usize) {
+    if copied == 0 {
+        return;
+    }
+    if let Some(class) = state.class(request.fd as u32 as usize)
+        && class.load(Relaxed) == class::FILE_WHOLE
+    {
+        class.store(class::FILE, Relaxed);
+        state.try_locked(|rations| rations.whole_files.used());
+    }
 }
 
 fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
