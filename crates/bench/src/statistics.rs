@@ -93,11 +93,14 @@ pub struct Prefetches {
 }
 
 impl Prefetches {
-    /// Share of the issued prefetches that were complete in time (the
-    /// paper's column "Full"), 0 to 1.
+    /// Share of the prefetches that were complete in time (the paper's column
+    /// "Full"), 0 to 1. One request may serve several ranges that the program
+    /// asks for, each counted as full or partial: then it is the share of
+    /// these.
     pub fn full_share(&self) -> Known {
         let (full, issued) = (self.full?, self.issued?);
-        (issued > 0.0).then(|| full / issued)
+        let all = issued.max(full + self.partial.unwrap_or(0.0));
+        (all > 0.0).then(|| full / all)
     }
 }
 
@@ -172,7 +175,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn nulls_and_missing_parts_are_unknown() {
+    fn nulls_and_missing_parts_are_unSome() {
         let statistics = Statistics::parse(FULL).unwrap();
         assert_eq!(statistics.io_stalls.count, Some(12.0));
         assert_eq!(statistics.speculation.prefetches.unused, None);
@@ -186,9 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_unknown() {
+    fn a_share_of_nothing_is_unSome() {
         let prefetches = Prefetches { issued: Some(0.0), full: Some(0.0), ..Default::default() };
         assert_eq!(prefetches.full_share(), None);
+        let shared = Prefetches {
+            issued: Some(100.0),
+            full: Some(150.0),
+            partial: Some(50.0),
+            unused: None,
+        };
+        assert_eq!(shared.full_share(), Some(0.75), "several ranges in one request");
     }
 
     #[test]
