@@ -32,7 +32,7 @@ lint: setup
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 bench: build
-	$(SUDO) $(RUNAHEAD) bench explicit
+	$(SUDO) $(RUNAHEAD) bench explicit --install
 	$(SUDO) $(RUNAHEAD) bench interference
 	$(SUDO) $(RUNAHEAD) bench overhead
 

@@ -38,6 +38,8 @@ pub struct ExplicitOptions {
     pub install: bool,
     /// The `runahead` executable.
     pub runahead: PathBuf,
+    /// Further options of `runahead run`.
+    pub run_options: Vec<String>,
     /// Where outputs that differ are kept.
     pub keep: PathBuf,
 }
@@ -57,6 +59,7 @@ impl ExplicitOptions {
             busy: false,
             install: false,
             runahead: PathBuf::from("runahead"),
+            run_options: Vec::new(),
             keep: PathBuf::from("bench-results"),
         }
     }
@@ -123,7 +126,12 @@ fn measure_app(
     place.cold()?;
     drop(preparing);
     let _busy = if options.busy { Some(Busy::start()?) } else { None };
-    let method = Method { runahead: &options.runahead, runs: options.runs, keep: &options.keep };
+    let method = Method {
+        runahead: &options.runahead,
+        run_options: &options.run_options,
+        runs: options.runs,
+        keep: &options.keep,
+    };
     let metadata = options.metadata.as_deref().unwrap_or(app.metadata());
     let wanted = |case: &dyn Case| {
         options.cases.is_empty() || options.cases.iter().any(|name| name == case.name())

@@ -26,6 +26,8 @@ const HANG_EXTRA: Duration = Duration::from_secs(60);
 pub struct Method<'a> {
     /// The `runahead` executable.
     pub runahead: &'a Path,
+    /// Further options of `runahead run`.
+    pub run_options: &'a [String],
     /// Runs of each side, at least 1.
     pub runs: usize,
     /// Where outputs that differ are kept.
@@ -104,7 +106,8 @@ fn run_once(
     if subject.metadata == Metadata::Warm {
         subject.place.warm_metadata(&subject.setup.directory)?;
     }
-    case.run(&Launch { side, runahead: method.runahead, place: subject.place, limit })
+    let Method { runahead, run_options, .. } = *method;
+    case.run(&Launch { side, runahead, run_options, place: subject.place, limit })
 }
 
 /// Compares a run's output with the first plain run's; where they differ, both

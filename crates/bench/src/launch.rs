@@ -36,6 +36,8 @@ pub struct Launch<'a> {
     pub side: Side,
     /// The `runahead` executable.
     pub runahead: &'a Path,
+    /// Further options of `runahead run`.
+    pub run_options: &'a [String],
     /// Where the data lies.
     pub place: &'a Place,
     /// Longest time that a run may take.
@@ -59,9 +61,15 @@ pub struct Measured {
     pub output: Output,
 }
 
-/// The command for a side: itself, or under `runahead run`, which leaves its
-/// statistics in `statistics`.
-pub fn wrap(spec: &CommandSpec, side: Side, runahead: &Path, statistics: &Path) -> CommandSpec {
+/// The command for a side: itself, or under `runahead run` with further
+/// options, which leaves its statistics in `statistics`.
+pub fn wrap(
+    spec: &CommandSpec,
+    side: Side,
+    runahead: &Path,
+    run_options: &[String],
+    statistics: &Path,
+) -> CommandSpec {
     if side == Side::Plain {
         return spec.clone();
     }
@@ -71,6 +79,7 @@ pub fn wrap(spec: &CommandSpec, side: Side, runahead: &Path, statistics: &Path) 
     if side == Side::Observe {
         arguments.push("--mode=observe".into());
     }
+    arguments.extend(run_options.iter().map(OsString::from));
     arguments.push("--".into());
     arguments.push(spec.program.clone());
     arguments.extend(spec.arguments.iter().cloned());
@@ -78,6 +87,12 @@ pub fn wrap(spec: &CommandSpec, side: Side, runahead: &Path, statistics: &Path) 
 }
 
 impl Launch<'_> {
+    /// [`wrap`] for this side and these options, with an executable that the
+    /// program's user may run.
+    pub fn wrap(&self, spec: &CommandSpec, runahead: &Path, statistics: &Path) -> CommandSpec {
+        wrap(spec, self.side, runahead, self.run_options, statistics)
+    }
+
     /// Runs a command once. `writes` are the files and trees that it leaves
     /// behind: they are looked at and removed, off the clock.
     ///
@@ -86,7 +101,7 @@ impl Launch<'_> {
     pub fn run(&self, spec: &CommandSpec, writes: &[PathBuf]) -> Result<Measured> {
         let output = Output::new()?;
         let statistics_file = output.path("statistics.json");
-        let wrapped = wrap(spec, self.side, self.runahead, &statistics_file);
+        let wrapped = self.wrap(spec, self.runahead, &statistics_file);
         let before = self.place.counts()?;
         let finished = process::run(&mut wrapped.command(), &output, self.limit)?;
         let counts = self.place.counts()?.since(&before);
@@ -160,7 +175,10 @@ mod tests {
     #[test]
     fn each_side_has_its_command() {
         let spec = CommandSpec::new("grep", "/d").arg("--").arg("x").env("A", "b");
-        let wrapped = |side| wrap(&spec, side, Path::new("/bin/ra"), Path::new("/tmp/s"));
+        let wrapped = |side| {
+            let options = ["--depth=8".to_owned()];
+            wrap(&spec, side, Path::new("/bin/ra"), &options, Path::new("/tmp/s"))
+        };
         let words = |spec: &CommandSpec| {
             let mut words = vec![spec.program.clone()];
             words.extend(spec.arguments.clone());
@@ -169,7 +187,7 @@ mod tests {
         assert_eq!(words(&wrapped(Side::Plain)), ["grep", "--", "x"]);
         assert_eq!(
             words(&wrapped(Side::Runahead)),
-            ["/bin/ra", "run", "--stats=/tmp/s", "--", "grep", "--", "x"]
+            ["/bin/ra", "run", "--stats=/tmp/s", "--depth=8", "--", "grep", "--", "x"]
         );
         assert_eq!(words(&wrapped(Side::Observe))[3], "--mode=observe");
         let kept = wrapped(Side::Runahead);

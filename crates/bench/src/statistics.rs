@@ -175,7 +175,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn nulls_and_missing_parts_are_unSome() {
+    fn nulls_and_missing_parts_are_unknown() {
         let statistics = Statistics::parse(FULL).unwrap();
         assert_eq!(statistics.io_stalls.count, Some(12.0));
         assert_eq!(statistics.speculation.prefetches.unused, None);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_unSome() {
+    fn a_share_of_nothing_is_unknown() {
         let prefetches = Prefetches { issued: Some(0.0), full: Some(0.0), ..Default::default() };
         assert_eq!(prefetches.full_share(), None);
         let shared = Prefetches {

@@ -11,7 +11,7 @@ use super::server::{self, Home, Server};
 use super::{Application, Case, Setup};
 use crate::digest::{self, Digest};
 use crate::generate::scaled;
-use crate::launch::{Launch, Measured, wrap};
+use crate::launch::{Launch, Measured};
 use crate::process::{self, Output, Usage};
 use crate::rng::Rng;
 use crate::tools::{POSTGRES, PSQL, Tool};
@@ -253,7 +253,7 @@ impl Case for QueryCase {
         let statistics = home.path().join("statistics.json");
         let command = Server::command(&home, &self.data)?;
         let runahead = home.reachable(launch.runahead)?;
-        let running = Server::start(&home, &wrap(&command, launch.side, &runahead, &statistics))?;
+        let running = Server::start(&home, &launch.wrap(&command, &runahead, &statistics))?;
         let mut session = running.session(&output.path("stdout"))?;
         self.plan(&mut session, &output.path("stdout"))?;
         let usage_before = server::usage_of(session.backend)?;

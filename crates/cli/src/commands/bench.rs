@@ -150,6 +150,9 @@ struct Common {
     /// The runahead executable to measure [default: this one]
     #[arg(long, value_name = "FILE")]
     runahead: Option<PathBuf>,
+    /// Pass an option on to `runahead run`, for example --run-option=--depth=8
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    run_option: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -206,6 +209,7 @@ fn base(benchmark: &str, common: &Common) -> Result<ExplicitOptions> {
         seed: common.seed,
         install: common.install,
         runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
         keep: RESULTS.into(),
         ..ExplicitOptions::quick()
     })
@@ -238,6 +242,7 @@ fn interfere(arguments: Interference) -> Result<ExitCode> {
         scale: arguments.scale,
         install: common.install,
         runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
         idle: arguments.idle,
     })?;
     let json = common.json.clone().unwrap_or_else(|| {
