@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::workload::App;
 use crate::{
-    Array, Bounds, CpuCosts, DriveParameters, FileSystem, Machine, PlacementParameters, Random,
-    Report, Task, bounds, simulate,
+    Array, Bounds, CpuCosts, DriveParameters, FileSpec, FileSystem, Machine, PlacementParameters,
+    Program, Random, Report, Task, bounds, simulate,
 };
 
 /// A system to simulate.
@@ -41,7 +41,9 @@ pub enum Policy {
     Finite,
     /// TIP with the post-hint estimator.
     PostHint,
-    /// TIP with all extensions.
+    /// TIP with each process's own prefetch horizon.
+    OwnHorizon,
+    /// TIP with all extensions but the last.
     Extended,
 }
 
@@ -49,9 +51,12 @@ pub enum Policy {
 /// (section 5.3.3). The simulated programs map nothing, so these are taken off the cache.
 const MAPPED_BUFFERS: u32 = 250;
 
+/// Tells the random sequence of placement from those of the programs.
+const PLACEMENT_SEED: u64 = 0x706c_6163_656d_656e;
+
 impl Policy {
     /// Every policy, NC at the thesis's depth.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Du,
         Self::Nh,
         Self::Np,
@@ -63,6 +68,7 @@ impl Policy {
         Self::Tiptoe,
         Self::Finite,
         Self::PostHint,
+        Self::OwnHorizon,
         Self::Extended,
     ];
 
@@ -80,6 +86,7 @@ impl Policy {
             Self::Tiptoe => "tiptoe",
             Self::Finite => "finite",
             Self::PostHint => "post-hint",
+            Self::OwnHorizon => "own-horizon",
             Self::Extended => "extended",
         }
     }
@@ -101,6 +108,7 @@ impl Policy {
             Self::Tiptoe => config.valuation = Valuation::Tiptoe,
             Self::Finite => config.extensions.finite_disks = true,
             Self::PostHint => config.extensions.post_hint = true,
+            Self::OwnHorizon => config.extensions.process_horizon = true,
             Self::Extended => {
                 config.valuation = Valuation::Tiptoe;
                 config.extensions =
@@ -190,9 +198,13 @@ impl Scenario {
     /// Lower bounds for its first application alone, without TIP's own CPU time.
     pub fn bounds(&self) -> Bounds {
         let program = self.apps.first().map(|&(app, _)| app.program(self.seed, 0));
+        self.bounds_of(&program.unwrap_or_default())
+    }
+
+    /// Lower bounds for a program alone.
+    pub fn bounds_of(&self, program: &Program) -> Bounds {
         let buffers = self.policy.config().buffers as usize;
-        let costs = self.costs.without_tip();
-        bounds(&program.unwrap_or_default(), buffers, self.disks, &self.drive, &costs)
+        bounds(program, buffers, self.disks, &self.drive, &self.costs.without_tip())
     }
 
     /// Simulates it.
@@ -202,25 +214,27 @@ impl Scenario {
 
     /// Simulates it with another configuration of the manager.
     pub fn run_with(&self, config: Config) -> Report {
-        let tasks: Vec<Task> = self
-            .apps
-            .iter()
-            .enumerate()
+        let apps = self.apps.iter().enumerate();
+        let tasks = apps
             .map(|(i, &(app, hints))| Task { program: app.program(self.seed, i), hints })
             .collect();
+        self.run_tasks(tasks, config)
+    }
+
+    /// Simulates other programs in place of its applications.
+    pub fn run_tasks(&self, tasks: Vec<Task>, config: Config) -> Report {
         let mut files = Vec::new();
         let mut directories = 0;
         for task in &tasks {
             let specs = &task.program.files;
             files.extend(
-                specs.iter().map(|file| crate::FileSpec {
-                    directory: directories + file.directory,
-                    ..*file
-                }),
+                specs
+                    .iter()
+                    .map(|file| FileSpec { directory: directories + file.directory, ..*file }),
             );
             directories += specs.iter().map(|file| file.directory + 1).max().unwrap_or(0);
         }
-        let mut random = Random::new(self.seed ^ 0x706c_6163_656d_656e);
+        let mut random = Random::new(self.seed ^ PLACEMENT_SEED);
         let layout =
             FileSystem::place(&files, self.disks, self.drive.blocks, self.placement, &mut random);
         let costs = match self.policy {

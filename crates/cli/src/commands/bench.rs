@@ -13,6 +13,8 @@ use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
 use runahead_bench::{plot, table};
 
+use super::sim;
+
 /// Where results go unless told otherwise.
 const RESULTS: &str = "bench-results";
 
@@ -47,6 +49,13 @@ enum Which {
     /// Resident reads of 4 KiB, the start of a thousand processes, whole
     /// programs that run a second or longer, idle and busy processors.
     Overhead(Overhead),
+    /// TIP (Patterson 1997): simulated tables beside the thesis's
+    ///
+    /// Elapsed time as a fraction of not hinting: seven applications on five
+    /// arrays with prefetching alone and with full TIP (table 6.25), and three
+    /// pairs (table 6.26), with the mean and worst difference to the thesis.
+    /// Needs no device and no root; `runahead sim` simulates other policies.
+    Tip(Tip),
     /// A short selection: three applications, smaller data, three runs
     Quick(Common),
 }
@@ -117,6 +126,19 @@ struct Overhead {
     /// The runahead executable to measure [default: this one]
     #[arg(long, value_name = "FILE")]
     runahead: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Tip {
+    /// Which tables
+    #[arg(long, value_name = "WHICH", default_value = "all")]
+    table: sim::Which,
+    /// Seeds of programs and placement; times are means over them
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,3")]
+    seed: Vec<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -197,6 +219,10 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         }
         Which::Interference(arguments) => interfere(arguments),
         Which::Overhead(arguments) => weigh(arguments),
+        Which::Tip(tip) => {
+            sim::print_tables(tip.table, &runahead_sim::thesis::DISKS, &tip.seed, tip.json)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Which::Quick(common) => explicit_io(&base("quick", &common)?, &common),
     }
 }

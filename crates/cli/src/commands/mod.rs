@@ -2,6 +2,7 @@
 
 mod bench;
 mod run;
+mod sim;
 mod slowdisk;
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ enum Command {
     Run(run::Run),
     /// Measure programs with and without runahead (root)
     Bench(bench::Bench),
+    Sim(sim::Sim),
     /// Mount an emulated disk array, for tests, benchmarks and demos (root)
     Slowdisk(slowdisk::Slowdisk),
 }
@@ -39,7 +41,7 @@ struct RunAlone {
 
 /// First arguments that are not for `run`: the other subcommands, and
 /// questions about the command itself.
-const NOT_RUN: &[&str] = &["bench", "slowdisk", "help", "-h", "--help", "-V", "--version"];
+const NOT_RUN: &[&str] = &["bench", "sim", "slowdisk", "help", "-h", "--help", "-V", "--version"];
 
 /// Runs the subcommand that the arguments name.
 pub fn run() -> anyhow::Result<ExitCode> {
@@ -50,6 +52,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse_from(arguments).command {
         Command::Bench(command) => bench::run(command),
         Command::Run(command) => Ok(run::run(command)),
+        Command::Sim(command) => sim::run(command),
         Command::Slowdisk(command) => slowdisk::run(command),
     }
 }

@@ -323,6 +323,18 @@ mod tests {
         assert_eq!(est.match_read(F, 0, 8192, 1).unwrap().consumed, Some(2));
     }
 
+    /// A million outstanding segments in 64 MiB: unresolved ones cost what is stored here.
+    #[test]
+    fn a_million_segments_fit_in_64_mib() {
+        let mut est = estimator(&[]);
+        for i in 0..1_000_000 {
+            est.store(Segment { file: F, offset: i % 100 * 8192, length: 10 }, 100 * 8192);
+        }
+        let bytes = est.stored.capacity() * core::mem::size_of::<Stored>();
+        assert!(bytes <= 64 << 20, "{bytes}");
+        assert_eq!(est.outstanding(), 1_000_000);
+    }
+
     #[test]
     fn cancel_drops_the_segment_at_the_head() {
         let mut est = estimator(&[(0, 3 * 8192), (40_960, 8192)]);
