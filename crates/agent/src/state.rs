@@ -93,8 +93,6 @@ pub struct Config {
     /// The program may not make calls that it did not mean to make (a seccomp
     /// filter of its own): this process and its children are left alone.
     pub forbidden: AtomicU32,
-    /// A shared mapping may exist in this address space.
-    pub shared_mappings: AtomicU32,
     /// Statistics file, or null.
     pub stats: AtomicPtr<Header>,
     /// The logs, shared with speculative processes, or null. In memory that
@@ -156,7 +154,6 @@ pub static CONFIG: Config = Config {
     horizon: AtomicU64::new(0),
     depth: AtomicU32::new(0),
     forbidden: AtomicU32::new(0),
-    shared_mappings: AtomicU32::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     image_start: AtomicUsize::new(0),

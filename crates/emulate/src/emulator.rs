@@ -47,6 +47,9 @@ pub struct Start {
     pub depth: u32,
     /// Blocked signals of the copied thread, bit `n - 1` for signal `n`.
     pub blocked_signals: u64,
+    /// Testing: predict other ranges than those read, and compute on other
+    /// bytes than those that are there.
+    pub always_wrong: bool,
 }
 
 /// A descriptor of the normal process at the synchronisation.
@@ -116,6 +119,7 @@ pub struct Emulator {
     pub(crate) memory_max_bytes: u64,
     pub(crate) mapped_bytes: u64,
     pub(crate) blocked_signals: u64,
+    pub(crate) always_wrong: bool,
     /// Kernel `struct sigaction` of each signal: handler, flags, restorer,
     /// mask. Valid where the bit in `known_actions` is set.
     pub(crate) actions: [[u64; 4]; SIGNALS_MAX],
@@ -144,6 +148,7 @@ impl Default for Emulator {
             memory_max_bytes: 0,
             mapped_bytes: 0,
             blocked_signals: 0,
+            always_wrong: false,
             actions: [[0; 4]; SIGNALS_MAX],
             known_actions: 0,
             altstack: [0; 3],
@@ -161,6 +166,7 @@ impl Emulator {
         self.identity = start.identity;
         self.memory_max_bytes = start.memory_max_bytes;
         self.blocked_signals = start.blocked_signals;
+        self.always_wrong = start.always_wrong;
         self.prefetcher.limit = DeviceLimit::new(start.depth);
         // stack_t: ss_flags SS_DISABLE until the program says otherwise.
         self.altstack = [0, 2, 0];

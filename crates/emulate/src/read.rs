@@ -37,6 +37,9 @@ const RUN_BYTES: u64 = 256 * 1024;
 /// The same for the first read of a file.
 const FIRST_RUN_BYTES: u64 = 64 * 1024;
 
+/// Testing: how far beside the truth a wrong prediction lies, in bytes.
+const WRONG_BYTES: u64 = 64 * 1024;
+
 /// A buffer, or several, of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers {
@@ -204,7 +207,40 @@ impl<K: Kernel> Context<'_, K> {
         } else {
             self.copy(id, into, offset)?
         };
+        if self.e.always_wrong {
+            self.spoil(into, copied.result)?;
+            return self.predict_wrongly(fd, id, (offset, into.len), copied, behind);
+        }
         self.predict(fd, id, (offset, into.len), &copied, behind);
+        Ok(copied.result)
+    }
+
+    /// Testing: inverts the first bytes that a read has brought, so that the
+    /// program computes on what is not there.
+    fn spoil(&mut self, into: &Buffers, len: u64) -> Result<(), Stop> {
+        let Some(address) = into.single else { return Ok(()) };
+        let mut bytes = [0u8; 64];
+        let Some(bytes) = bytes.get_mut(..len.min(64) as usize) else { return Ok(()) };
+        if !self.k.load(address, bytes) {
+            return park(Park::BadPointer);
+        }
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        self.store(address, bytes)
+    }
+
+    /// Testing: logs and prefetches another range than the one read.
+    fn predict_wrongly(
+        &mut self,
+        fd: usize,
+        id: FileId,
+        (offset, len): (u64, u64),
+        mut copied: Copied,
+        behind: bool,
+    ) -> Result<u64, Stop> {
+        let wrong = offset ^ WRONG_BYTES;
+        copied.missing = Some((wrong, wrong.saturating_add(len.clamp(1, WRONG_BYTES))));
+        copied.begun = false;
+        self.predict(fd, id, (wrong, len), &copied, behind);
         Ok(copied.result)
     }
 

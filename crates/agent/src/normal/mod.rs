@@ -2,6 +2,7 @@
 //! duty is to do nothing measurable; its second, that every failure of ours
 //! ends as if we were absent.
 
+mod capture;
 mod exec;
 mod reads;
 mod synchronise;
@@ -13,7 +14,9 @@ use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::stats::{Counter, Loss};
 
-pub use reads::{CREDIT, OFFSET_NONE, Request};
+pub use capture::hand_over;
+use reads::OFFSET_NONE;
+pub use reads::{CREDIT, Request};
 pub use synchronise::end_speculation;
 
 /// One system call of the program.
@@ -29,7 +32,7 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
 /// Calls that are watched because they change what we assume, and all that
 /// are hooked for the speculative process's sake only.
 fn other(state: &'static State, frame: &mut Frame) -> isize {
-    let [first, second, third, flags, ..] = frame.args;
+    let [first, second, ..] = frame.args;
     match frame.number {
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => {
             let fd = plain(frame);
@@ -52,14 +55,6 @@ fn other(state: &'static State, frame: &mut Frame) -> isize {
             plain(frame)
         }
         nr::FCNTL => fcntl(state, frame, first, second),
-        nr::MMAP if flags & sys::MAP_SHARED != 0 => {
-            CONFIG.shared_mappings.store(1, Relaxed);
-            plain(frame)
-        }
-        nr::SHMAT => {
-            CONFIG.shared_mappings.store(1, Relaxed);
-            plain(frame)
-        }
         nr::INOTIFY_INIT
         | nr::INOTIFY_INIT1
         | nr::FANOTIFY_INIT
@@ -83,10 +78,7 @@ fn other(state: &'static State, frame: &mut Frame) -> isize {
             ending(state, first as i32);
             plain(frame)
         }
-        _ => {
-            let _ = third;
-            plain(frame)
-        }
+        _ => plain(frame),
     }
 }
 

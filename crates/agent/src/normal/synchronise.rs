@@ -3,7 +3,7 @@
 //! the program needs has been started before, so that its wait hides the
 //! cost.
 
-use super::Request;
+use super::{Request, capture};
 use crate::arch::{Frame, nr};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, State};
@@ -57,8 +57,7 @@ pub fn at_stall(
         if standing != Standing::Behind {
             account(state, ration);
         }
-        let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
-        match ration.decide(standing, always || cpu_idle(state, now_ns)) {
+        match decide(state, ration, standing, now_ns) {
             Decision::Synchronise => synchronise(state, ration, frame, request, now_ns),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
@@ -73,6 +72,16 @@ pub fn at_stall(
             }
         }
     })?
+}
+
+/// Whether a synchronisation is worth it. While testing, always: the tests
+/// are about what it does, not what it costs.
+fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -> Decision {
+    let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    match standing {
+        Standing::None | Standing::OffTrack if always => Decision::Synchronise,
+        _ => ration.decide(standing, cpu_idle(state, now_ns)),
+    }
 }
 
 /// Looked at once, before the first synchronisation: nobody traces the
@@ -111,6 +120,8 @@ fn synchronise(
         return None;
     }
     let log = fresh_log(state)?;
+    // SAFETY: the lock is held: `ration` is what it guards.
+    unsafe { capture::take(&request, state.fds_end.load(Relaxed)) };
     // No signal may run one of the program's handlers in the copy.
     let mask = sys::set_signal_mask(u64::MAX);
     // SAFETY: queries.
@@ -119,7 +130,6 @@ fn synchronise(
         pid: state.pid.load(Relaxed),
         tid: tid as u32,
         parent: parent as u32,
-        fds_end: state.fds_end.load(Relaxed),
         signal_mask: mask,
     };
     // SAFETY: fork-like: the child runs on a copy of this memory. It is the
@@ -127,7 +137,7 @@ fn synchronise(
     // before one instruction of the program runs.
     let child = unsafe { call(nr::CLONE, &[CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0]) };
     if child == 0 {
-        return Some(speculative::begin(state, log, frame, request, parent));
+        return Some(speculative::begin(state, log, frame, parent));
     }
     sys::set_signal_mask(mask);
     let end_ns = sys::now_ns();

@@ -11,7 +11,6 @@ mod shared;
 mod signals;
 
 use crate::arch::{Frame, nr, on_stack};
-use crate::normal::Request;
 use crate::state::{State, role};
 use crate::sys::{self, call as system_call};
 use core::cell::UnsafeCell;
@@ -36,8 +35,6 @@ pub struct Parent {
     pub tid: u32,
     /// Its parent's process id.
     pub parent: u32,
-    /// Highest descriptor that may be open, plus one.
-    pub fds_end: u32,
     /// Signal mask of the thread.
     pub signal_mask: u64,
 }
@@ -58,15 +55,9 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// In the child of the clone: becomes the speculative process and returns
 /// what the stalled read comes to there. Does not return where a step fails.
-pub fn begin(
-    state: &'static State,
-    log: &'static Log,
-    frame: &mut Frame,
-    request: Request,
-    parent: Parent,
-) -> isize {
+pub fn begin(state: &'static State, log: &'static Log, frame: &mut Frame, parent: Parent) -> isize {
     LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
-    let mut start = Start { log, request, parent };
+    let mut start = Start { log, parent };
     let at = core::ptr::from_mut(&mut start) as usize;
     // SAFETY: the stack of the emulator, which nothing uses yet.
     unsafe { on_stack(stack_top(), prologue_on_stack, at) };
@@ -77,7 +68,6 @@ pub fn begin(
 
 struct Start {
     log: &'static Log,
-    request: Request,
     parent: Parent,
 }
 
@@ -86,7 +76,7 @@ extern "C" fn prologue_on_stack(start: usize) -> isize {
     let start = unsafe { &*(start as *const Start) };
     // SAFETY: before the program runs again nobody else uses the emulator.
     let emulator = unsafe { (*EMULATOR.0.get()).assume_init_mut() };
-    prologue::run(emulator, start.log, &start.request, &start.parent);
+    prologue::run(emulator, start.log, &start.parent);
     0
 }
 

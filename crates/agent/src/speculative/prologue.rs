@@ -5,13 +5,14 @@
 
 use super::{Parent, exit, filter, protected, shared, signals};
 use crate::arch::nr;
-use crate::normal::{OFFSET_NONE, Request};
-use crate::state::{CONFIG, FDS_MAX};
+use crate::normal::hand_over;
+use crate::state::CONFIG;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use runahead_emulate::{Emulator, Identity, Inherited, Kind, Start};
+use runahead_emulate::{Emulator, Identity, Start};
 use runahead_protocol::log::{Log, life};
+use runahead_protocol::session::TEST_ALWAYS_WRONG;
 use runahead_protocol::stats;
 
 /// `PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NO_NEW_PRIVS`.
@@ -36,24 +37,13 @@ const IOPRIO_LOWEST: usize = 2 << 13 | 7;
 const IOPRIO_WHO_PROCESS: usize = 1;
 
 /// Runs all steps; ends the process where one that safety rests on fails.
-pub fn run(emulator: &mut Emulator, log: &'static Log, request: &Request, parent: &Parent) {
+pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     // The child of a thread that has died meanwhile gets no death signal.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // SAFETY: a query.
     if unsafe { call(nr::GETPPID, &[]) } != parent.pid as isize {
         exit();
     }
-    emulator.start(&Start {
-        identity: identity(parent),
-        memory_max_bytes: MEMORY_MAX_BYTES,
-        depth: log.depth.load(Relaxed),
-        blocked_signals: parent.signal_mask,
-    });
-    for (start, end) in protected() {
-        emulator.protect(start, end - start);
-    }
-    signals::keep_actions(emulator);
-    capture(emulator, request, parent);
     // Leaves the program's descriptor table without ever having held a
     // reference: locks, pipes and sockets close when the program closes them.
     // SAFETY: from here on this process has an empty table of its own.
@@ -61,6 +51,19 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, request: &Request, parent
         exit();
     }
     log.life.store(life::DETACHED, Release);
+    emulator.start(&Start {
+        identity: identity(parent),
+        memory_max_bytes: MEMORY_MAX_BYTES,
+        depth: log.depth.load(Relaxed),
+        blocked_signals: parent.signal_mask,
+        always_wrong: CONFIG.test.load(Relaxed) & TEST_ALWAYS_WRONG != 0,
+    });
+    for (start, end) in protected() {
+        emulator.protect(start, end - start);
+    }
+    signals::keep_actions(emulator);
+    // SAFETY: in the copy, before the program's code runs.
+    unsafe { hand_over(emulator) };
     // A group of its own, so that no signal to the program's group comes
     // here. Not a session: autogroup would give it full weight.
     // SAFETY: concerns this process only.
@@ -68,7 +71,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, request: &Request, parent
     drop_statistics();
     // Before it is not dumpable: then its own /proc files refuse it.
     first_for_the_oom_killer();
-    if !shared::make_private_on_touch(CONFIG.shared_mappings.load(Relaxed) != 0) {
+    if !shared::make_private_on_touch() {
         exit();
     }
     prctl(PR_SET_DUMPABLE, 0);
@@ -118,43 +121,6 @@ fn identity(parent: &Parent) -> Identity {
         sid: session.max(0) as i32,
         fsuid: sys::file_system_user(),
         fsgid: sys::file_system_group(),
-    }
-}
-
-/// Takes down what the program has open, while the table is still shared.
-fn capture(emulator: &mut Emulator, request: &Request, parent: &Parent) {
-    let end = (parent.fds_end as usize).max(request.fd as usize + 1).min(FDS_MAX);
-    for fd in 0..end as i32 {
-        let mut stat = sys::Stat::default();
-        if sys::fstat(fd, &mut stat) != 0 {
-            continue;
-        }
-        let kind = match stat.mode & sys::S_IFMT {
-            sys::S_IFREG => Kind::Regular,
-            sys::S_IFDIR => Kind::Directory,
-            _ => Kind::Other,
-        };
-        let offset = match kind {
-            _ if fd == request.fd && request.offset != OFFSET_NONE && !request.explicit => {
-                request.offset
-            }
-            Kind::Regular | Kind::Directory => sys::position(fd).max(0) as u64,
-            _ => 0,
-        };
-        let flags = sys::status_flags(fd).max(0) as u32;
-        emulator.inherit(
-            fd,
-            Inherited {
-                kind,
-                dev: stat.dev,
-                ino: stat.ino,
-                mode: stat.mode,
-                offset,
-                size: stat.size.max(0) as u64,
-                status_flags: flags,
-                cloexec: false,
-            },
-        );
     }
 }
 

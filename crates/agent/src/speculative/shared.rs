@@ -57,14 +57,12 @@ fn regions() -> &'static mut Regions {
     unsafe { &mut *REGIONS.0.get() }
 }
 
-/// Write-protects every shared writable mapping but the log. `any`: whether
-/// the program is known to have made one; the other log is dropped always.
-/// False where that fails and it is not safe to go on.
-pub fn make_private_on_touch(any: bool) -> bool {
+/// Write-protects every shared writable mapping but the log, and drops the
+/// other log. Looks at what there is each time: no hook sees a mapping that a
+/// program makes by a system call of its own. False where that fails and it
+/// is not safe to go on.
+pub fn make_private_on_touch() -> bool {
     drop_other_log();
-    if !any {
-        return true;
-    }
     let fd = sys::open_read(b"/proc/self/maps\0");
     if fd < 0 {
         return false;

@@ -381,6 +381,7 @@ impl Copy {
             memory_max_bytes: 64 << 20,
             depth: 0,
             blocked_signals: 0,
+            always_wrong: false,
         });
         let mut machine = Machine::new();
         machine.consumed = &raw const log.consumed;

@@ -1,0 +1,71 @@
+//! One program of `tests/programs`.
+//!
+//! A line `// needs: WORD...` at its start says what it cannot do without:
+//! `root`; `resident` (not run on the slow device, where it would take too
+//! long or the file system lacks something).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+pub struct Program {
+    pub name: String,
+    pub binary: PathBuf,
+    pub needs: Vec<String>,
+}
+
+impl Program {
+    pub fn needs(&self, what: &str) -> bool {
+        self.needs.iter().any(|need| need == what)
+    }
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs")
+}
+
+/// Compiles every program into `into`, or those whose names contain the word
+/// in `RUNAHEAD_TEST_PROGRAM`.
+pub fn build_all(into: &Path) -> Vec<Program> {
+    let only = std::env::var("RUNAHEAD_TEST_PROGRAM").unwrap_or_default();
+    let mut names: Vec<String> = fs::read_dir(sources())
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".c").map(str::to_owned))
+        .filter(|name| name.contains(&only))
+        .collect();
+    names.sort();
+    let waiting = Mutex::new(names.into_iter());
+    let built = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let Some(name) = waiting.lock().unwrap().next() else { break };
+                    let program = build(name, into);
+                    built.lock().unwrap().push(program);
+                }
+            });
+        }
+    });
+    let mut built = built.into_inner().unwrap();
+    built.sort_by(|a, b| a.name.cmp(&b.name));
+    built
+}
+
+fn build(name: String, into: &Path) -> Program {
+    let source = sources().join(format!("{name}.c"));
+    let binary = into.join(&name);
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compiler.args(["-O1", "-w", "-D_GNU_SOURCE", "-pthread", "-fexceptions", "-o"]);
+    let output = compiler.arg(&binary).arg(&source).arg("-lrt").output().unwrap();
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(&source).unwrap();
+    let needs = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("// needs:"))
+        .flat_map(|words| words.split_whitespace().map(str::to_owned))
+        .collect();
+    Program { name, binary, needs }
+}

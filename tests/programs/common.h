@@ -1,0 +1,117 @@
+/* What the programs share. Each prints what it sees; the runner compares that
+ * with the same program run without Runahead. CHECK does not stop, so that a
+ * difference shows where it is. */
+#ifndef COMMON_H
+#define COMMON_H
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(x) \
+	do { \
+		if (!(x)) \
+			printf("line %d: not %s (errno %d)\n", __LINE__, #x, errno); \
+	} while (0)
+
+/* Every line goes out at once: nothing is buffered twice across a fork. */
+__attribute__((constructor)) static void unbuffered(void)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+}
+
+/* The runner puts small files f00 to f15 and a larger one, "big" (512 KiB),
+ * into data/. */
+#define FILES 16
+#define BIG "data/big"
+#define BIG_LEN (512 * 1024)
+
+static const char *file_name(int i)
+{
+	static __thread char name[32];
+	snprintf(name, sizeof name, "data/f%02d", i % FILES);
+	return name;
+}
+
+/* Reads a file to its end with read(2) and sums it up. */
+static unsigned sum_file(const char *name)
+{
+	char buffer[4096];
+	unsigned sum = 2166136261u;
+	ssize_t got;
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	while ((got = read(fd, buffer, sizeof buffer)) > 0)
+		for (ssize_t i = 0; i < got; i++)
+			sum = (sum ^ (unsigned char)buffer[i]) * 16777619u;
+	close(fd);
+	return sum;
+}
+
+/* Reads all small files: what speculation is for. */
+static unsigned work(void)
+{
+	unsigned sum = 0;
+	for (int i = 0; i < FILES; i++)
+		sum = sum * 31 + sum_file(file_name(i));
+	return sum;
+}
+
+/* Reads at scattered places, so that a copy lives beside what comes next: it
+ * is made at one of the first of these reads and runs ahead into it. */
+static unsigned ahead(int reads)
+{
+	unsigned sum = 0;
+	unsigned char byte;
+	int fd = open(BIG, O_RDONLY | O_CLOEXEC);
+	for (int i = 0; i < reads; i++)
+		if (pread(fd, &byte, 1, (off_t)i * 7919 % BIG_LEN) == 1)
+			sum = sum * 31 + byte;
+	close(fd);
+	return sum;
+}
+
+static void pause_ms(int ms)
+{
+	struct timespec time = { ms / 1000, ms % 1000 * 1000000L };
+	while (nanosleep(&time, &time) < 0 && errno == EINTR)
+		;
+}
+
+/* How a child ended, in words. */
+static const char *ended(int status)
+{
+	static char text[32];
+	if (WIFEXITED(status))
+		snprintf(text, sizeof text, "exit %d", WEXITSTATUS(status));
+	else if (WIFSIGNALED(status))
+		snprintf(text, sizeof text, "signal %d", WTERMSIG(status));
+	else if (WIFSTOPPED(status))
+		snprintf(text, sizeof text, "stopped %d", WSTOPSIG(status));
+	else
+		snprintf(text, sizeof text, "continued");
+	return text;
+}
+#endif
