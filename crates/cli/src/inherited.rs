@@ -1,14 +1,17 @@
-//! What the process was started with and Rust's runtime changes before
-//! `main`: the disposition of SIGPIPE (set to ignored), and standard
-//! descriptors that were closed (opened on /dev/null). The program must get
-//! them as they were, so they are noted before the runtime starts and put
-//! back before the program is executed.
+//! What the process was started with and changes before it becomes the
+//! program: Rust's runtime sets SIGPIPE to ignored and opens closed standard
+//! descriptors on /dev/null, and the launcher must survive a file size limit
+//! (SIGXFSZ). The program must get all of it as it was, so it is noted before
+//! the runtime starts and put back before the program is executed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const SIGPIPE_WAS_IGNORED: u32 = 1 << 3;
+/// Signals whose disposition changes.
+const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+/// Bit of the first of [`SIGNALS`] in [`NOTED`], if it was ignored.
+const FIRST_SIGNAL_BIT: usize = 3;
 
-/// Bits 0 to 2: this descriptor was closed; [`SIGPIPE_WAS_IGNORED`].
+/// Bits 0 to 2: this descriptor was closed; then one for each signal.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 
 /// Runs before Rust's runtime: glibc calls the entries of `.init_array`, the
@@ -25,34 +28,41 @@ extern "C" fn note() {
             noted |= 1 << fd;
         }
     }
-    // SAFETY: zero bytes are a valid sigaction, which the call fills in.
-    let action = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
-        action
-    };
-    if action.sa_sigaction == libc::SIG_IGN {
-        noted |= SIGPIPE_WAS_IGNORED;
+    for (index, signal) in SIGNALS.into_iter().enumerate() {
+        // SAFETY: zero bytes are a valid sigaction, which the call fills in.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut action);
+            action
+        };
+        if action.sa_sigaction == libc::SIG_IGN {
+            noted |= 1 << (FIRST_SIGNAL_BIT + index);
+        }
     }
     NOTED.store(noted, Ordering::Relaxed);
 }
 
-/// Whether standard descriptor `fd` was open when the process was started.
-pub fn was_open(fd: u32) -> bool {
-    NOTED.load(Ordering::Relaxed) & 1 << fd == 0
+/// Writing more than the file size limit allows is an error from now on, not
+/// the end.
+pub fn survive_size_limit() {
+    // SAFETY: to ignore a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Puts back what was found. Nothing may be printed afterwards.
 pub fn restore() {
-    if NOTED.load(Ordering::Relaxed) & SIGPIPE_WAS_IGNORED == 0 {
-        // SAFETY: the default action runs no code of ours.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let noted = NOTED.load(Ordering::Relaxed);
+    for (index, signal) in SIGNALS.into_iter().enumerate() {
+        if noted & 1 << (FIRST_SIGNAL_BIT + index) == 0 {
+            // SAFETY: the default action runs no code of ours.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
     }
     for fd in 0..3 {
-        if !was_open(fd) {
+        if noted & 1 << fd != 0 {
             // SAFETY: the runtime opened it on /dev/null, and nothing in this
             // process owns it.
-            unsafe { libc::close(fd as i32) };
+            unsafe { libc::close(fd) };
         }
     }
 }

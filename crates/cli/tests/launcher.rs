@@ -290,6 +290,25 @@ fn the_process_is_as_the_program_would_have_found_it() {
     }
 }
 
+/// Limits that forbid to write files and to hold more than one open.
+#[test]
+fn limits_do_not_keep_a_program_from_running() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    for limit in ["ulimit -f 0", "ulimit -n 4"] {
+        for stats in ["", "--stats"] {
+            let runahead = env!("CARGO_BIN_EXE_runahead");
+            let script = format!(
+                "{limit}; exec {runahead} {stats} --agent {} /bin/echo started",
+                agent.display()
+            );
+            let mut shell = Command::new("bash");
+            let output = shell.args(["-c", &script]).env("HOME", scratch.path()).output().unwrap();
+            assert_eq!(text(&output.stdout), "started\n", "{limit} {stats}: {output:?}");
+        }
+    }
+}
+
 #[test]
 fn wrong_options_are_explained() {
     let scratch = Scratch::new();

@@ -198,15 +198,21 @@ fn is_installed(path: &Path, agent: &[u8]) -> io::Result<bool> {
 /// once, which nothing but a deliberate collision brings about; the bytes are
 /// compared besides.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
-    let mut mix = |word: u64| {
-        hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash ^= hash >> 29;
+    const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(PRIME);
+        hash ^ hash >> 29
     };
-    let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().for_each(|word| mix(u64::from_le_bytes(*word)));
-    rest.iter().for_each(|byte| mix(u64::from(*byte)));
-    hash
+    // Four lanes, because one multiplication has to wait for the last.
+    let mut lanes = [1, 2, 3, 4];
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    for block in blocks {
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
+            *lane = mix(*lane, u64::from_le_bytes(*word));
+        }
+    }
+    let tail = rest.iter().map(|byte| u64::from(*byte));
+    lanes.into_iter().chain(tail).fold(bytes.len() as u64, mix)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session};
 
+use crate::inherited;
 use crate::stats::{Destination, Report};
 use collector::{Collector, Task};
 use confinement::Confinement;
@@ -72,6 +73,7 @@ fn error_text(error: &std::io::Error) -> String {
 /// [`Failure`] where the program cannot be executed.
 pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<Infallible, Failure> {
     let started = Instant::now();
+    inherited::survive_size_limit();
     let path = resolve::find(&command[0])?;
     let mut losses = Vec::new();
     let provided = agent_files(&options, agent, &path, &mut losses);
