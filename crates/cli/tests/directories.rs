@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use support::{Scratch, is_root, stdout_of, text};
+use support::{Scratch, is_root, skip, stdout_of, text};
 
 /// The agent's path as a program sees it.
 fn agent_path(command: &mut Command) -> String {
@@ -57,7 +57,7 @@ fn unusable_directories_are_passed_over() {
 /// with `options`; `None` where mounts of one's own are refused.
 fn with_all_places_mounted(scratch: &Scratch, options: &str, script: &str) -> Option<String> {
     if !is_root() {
-        eprintln!("mounts need root: nothing to run");
+        skip("mounts need root");
         return None;
     }
     let home = scratch.join("home");
@@ -76,7 +76,7 @@ fn with_all_places_mounted(scratch: &Scratch, options: &str, script: &str) -> Op
     let mut command = Command::new("unshare");
     let output = command.args(["--mount", "sh", "-c", &set_up]).output().ok()?;
     if text(&output.stderr).contains("unshare") {
-        eprintln!("no mount namespace: nothing to run");
+        skip("no mount namespace");
         return None;
     }
     assert!(output.status.success(), "{output:?}");

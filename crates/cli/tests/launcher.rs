@@ -10,7 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Scratch, as_bash, is_root, stdout_of, text};
+use support::{Scratch, as_bash, is_root, skip, stdout_of, text};
 
 /// The command fails with bash's status and words.
 fn fails_as_in_bash(scratch: &Scratch, command: &OsStr) {
@@ -149,7 +149,7 @@ fn runs_plainly(scratch: &Scratch, program: &Path, why: &str) {
 fn static_programs_run_plainly() {
     let scratch = Scratch::new();
     let Some(program) = scratch.try_compile("static", PRINT_PRELOAD, &["-static"]) else {
-        eprintln!("no static C library: nothing to run");
+        skip("no static C library");
         return;
     };
     runs_plainly(&scratch, &program, "static: it is statically linked");
@@ -179,7 +179,7 @@ fn programs_with_capabilities_run_plainly() {
         libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
     };
     if set != 0 {
-        eprintln!("capabilities cannot be set here: nothing to run");
+        skip("capabilities cannot be set here");
         return;
     }
     runs_plainly(&scratch, &program, "capable: it has file capabilities");

@@ -103,6 +103,12 @@ pub fn as_bash(command: &OsStr) -> Option<(i32, String)> {
     Some((output.status.code()?, message.trim_end().to_owned()))
 }
 
+/// Says that a test cannot run here; where nothing may be skipped, it fails.
+pub fn skip(why: &str) {
+    assert!(std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS").is_none(), "{why}");
+    eprintln!("{why}: nothing to run");
+}
+
 pub fn is_root() -> bool {
     // SAFETY: a query.
     unsafe { libc::geteuid() == 0 }
