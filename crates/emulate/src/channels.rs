@@ -20,7 +20,8 @@ const POLLED_MAX: usize = 1024;
 /// What is known of a descriptor's readiness.
 fn readiness(file: &File) -> u16 {
     match file.kind {
-        Kind::Other | Kind::Socket | Kind::Terminal => POLLOUT | POLLWRNORM,
+        Kind::Other | Kind::Socket | Kind::Terminal if file.writable() => POLLOUT | POLLWRNORM,
+        Kind::Other | Kind::Socket | Kind::Terminal => 0,
         _ => POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM,
     }
 }

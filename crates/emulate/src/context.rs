@@ -234,6 +234,19 @@ impl<K: Kernel> Context<'_, K> {
         self.e.table.remove_file(id);
     }
 
+    /// Takes over what was written in appearance through other descriptors
+    /// of the same imaginary file.
+    pub(crate) fn share_size(&mut self, id: FileId) {
+        let file = *self.e.table.file(id);
+        if file.kind == Kind::Sink
+            && file.name != 0
+            && let Some(name) = self.e.names.get(file.name)
+            && name.state == crate::names::State::File
+        {
+            self.e.table.file_mut(id).size = name.size;
+        }
+    }
+
     /// Makes a buffer of the program ready to be written by the kernel.
     pub(crate) fn ready(&mut self, address: usize, len: usize) -> Result<(), Stop> {
         if len == 0 || self.k.prepare_write(address, len) { Ok(()) } else { park(Park::BadPointer) }

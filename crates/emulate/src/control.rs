@@ -72,6 +72,9 @@ impl<K: Kernel> Context<'_, K> {
         let id = self.id(a[0])?;
         let file = *self.e.table.file(id);
         let terminal = file.kind == Kind::Terminal;
+        if file.kind == Kind::Path {
+            return errno(EBADF);
+        }
         match a[1] & 0xffff_ffff {
             FIOCLEX | FIONCLEX => {
                 self.e.table.set_cloexec(a[0], a[1] == FIOCLEX)?;

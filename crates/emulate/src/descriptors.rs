@@ -4,7 +4,7 @@
 //! at the start and private (interception.md, section 2.4); a real
 //! descriptor exists only behind a [`File`] that was needed.
 
-use crate::abi::EBADF;
+use crate::abi::{EBADF, ESPIPE, S_IFDIR, S_IFMT};
 use crate::outcome::{Stop, errno};
 use crate::residency::Oracle;
 use runahead_protocol::stats::Park;
@@ -47,6 +47,13 @@ pub enum Kind {
     Socket,
     /// Terminal.
     Terminal,
+}
+
+impl Kind {
+    /// Whether it is read and written at an offset.
+    pub fn has_offset(self) -> bool {
+        !matches!(self, Kind::Other | Kind::Socket | Kind::Terminal | Kind::Path | Kind::Free)
+    }
 }
 
 /// Index of an open file description.
@@ -120,6 +127,19 @@ impl File {
     /// Whether reads give file contents and are logged.
     pub fn is_file(&self) -> bool {
         matches!(self.kind, Kind::Regular | Kind::Sink)
+    }
+
+    /// Whether it is, or names, a directory that exists in appearance only.
+    pub(crate) fn is_imaginary_directory(&self) -> bool {
+        let named = self.kind == Kind::Path && self.real_plus1 == 0 && self.inherited_plus1 == 0;
+        self.kind == Kind::SinkDirectory || (named && self.mode & S_IFMT == S_IFDIR)
+    }
+
+    /// Fails with ESPIPE where an offset is given for something that has
+    /// none, which the kernel looks at before the access mode.
+    pub(crate) fn seekable_if(&self, offset_given: bool) -> Result<(), Stop> {
+        let refused = offset_given && !self.kind.has_offset() && self.kind != Kind::Path;
+        if refused { errno(ESPIPE) } else { Ok(()) }
     }
 
     /// Whether it may be read.

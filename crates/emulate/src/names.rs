@@ -192,6 +192,9 @@ impl<K: Kernel> Context<'_, K> {
     /// Looks a path up and works out its identity.
     pub(crate) fn look_up_named(&mut self, dirfd: usize, path: usize) -> Result<Place, Stop> {
         let first = self.first_byte(path)?;
+        if first == 0 {
+            return errno(ENOENT);
+        }
         let base = if first == b'/' { ROOT } else { self.directory_identity(dirfd)? };
         let imaginary = first != b'/' && self.is_imaginary(dirfd);
         let len = self.load_path(path)?;
@@ -272,13 +275,17 @@ impl<K: Kernel> Context<'_, K> {
         if dirfd as i32 == AT_FDCWD {
             return Ok(AT_FDCWD as usize);
         }
-        if self.first_byte(path)? == b'/' {
-            return Ok(AT_FDCWD as usize);
+        match self.first_byte(path)? {
+            // The kernel looks at the path before the descriptor.
+            0 => return errno(ENOENT),
+            b'/' => return Ok(AT_FDCWD as usize),
+            _ => {}
         }
         let id = self.e.table.id(dirfd)?;
         match self.e.table.file(id).kind {
+            _ if self.is_imaginary(dirfd) => errno(ENOENT),
+            Kind::Path if self.e.table.file(id).real_plus1 == 0 => errno(ENOTDIR),
             Kind::Directory | Kind::Path => self.real(id),
-            Kind::SinkDirectory => errno(ENOENT),
             _ => errno(ENOTDIR),
         }
     }
@@ -288,7 +295,7 @@ impl<K: Kernel> Context<'_, K> {
             return self.e.names.cwd_imaginary;
         }
         match self.e.table.id(dirfd) {
-            Ok(id) => self.e.table.file(id).kind == Kind::SinkDirectory,
+            Ok(id) => self.e.table.file(id).is_imaginary_directory(),
             Err(_) => false,
         }
     }
@@ -306,6 +313,9 @@ impl<K: Kernel> Context<'_, K> {
         }
         let id = self.e.table.id(dirfd)?;
         let file = *self.e.table.file(id);
+        if !matches!(file.kind, Kind::Directory | Kind::SinkDirectory | Kind::Path) {
+            return errno(ENOTDIR);
+        }
         if file.name != 0 {
             return Ok(file.name);
         }

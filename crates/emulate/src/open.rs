@@ -123,6 +123,22 @@ impl<K: Kernel> Context<'_, K> {
             Found::Real { dir, path: rest } => {
                 self.open_real(place, dir, rest, (dirfd, path), request)
             }
+            Found::Moved(real)
+                if request.has(O_DIRECTORY)
+                    && self.stat_real(real).is_none_or(|stat| stat.mode & S_IFMT != S_IFDIR) =>
+            {
+                errno(ENOTDIR)
+            }
+            Found::Moved(real) if request.has(O_PATH) => {
+                let real = self.path_again(real)?;
+                self.add_path(real as i32 + 1, 0, place.id, request)
+            }
+            Found::Shadow(name) if request.has(O_PATH) => {
+                if request.has(O_DIRECTORY) && name.state != State::Directory {
+                    return errno(ENOTDIR);
+                }
+                self.add_path(0, name.mode, place.id, request)
+            }
             Found::Moved(real) => {
                 let stat = self.stat_real(real).unwrap_or_default();
                 let fd = self.open_inode(place, real, stat, (dirfd, path), request)?;
@@ -160,13 +176,7 @@ impl<K: Kernel> Context<'_, K> {
             other => other?,
         };
         if request.has(O_PATH) {
-            let file = File {
-                kind: Kind::Path,
-                real_plus1: path_fd as i32 + 1,
-                status_flags: (request.flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW)) as u32,
-                ..File::FREE
-            };
-            return self.add(file, request.has(O_CLOEXEC));
+            return self.add_path(path_fd as i32 + 1, 0, place.id, request);
         }
         let Some(stat) = self.stat_real(path_fd) else {
             self.close_real(path_fd);
@@ -179,6 +189,22 @@ impl<K: Kernel> Context<'_, K> {
             self.close_real(path_fd);
         }
         answer
+    }
+
+    /// An `O_PATH` descriptor of the program.
+    fn add_path(&mut self, real_plus1: i32, mode: u32, name: u64, request: Request) -> Answer {
+        let status_flags = (request.flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW)) as u32;
+        let file = File { kind: Kind::Path, real_plus1, status_flags, mode, name, ..File::FREE };
+        self.add(file, request.has(O_CLOEXEC))
+    }
+
+    /// Another real `O_PATH` descriptor of the same file.
+    pub(crate) fn path_again(&mut self, real: usize) -> Answer {
+        let Some(own) = self.own_fds() else { return park(Park::Reopen) };
+        let name = Self::fd_name(real as u32);
+        let flags = O_PATH | O_CLOEXEC;
+        let result = self.k.call(nr::OPENAT, [own, address_of(&name), flags, 0, 0, 0]);
+        self.opened(result)
     }
 
     fn keeps(&self, fd: usize, path_fd: usize) -> bool {

@@ -96,7 +96,7 @@ impl<K: Kernel> Context<'_, K> {
     /// it is prepared for, and what it would get on a cold file.
     fn read_if_resident(&mut self, a: [usize; 6], offset: Option<u64>) -> Answer {
         let buffers = self.vector(a[1], a[2])?;
-        let id = self.readable(a[0])?;
+        let id = self.readable(a[0], offset)?;
         let file = *self.e.table.file(id);
         if file.kind != Kind::Regular {
             return errno(EOPNOTSUPP);
@@ -112,8 +112,11 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     fn read_single(&mut self, a: [usize; 6], offset: Option<u64>) -> Answer {
-        // Descriptors come first, as in the kernel: EBADF before EFAULT.
-        let id = self.readable(a[0])?;
+        // In the kernel's order: EINVAL, EBADF, EFAULT.
+        if offset.is_some_and(|at| at as i64 <= -1) {
+            return errno(EINVAL);
+        }
+        let id = self.readable(a[0], offset)?;
         let len = (a[2] as u64).min(RW_MAX_BYTES);
         self.ready(a[1], len as usize)?;
         let vector = [a[1], len as usize];
@@ -122,14 +125,22 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     fn read_vector(&mut self, a: [usize; 6], offset: Option<u64>) -> Answer {
-        let id = self.readable(a[0])?;
+        if offset.is_some_and(|at| at as i64 <= -1) {
+            return errno(EINVAL);
+        }
+        let id = self.readable(a[0], offset)?;
         let buffers = self.vector(a[1], a[2])?;
+        if buffers.len == 0 && !self.e.table.file(id).is_file() {
+            return Ok(0);
+        }
         self.read_into(a[0], id, buffers, offset)
     }
 
-    fn readable(&self, fd: usize) -> Result<FileId, Stop> {
+    fn readable(&self, fd: usize, at: Option<u64>) -> Result<FileId, Stop> {
         let id = self.id(fd)?;
-        if self.e.table.file(id).readable() { Ok(id) } else { errno(EBADF) }
+        let file = self.e.table.file(id);
+        file.seekable_if(at.is_some())?;
+        if file.readable() { Ok(id) } else { errno(EBADF) }
     }
 
     /// Reads the program's vector and makes its buffers ready.
@@ -149,16 +160,14 @@ impl<K: Kernel> Context<'_, K> {
 
     fn read_into(&mut self, fd: usize, id: FileId, into: Buffers, at: Option<u64>) -> Answer {
         let file = *self.e.table.file(id);
-        if at.is_some_and(|at| at as i64 <= -1) {
-            return errno(EINVAL);
-        }
+        let beyond = at.unwrap_or(file.offset).saturating_add(into.len) > i64::MAX as u64;
         match file.kind {
+            kind if beyond && kind.has_offset() => return errno(EINVAL),
             Kind::Regular | Kind::Sink => {}
             Kind::Null => return Ok(0),
             Kind::Zero => return self.read_zeros(&into),
             Kind::Random => return self.read_random(&into),
             Kind::Directory | Kind::SinkDirectory => return errno(EISDIR),
-            _ if at.is_some() => return errno(ESPIPE),
             _ if into.len == 0 => return Ok(0),
             _ => return park(Park::NeedsInput),
         }
@@ -202,6 +211,7 @@ impl<K: Kernel> Context<'_, K> {
     ) -> Result<u64, Stop> {
         self.throttle(id, offset, into.len)?;
         let behind = self.is_behind();
+        self.share_size(id);
         let copied = if self.e.table.file(id).kind == Kind::Sink {
             Copied::all(into.len.min(self.e.table.file(id).size.saturating_sub(offset)))
         } else {
@@ -542,6 +552,7 @@ impl<K: Kernel> Context<'_, K> {
     ) -> Result<u64, Stop> {
         self.throttle(id, offset, len)?;
         let behind = self.is_behind();
+        self.share_size(id);
         let file = *self.e.table.file(id);
         let result = len.min(RW_MAX_BYTES).min(file.size.saturating_sub(offset));
         let mut copied = Copied::all(result);

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::arch::nr;
-use crate::context::{Context, address_of};
+use crate::context::Context;
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, Place, State};
 use crate::outcome::{Answer, Stop, errno, park};
@@ -76,12 +76,7 @@ impl<K: Kernel> Context<'_, K> {
 
     fn remove(&mut self, dirfd: usize, path: usize, directory: bool) -> Answer {
         let place = self.look_up_named(dirfd, path)?;
-        let mode = match place.found {
-            Found::Real { dir, path } => self.stat_name(dir, path)?.mode,
-            Found::Moved(real) => self.stat_real(real).unwrap_or_default().mode,
-            Found::Shadow(name) => name.mode,
-            Found::Absent => return errno(ENOENT),
-        };
+        let mode = self.mode_of(&place)?;
         match (directory, mode & S_IFMT == S_IFDIR) {
             (true, false) => return errno(ENOTDIR),
             (false, true) => return errno(EISDIR),
@@ -91,6 +86,16 @@ impl<K: Kernel> Context<'_, K> {
         // what they have emptied.
         self.forget(place.id);
         Ok(0)
+    }
+
+    /// Mode of what a place names; ENOENT.
+    fn mode_of(&mut self, place: &Place) -> Result<u32, Stop> {
+        match place.found {
+            Found::Real { dir, path } => Ok(self.stat_name(dir, path)?.mode),
+            Found::Moved(real) => Ok(self.stat_real(real).unwrap_or_default().mode),
+            Found::Shadow(name) => Ok(name.mode),
+            Found::Absent => errno(ENOENT),
+        }
     }
 
     fn forget(&mut self, id: u64) {
@@ -116,8 +121,16 @@ impl<K: Kernel> Context<'_, K> {
         }
         let from = self.look_up_named(old.0, old.1)?;
         let to = self.look_up_named(new.0, new.1)?;
+        let moves_directory = self.mode_of(&from)? & S_IFMT == S_IFDIR;
         if flags & RENAME_NOREPLACE != 0 {
             self.must_not_exist(&to)?;
+        }
+        match self.mode_of(&to).map(|mode| mode & S_IFMT == S_IFDIR) {
+            Ok(true) if !moves_directory => return errno(EISDIR),
+            Ok(false) if moves_directory => return errno(ENOTDIR),
+            Err(Stop::Errno(ENOENT)) => self.must_not_exist(&to)?,
+            Err(other) => return Err(other),
+            _ => {}
         }
         self.take_name(&from, &to)?;
         if from.id != to.id {
@@ -177,15 +190,15 @@ impl<K: Kernel> Context<'_, K> {
             return Ok(0);
         }
         let from = self.look_up_named(a[0], a[1])?;
+        let mode = self.mode_of(&from)?;
         let to = self.look_up_named(a[2], a[3])?;
         self.must_not_exist(&to)?;
+        if mode & S_IFMT == S_IFDIR {
+            return errno(EPERM);
+        }
         if let Found::Moved(real) = from.found {
             // A second descriptor: each name owns its own.
-            let Some(own) = self.own_fds() else { return park(Park::Reopen) };
-            let name = Self::fd_name(real as u32);
-            let path = address_of(&name);
-            let result = self.k.call(nr::OPENAT, [own, path, O_PATH | O_CLOEXEC, 0, 0, 0]);
-            let real = self.opened(result)?;
+            let real = self.path_again(real)?;
             let stat = self.stat_real(real).unwrap_or_default();
             self.remember_moved(to.id, real, stat.mode, stat.size);
             return Ok(0);

@@ -103,6 +103,7 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     fn stat_file(&mut self, id: FileId, flags: usize, ask: Ask) -> Answer {
+        self.share_size(id);
         let mut file = *self.e.table.file(id);
         let opened_again = matches!(file.kind, Kind::Regular | Kind::Directory);
         if opened_again && file.real().is_none() {

@@ -142,8 +142,8 @@ table! {
     FTRUNCATE => Emulate(ftruncate), "a size in appearance";
     TRUNCATE => Emulate(truncate), "a size in appearance";
     FALLOCATE => Emulate(fallocate), "a size in appearance";
-    FSYNC => Emulate(any_fd), "nothing was written";
-    FDATASYNC => Emulate(any_fd), "nothing was written";
+    FSYNC => Emulate(fsync), "nothing was written";
+    FDATASYNC => Emulate(fsync), "nothing was written";
     SYNC_FILE_RANGE => Emulate(any_fd), "nothing was written";
     SYNCFS => Emulate(any_fd), "nothing was written";
     SYNC => Swallow, "nothing was written";

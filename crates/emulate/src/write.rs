@@ -16,7 +16,12 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     pub(crate) fn pwrite64(&mut self, a: [usize; 6]) -> Answer {
-        let id = self.writable(a[0])?;
+        if a[3] as i64 <= -1 {
+            return errno(EINVAL);
+        }
+        let id = self.id(a[0])?;
+        self.e.table.file(id).seekable_if(true)?;
+        self.writable(a[0])?;
         self.wrote(id, (a[2] as u64).min(RW_MAX_BYTES), Some(a[3] as u64))
     }
 
@@ -28,6 +33,9 @@ impl<K: Kernel> Context<'_, K> {
 
     pub(crate) fn pwritev(&mut self, a: [usize; 6]) -> Answer {
         let id = self.writable(a[0])?;
+        if (a[3] as i64) < -1 {
+            return errno(EINVAL);
+        }
         let len = self.vector_len(a[1], a[2])?;
         // pwritev2 takes -1 for the description's own offset.
         self.wrote(id, len, (a[3] as i64 != -1).then_some(a[3] as u64))
@@ -52,11 +60,13 @@ impl<K: Kernel> Context<'_, K> {
 
     /// `len` bytes were written in appearance.
     pub(crate) fn wrote(&mut self, id: FileId, len: u64, at: Option<u64>) -> Answer {
+        self.share_size(id);
         let file = self.e.table.file_mut(id);
+        let beyond = at.unwrap_or(file.offset).saturating_add(len) > i64::MAX as u64;
+        if beyond && file.kind.has_offset() {
+            return errno(EINVAL);
+        }
         if file.is_file() {
-            if at.is_some_and(|at| at as i64 <= -1) {
-                return errno(EINVAL);
-            }
             let append = file.status_flags as usize & O_APPEND != 0;
             let start = if append { file.size } else { at.unwrap_or(file.offset) };
             let end = start.saturating_add(len);
@@ -71,8 +81,8 @@ impl<K: Kernel> Context<'_, K> {
             if name != 0 {
                 self.e.names.set_size(name, size);
             }
-        } else if at.is_some() && file.kind != Kind::Null && file.kind != Kind::Zero {
-            return errno(ESPIPE);
+        } else {
+            file.seekable_if(at.is_some())?;
         }
         self.e.counters.swallowed_bytes = self.e.counters.swallowed_bytes.wrapping_add(len);
         Ok(len as usize)
@@ -81,6 +91,9 @@ impl<K: Kernel> Context<'_, K> {
     pub(crate) fn ftruncate(&mut self, a: [usize; 6]) -> Answer {
         let id = self.id(a[0])?;
         let file = self.e.table.file_mut(id);
+        if file.kind == Kind::Path {
+            return errno(EBADF);
+        }
         if a[1] as i64 <= -1 || !file.is_file() || !file.writable() {
             return errno(EINVAL);
         }
@@ -110,16 +123,20 @@ impl<K: Kernel> Context<'_, K> {
 
     pub(crate) fn lseek(&mut self, a: [usize; 6]) -> Answer {
         let id = self.id(a[0])?;
+        self.share_size(id);
         let file = *self.e.table.file(id);
         match file.kind {
+            Kind::Path => return errno(EBADF),
+            _ if a[2] > SEEK_HOLE => return errno(EINVAL),
             Kind::Regular | Kind::Sink => {}
             Kind::Directory => {
                 // The position of a directory is the kernel's own.
                 let real = self.real(id)?;
-                return self.on_program(nr::LSEEK, [real, a[1], a[2], 0, 0, 0]);
+                let offset = self.on_program(nr::LSEEK, [real, a[1], a[2], 0, 0, 0])?;
+                self.e.table.file_mut(id).offset = offset as u64;
+                return Ok(offset);
             }
             Kind::Null | Kind::Zero | Kind::Random | Kind::SinkDirectory => return Ok(0),
-            Kind::Path => return errno(EBADF),
             _ => return errno(ESPIPE),
         }
         let delta = a[1] as i64;
@@ -169,13 +186,40 @@ impl<K: Kernel> Context<'_, K> {
 
     /// A call that needs nothing but an open descriptor.
     pub(crate) fn any_fd(&mut self, a: [usize; 6]) -> Answer {
-        self.id(a[0])?;
-        Ok(0)
+        let id = self.id(a[0])?;
+        if self.e.table.file(id).kind == Kind::Path { errno(EBADF) } else { Ok(0) }
+    }
+
+    /// `fsync` and its kin: only of what has a file system under it.
+    pub(crate) fn fsync(&mut self, a: [usize; 6]) -> Answer {
+        self.any_fd(a)?;
+        let id = self.id(a[0])?;
+        match self.e.table.file(id).kind {
+            Kind::Other
+            | Kind::Socket
+            | Kind::Terminal
+            | Kind::Null
+            | Kind::Zero
+            | Kind::Random => errno(EINVAL),
+            _ => Ok(0),
+        }
     }
 
     /// `sendfile(out, in, offset, count)`.
     pub(crate) fn sendfile(&mut self, a: [usize; 6]) -> Answer {
-        let (output, input) = (self.writable(a[0])?, self.id(a[1])?);
+        let input = self.id(a[1])?;
+        let file = self.e.table.file(input);
+        if !file.readable() {
+            return errno(EBADF);
+        }
+        let beyond = file.offset.saturating_add(a[3] as u64) > i64::MAX as u64;
+        if a[2] == 0 && beyond && file.kind.has_offset() {
+            return errno(EINVAL);
+        }
+        let output = self.writable(a[0])?;
+        if self.e.table.file(output).status_flags as usize & O_APPEND != 0 {
+            return errno(EINVAL);
+        }
         self.transfer(a[1], input, a[2], output, 0, a[3] as u64)
     }
 
@@ -248,8 +292,10 @@ impl<K: Kernel> Context<'_, K> {
         const POSIX_FADV_WILLNEED: usize = 3;
         let id = self.id(a[0])?;
         match self.e.table.file(id).kind {
+            Kind::Path => return errno(EBADF),
+            Kind::Other if self.e.table.file(id).mode & S_IFMT == S_IFIFO => return errno(ESPIPE),
+            _ if a[3] > 5 => return errno(EINVAL),
             Kind::Regular => {}
-            Kind::Other | Kind::Socket => return errno(ESPIPE),
             _ => return Ok(0),
         }
         match a[3] {
@@ -262,8 +308,7 @@ impl<K: Kernel> Context<'_, K> {
             }
             POSIX_FADV_WILLNEED => self.advise_range(id, a[1] as u64, a[2] as u64),
             // DONTNEED and NOREUSE would take pages from the normal process.
-            4..=5 => {}
-            _ => return errno(EINVAL),
+            _ => {}
         }
         Ok(0)
     }

@@ -38,6 +38,8 @@ pub struct Machine {
     /// Most pages in flight at once.
     pub in_flight_max: usize,
     pub calls: Vec<(usize, [usize; 6])>,
+    /// Real descriptors that the emulator has.
+    pub open: BTreeSet<usize>,
     /// Memory that the program has.
     regions: Vec<(usize, usize)>,
     pub consumed: *const AtomicU64,
@@ -59,6 +61,7 @@ impl Machine {
             latency_ns: 1_000_000,
             in_flight_max: 0,
             calls: Vec::new(),
+            open: BTreeSet::new(),
             regions: Vec::new(),
             consumed: std::ptr::null(),
             horizon_waits: Vec::new(),
@@ -149,7 +152,8 @@ impl Machine {
         }
         // SAFETY: in these tests the vector is always real memory: the
         // emulator's or the program's, checked before by the emulator.
-        let vector = unsafe { std::slice::from_raw_parts(vector as *const [usize; 2], count) };
+        let part = |index| unsafe { (vector as *const [usize; 2]).add(index).read_unaligned() };
+        let vector: Vec<[usize; 2]> = (0..count).map(part).collect();
         let len: u64 = vector.iter().map(|part| part[1] as u64).sum();
         // SAFETY: as in page_id.
         let size = unsafe {
@@ -177,8 +181,8 @@ impl Machine {
         }
         let (mut done, mut left) = (0, prefix);
         for [address, part] in vector {
-            let part = (*part as u64).min(left);
-            let at = [fd, *address, part as usize, (offset + done) as usize, 0, 0];
+            let part = (part as u64).min(left);
+            let at = [fd, address, part as usize, (offset + done) as usize, 0, 0];
             assert_eq!(raw(libc::SYS_pread64 as usize, at), part as isize);
             done += part;
             left -= part;
@@ -283,9 +287,22 @@ impl Calls for Machine {
             nr::OPENAT if self.is_string(args[1], c"/proc/self/fd") => {
                 args[1] = own.as_ptr().expose_provenance();
             }
+            nr::CLOSE => assert!(self.open.remove(&args[0]), "{} is not its own", args[0]),
             _ => {}
         }
-        raw(number, args)
+        let result = raw(number, args);
+        if number == nr::OPENAT && result >= 0 {
+            self.open.insert(result as usize);
+        }
+        result
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for fd in &self.open {
+            raw(nr::CLOSE, [*fd, 0, 0, 0, 0, 0]);
+        }
     }
 }
 
