@@ -18,6 +18,9 @@ const BYTES_PER_S_ASSUMED: u64 = 250_000_000;
 /// Whole files prefetched before their use is judged.
 const FILES_JUDGED: u32 = 16;
 
+/// Stalls passed over after a file that is too large or read as a whole.
+const LARGE_PASS_OVER: u32 = 3;
+
 /// Stalls passed over after prefetched files have not been used.
 const PASS_OVER: u32 = 256;
 
@@ -43,14 +46,19 @@ pub struct WholeFiles {
 }
 
 impl WholeFiles {
+    /// Whether this stall is worth a look at the file's size.
+    pub fn eager(&mut self) -> bool {
+        let eager = self.pass_over == 0;
+        self.pass_over = self.pass_over.saturating_sub(1);
+        eager
+    }
+
     /// Whether to prefetch all of a file of `size` bytes at a stall on a read
     /// of `len` bytes.
     pub fn decide(&mut self, size: u64, len: u64, depth_bytes: u64) -> bool {
-        if self.pass_over > 0 {
-            self.pass_over -= 1;
-            return false;
-        }
         if size > depth_bytes || size <= len {
+            // Not a program that this helps, as far as this file goes.
+            self.pass_over = LARGE_PASS_OVER;
             return false;
         }
         if self.prefetched >= FILES_JUDGED {
@@ -88,7 +96,8 @@ mod tests {
     #[test]
     fn files_that_are_only_begun_stop_it() {
         let mut files = WholeFiles::default();
-        let prefetched = (0..10_000).filter(|_| files.decide(100_000, 4096, 200_000)).count();
+        let prefetched =
+            (0..10_000).filter(|_| files.eager() && files.decide(100_000, 4096, 200_000)).count();
         assert!(prefetched < 700, "{prefetched}");
     }
 

@@ -26,6 +26,17 @@ pub enum Standing {
     OffTrack,
 }
 
+/// Whether a processor would be idle during a stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processors {
+    /// One is.
+    Idle,
+    /// None seems to be at this moment; over a longer time nothing is known.
+    BusyNow,
+    /// None has been for a while.
+    Busy,
+}
+
 /// What to do at an unpredicted stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -98,13 +109,13 @@ impl Ration {
     }
 
     /// Decides at a stall that was not predicted. `standing` is how the
-    /// speculative process stands, `idle_cpu` whether a processor would be idle during the stall.
-    pub fn decide(&mut self, standing: Standing, idle_cpu: bool) -> Decision {
+    /// speculative process stands.
+    pub fn decide(&mut self, standing: Standing, processors: Processors) -> Decision {
         if standing == Standing::Behind {
             // It is merely slow: do not chase it. It may catch up, since it
             // never waits for data; but not without a processor.
             self.behind_stalls += 1;
-            if idle_cpu && self.behind_stalls < BEHIND_STALLS_MAX {
+            if processors != Processors::Busy && self.behind_stalls < BEHIND_STALLS_MAX {
                 return Decision::PassOver;
             }
             self.behind_stalls = 0;
@@ -118,7 +129,7 @@ impl Ration {
                 Decision::PassOver
             };
         }
-        if idle_cpu { Decision::Synchronise } else { Decision::PassOver }
+        if processors == Processors::Idle { Decision::Synchronise } else { Decision::PassOver }
     }
 
     /// Smoothed time of a stall, in ns; 0: none seen.
@@ -136,7 +147,7 @@ mod tests {
         let mut attempts = 0;
         for _ in 0..stalls {
             ration.outcome(hits, 0);
-            if ration.decide(Standing::None, true) == Decision::Synchronise {
+            if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
                 ration.synchronised(100_000);
                 attempts += 1;
             }
@@ -158,18 +169,18 @@ mod tests {
     #[test]
     fn a_slow_copy_is_not_chased() {
         let mut ration = Ration::default();
-        assert_eq!(ration.decide(Standing::None, true), Decision::Synchronise);
+        assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
         ration.synchronised(50_000);
         for _ in 1..BEHIND_STALLS_MAX {
-            assert_eq!(ration.decide(Standing::Behind, true), Decision::PassOver);
+            assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::PassOver);
         }
-        assert_eq!(ration.decide(Standing::Behind, true), Decision::GiveUp);
+        assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::GiveUp);
     }
 
     #[test]
     fn busy_processors_make_no_copies() {
         let mut ration = Ration::default();
-        assert_eq!(ration.decide(Standing::None, false), Decision::PassOver);
-        assert_eq!(ration.decide(Standing::OffTrack, true), Decision::Synchronise);
+        assert_eq!(ration.decide(Standing::None, Processors::Busy), Decision::PassOver);
+        assert_eq!(ration.decide(Standing::OffTrack, Processors::Idle), Decision::Synchronise);
     }
 }

@@ -118,6 +118,16 @@ global_asm!(
     ".hidden ra_hook_entry",
     ".p2align 6",
     "ra_hook_entry:",
+    // syscall(3) takes any number: calls that return twice or need the stack
+    // as it is (clone, fork, vfork, clone3, rt_sigreturn) are made here, with
+    // nothing pushed; r9 is an argument of none of them.
+    "lea r11d, [rax - 56]",
+    "cmp r11d, 2",
+    "jbe 2f",
+    "cmp eax, 435",
+    "je 2f",
+    "cmp eax, 15",
+    "je 2f",
     "lea rsp, [rsp - 128]",
     "push rbp",
     "mov rbp, rsp",
@@ -143,6 +153,10 @@ global_asm!(
     "pop rbp",
     "lea rsp, [rsp + 128]",
     "jmp rcx",
+    "2:",
+    "mov r9, rcx",
+    "syscall",
+    "jmp r9",
     // ra_before_entry: the same for calls that the stub makes itself
     // afterwards. rax is preserved, so the call goes ahead unchanged.
     ".globl ra_before_entry",

@@ -5,7 +5,7 @@
 use super::{end_speculation, own};
 use crate::arch::{Frame, nr, syscall6};
 use crate::hook::plain;
-use crate::state::{CONFIG, State};
+use crate::state::{AGENT_PATH_LEN_MAX, CONFIG, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::SESSION_VARIABLE;
@@ -29,7 +29,11 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
         end_speculation(state);
     }
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
-    if CONFIG.forbidden.load(Relaxed) != 0 || environment == 0 || !readable(environment) {
+    if CONFIG.forbidden.load(Relaxed) != 0
+        || environment == 0
+        || !readable(environment)
+        || !agent_reachable()
+    {
         return plain(frame);
     }
     // SAFETY: the kernel is about to read the same NULL-terminated array;
@@ -63,6 +67,18 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     // SAFETY: unmaps what was mapped above.
     unsafe { sys::call(nr::MUNMAP, &[address, len]) };
     result
+}
+
+/// Whether the dynamic linker will find the agent. After a change of user or
+/// root it may not, and would say so on the program's standard error.
+fn agent_reachable() -> bool {
+    const R_OK: usize = 4;
+    let agent = CONFIG.agent_path.get();
+    let mut path = [0u8; AGENT_PATH_LEN_MAX + 1];
+    let Some(room) = path.get_mut(..agent.len()) else { return false };
+    room.copy_from_slice(agent);
+    // SAFETY: a NUL-terminated path of ours.
+    (unsafe { sys::call(nr::FACCESSAT, &[sys::AT_FDCWD, path.as_ptr() as usize, R_OK]) }) == 0
 }
 
 /// Makes the call with the session added.
@@ -102,7 +118,8 @@ fn with(
         };
         opted_out |= is_off;
         if is_session {
-            continue;
+            // Another launcher's: a runahead inside this one.
+            return plain(frame);
         }
         if is_preload {
             preload_fits &= joined.add(b":");

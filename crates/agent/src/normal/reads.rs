@@ -414,8 +414,9 @@ fn prefetch_whole(state: &State, request: &Request) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
         return;
     }
+    let eager = state.try_locked(|rations| rations.whole_files.eager());
     let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 {
+    if eager != Some(true) || sys::fstat(request.fd, &mut stat) != 0 {
         return;
     }
     let size = stat.size.max(0) as u64;

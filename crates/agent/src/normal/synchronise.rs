@@ -13,7 +13,7 @@ use crate::usage::Usage;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::horizon::horizon;
-use runahead_policy::ration::{Decision, Ration, Standing};
+use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS};
 use runahead_protocol::stats::{Counter, Loss, Park};
@@ -80,7 +80,7 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
     let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
     match standing {
         Standing::None | Standing::OffTrack if always => Decision::Synchronise,
-        _ => ration.decide(standing, cpu_idle(state, now_ns)),
+        _ => ration.decide(standing, idle_processors(state, now_ns)),
     }
 }
 
@@ -355,16 +355,16 @@ fn hasten(child: i32) {
 /// before that much is known, from the number of runnable threads, which is
 /// strict: whoever serves the read just started is among them. On a single
 /// processor the copy's own time would be missing from the idle time, so
-/// there only its outcome decides. True where unknown.
-fn cpu_idle(state: &State, now_ns: u64) -> bool {
+/// there only its outcome decides. Idle where unknown.
+fn idle_processors(state: &State, now_ns: u64) -> Processors {
     let cpus = processors(&state.cpus);
     if cpus == 1 {
-        return true;
+        return Processors::Idle;
     }
     let since_ns = state.idle_asked_ns.load(Relaxed);
     let passed_ns = now_ns.saturating_sub(since_ns);
     if since_ns == 0 || passed_ns >= IDLE_INTERVAL_NS {
-        let Some(idle_cs) = idle_time_cs() else { return true };
+        let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
         state.idle_asked_ns.store(now_ns, Relaxed);
         if since_ns != 0 {
@@ -374,8 +374,9 @@ fn cpu_idle(state: &State, now_ns: u64) -> bool {
         }
     }
     match state.idle_verdict.load(Relaxed) {
-        0 => runnable().is_none_or(|threads| threads <= cpus),
-        verdict => verdict == 1,
+        0 if runnable().is_some_and(|threads| threads > cpus) => Processors::BusyNow,
+        0 | 1 => Processors::Idle,
+        _ => Processors::Busy,
     }
 }
 
