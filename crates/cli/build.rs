@@ -24,7 +24,7 @@ fn main() {
 /// core library that comes with it uses no vector register either.
 fn compile(root: &Path, out: &Path) -> PathBuf {
     let target_dir = out.join("agent");
-    let flags = ["-Crelocation-model=pic", "-Cforce-unwind-tables=no"].join("\x1f");
+    let flags = ["-Crelocation-model=pic", "-Cforce-unwind-tables=yes"].join("\x1f");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap());
     cargo
         .current_dir(root)

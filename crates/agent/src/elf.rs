@@ -7,6 +7,10 @@ use crate::sys;
 pub struct Object {
     /// Load bias: add it to a virtual address of the file.
     pub bias: usize,
+    /// Address of its dynamic section.
+    pub dynamic: usize,
+    /// Of the program itself: its headers, which the kernel tells.
+    headers: Option<&'static [ProgramHeader]>,
 }
 
 #[repr(C)]
@@ -49,6 +53,10 @@ const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 /// `PF_X`.
 pub const PF_X: u32 = 1;
+/// `PF_W`.
+pub const PF_W: u32 = 2;
+/// `PT_GNU_RELRO`.
+pub const PT_GNU_RELRO: u32 = 0x6474_e552;
 const NT_GNU_BUILD_ID: u32 = 3;
 const PROGRAM_HEADERS_MAX: usize = 64;
 const OBJECTS_MAX: usize = 4096;
@@ -58,6 +66,9 @@ const AUXILIARY_MAX: usize = 64;
 impl Object {
     /// Program headers; empty where there is no ELF header at the bias.
     pub fn program_headers(&self) -> &'static [ProgramHeader] {
+        if let Some(headers) = self.headers {
+            return headers;
+        }
         if self.bias == 0 || !self.bias.is_multiple_of(sys::PAGE_SIZE) {
             return &[];
         }
@@ -99,10 +110,19 @@ impl Object {
 
     /// Whether `[start, start + len)` lies in an executable segment.
     pub fn is_code(&self, start: usize, len: usize) -> bool {
+        self.is_within(PF_X, start, len)
+    }
+
+    /// Whether `[start, start + len)` lies in a writable segment.
+    pub fn is_data(&self, start: usize, len: usize) -> bool {
+        self.is_within(PF_W, start, len)
+    }
+
+    fn is_within(&self, flag: u32, start: usize, len: usize) -> bool {
         self.program_headers().iter().any(|header| {
             let from = self.bias.wrapping_add(header.address as usize);
             header.kind == PT_LOAD
-                && header.flags & PF_X != 0
+                && header.flags & flag != 0
                 && start >= from
                 && start.wrapping_add(len) <= from.wrapping_add(header.len as usize)
         })
@@ -116,14 +136,15 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 /// Calls `visit` for each loaded object.
 pub fn for_each(mut visit: impl FnMut(Object)) {
     let Some(mut entry) = link_map() else { return };
-    for _ in 0..OBJECTS_MAX {
+    let headers = program_headers();
+    for index in 0..OBJECTS_MAX {
         if entry == 0 {
             return;
         }
         // SAFETY: a `struct link_map` of the dynamic linker: l_addr, l_name,
         // l_ld, l_next. Nothing is loaded or unloaded during a constructor.
-        let [bias, _, _, next] = unsafe { *(entry as *const [usize; 4]) };
-        visit(Object { bias });
+        let [bias, _, dynamic, next] = unsafe { *(entry as *const [usize; 4]) };
+        visit(Object { bias, dynamic, headers: headers.filter(|_| index == 0) });
         entry = next;
     }
 }
@@ -154,10 +175,26 @@ fn link_map() -> Option<usize> {
     None
 }
 
+/// Load bias of the dynamic linker, which the kernel has loaded.
+pub fn linker() -> Option<usize> {
+    const AT_BASE: usize = 7;
+    auxiliary([AT_BASE]).map(|[bias]| bias)
+}
+
 /// The program's own headers, from the auxiliary vector.
 fn program_headers() -> Option<&'static [ProgramHeader]> {
     const AT_PHDR: usize = 3;
     const AT_PHNUM: usize = 5;
+    let [address, count] = auxiliary([AT_PHDR, AT_PHNUM])?;
+    if address == 0 || count > PROGRAM_HEADERS_MAX {
+        return None;
+    }
+    // SAFETY: the kernel says that they are mapped there (getauxval(3)).
+    Some(unsafe { core::slice::from_raw_parts(address as *const ProgramHeader, count) })
+}
+
+/// Values of the auxiliary vector, 0 where absent; `None` without /proc.
+fn auxiliary<const N: usize>(tags: [usize; N]) -> Option<[usize; N]> {
     let fd = sys::open_read(b"/proc/self/auxv\0");
     if fd < 0 {
         return None;
@@ -165,22 +202,15 @@ fn program_headers() -> Option<&'static [ProgramHeader]> {
     let mut bytes = [0u8; AUXILIARY_MAX * 16];
     let len = sys::read(fd as i32, &mut bytes);
     sys::close(fd as i32);
-    let bytes = bytes.get(..len.max(0) as usize)?;
-    let (mut address, mut count) = (0usize, 0usize);
-    for pair in bytes.chunks_exact(16) {
+    let mut values = [0usize; N];
+    for pair in bytes.get(..len.max(0) as usize)?.chunks_exact(16) {
         let (tag, value) = pair.split_at(8);
-        let value = usize::from_le_bytes(value.try_into().ok()?);
-        match usize::from_le_bytes(tag.try_into().ok()?) {
-            AT_PHDR => address = value,
-            AT_PHNUM => count = value,
-            _ => {}
+        let tag = usize::from_le_bytes(tag.try_into().ok()?);
+        for (slot, _) in values.iter_mut().zip(tags).filter(|(_, wanted)| *wanted == tag) {
+            *slot = usize::from_le_bytes(value.try_into().ok()?);
         }
     }
-    if address == 0 || count > PROGRAM_HEADERS_MAX {
-        return None;
-    }
-    // SAFETY: the kernel says that they are mapped there (getauxval(3)).
-    Some(unsafe { core::slice::from_raw_parts(address as *const ProgramHeader, count) })
+    Some(values)
 }
 
 #[cfg(target_os = "none")]

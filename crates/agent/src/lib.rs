@@ -17,12 +17,14 @@
 pub mod arch;
 pub mod elf;
 pub mod hook;
+pub mod interpose;
 pub mod normal;
 pub mod patch;
 pub mod speculative;
 pub mod start;
 pub mod state;
 pub mod status;
+pub mod symbols;
 pub mod sys;
 pub mod usage;
 

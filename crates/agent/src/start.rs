@@ -6,7 +6,7 @@ use crate::arch::nr;
 use crate::state::{CONFIG, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
 use crate::sys::{self, call};
-use crate::{elf, patch};
+use crate::{elf, interpose, patch};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_protocol::session::{self, Mode, SESSION_VARIABLE, Session};
 use runahead_protocol::stats::{self, Header, Loss, SLOTS_MAX, Slot};
@@ -61,7 +61,12 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     if patch::all(&session, state, &status) {
         environment.scrub(session.agent);
         state.role.store(role::NORMAL, Release);
+    } else if status.threads == 1 && interpose::all() {
+        state.role.store(role::NORMAL, Release);
     } else {
+        if let Some(slot) = state.slot() {
+            slot.lose(Loss::NoHooks);
+        }
         state.role.store(role::OFF, Release);
     }
 }

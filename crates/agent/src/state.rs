@@ -265,6 +265,13 @@ impl State {
         }
     }
 
+    /// Forgets descriptors `first` to `last`.
+    pub fn forget_range(&self, first: usize, last: usize) {
+        for fd in first..=last.min(FDS_MAX - 1) {
+            self.forget(fd);
+        }
+    }
+
     /// A descriptor came into being.
     pub fn opened(&self, fd: isize) {
         if let Ok(fd) = u32::try_from(fd) {

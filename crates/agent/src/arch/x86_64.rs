@@ -189,6 +189,90 @@ global_asm!(
     "pop rbp",
     "lea rsp, [rsp + 128]",
     "jmp rcx",
+    // Thunk number i, each 16 bytes long: enters with r11 = i, which a call
+    // through a table may clobber.
+    ".globl ra_thunks",
+    ".hidden ra_thunks",
+    ".p2align 4",
+    "ra_thunks:",
+    ".set ra_thunk_index, 0",
+    ".rept {thunks}",
+    "endbr64",
+    "mov r11d, ra_thunk_index",
+    "jmp ra_interposed",
+    ".p2align 4",
+    ".set ra_thunk_index, ra_thunk_index + 1",
+    ".endr",
+    // ra_interposed: a call of a library function. Routed to the original
+    // with all registers as they were, to the hook, or to the original with a
+    // look at its result. Unwinding (a cancellation in the original) passes.
+    ".p2align 6",
+    "ra_interposed:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "push 0",
+    "push r11",
+    "push rax",
+    "push r9",
+    "push r8",
+    "push rcx",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {route}",
+    "cmp rax, 1",
+    "je 2f",
+    "ja 3f",
+    "call 4f",
+    ".cfi_remember_state",
+    "mov r11, [rbp - 8]",
+    "mov rsp, rbp",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "jmp r11",
+    ".cfi_restore_state",
+    "2:", // Through the hook, after a cancellation point.
+    "mov rax, [rip + {test_cancel}]",
+    "test rax, rax",
+    "jz 5f",
+    "call rax",
+    "5:",
+    "lea rdi, [rbp - 72]",
+    "call {through}",
+    "leave",
+    ".cfi_remember_state",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_restore_state",
+    "3:", // The original, then a look.
+    "call 4f",
+    "call [rbp - 8]",
+    "mov [rbp - 24], rax",
+    "lea rdi, [rbp - 72]",
+    "mov rsi, rax",
+    "call {after}",
+    "mov rax, [rbp - 24]",
+    "leave",
+    ".cfi_remember_state",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_restore_state",
+    "4:", // Restores the argument registers.
+    "mov rdi, [rbp - 72]",
+    "mov rsi, [rbp - 64]",
+    "mov rdx, [rbp - 56]",
+    "mov rcx, [rbp - 48]",
+    "mov r8, [rbp - 40]",
+    "mov r9, [rbp - 32]",
+    "mov rax, [rbp - 24]",
+    "ret",
+    ".cfi_endproc",
     // The restorer of the speculative process's signal handlers.
     ".globl ra_restorer",
     ".hidden ra_restorer",
@@ -210,6 +294,11 @@ global_asm!(
     "ret",
     hook = sym crate::hook::ra_hook,
     before = sym crate::hook::ra_before,
+    route = sym crate::interpose::ra_route,
+    through = sym crate::interpose::ra_through,
+    after = sym crate::interpose::ra_after,
+    test_cancel = sym crate::interpose::TEST_CANCEL,
+    thunks = const THUNKS_MAX,
 );
 
 unsafe extern "C" {
@@ -225,6 +314,7 @@ unsafe extern "C" {
     fn ra_gate();
     fn ra_hook_entry();
     fn ra_before_entry();
+    fn ra_thunks();
     fn ra_restorer();
     fn ra_on_stack(top: usize, function: extern "C" fn(usize) -> isize, argument: usize) -> isize;
 }
@@ -249,6 +339,28 @@ pub fn gate_address() -> usize {
 /// Address of the restorer for `rt_sigaction`.
 pub fn restorer_address() -> usize {
     ra_restorer as *const () as usize
+}
+
+/// Functions that can be hooked by their address.
+pub const THUNKS_MAX: usize = 64;
+
+/// A call of a library function, as a thunk hands it on.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Interposed {
+    /// Its integer arguments.
+    pub args: [usize; 6],
+    accumulator: usize,
+    /// Number of the thunk.
+    pub index: usize,
+    /// The library's function.
+    pub original: usize,
+}
+
+/// Address of thunk number `index`, below [`THUNKS_MAX`].
+pub fn thunk_address(index: usize) -> usize {
+    const THUNK_LEN: usize = 16;
+    ra_thunks as *const () as usize + index * THUNK_LEN
 }
 
 /// Calls `function(argument)` on the stack that ends at `top`.
@@ -392,6 +504,7 @@ impl SignalContext {
 }
 
 const _: () = assert!(size_of::<Frame>() == 64);
+const _: () = assert!(size_of::<Interposed>() == 72);
 const _: () = assert!(core::mem::offset_of!(SignalContext, rip) == 128);
 const _: () = assert!(core::mem::offset_of!(SignalContext, cr2) == 176);
 

@@ -16,7 +16,7 @@ use runahead_protocol::stats::{Counter, Loss};
 
 pub use capture::hand_over;
 use reads::OFFSET_NONE;
-pub use reads::{CREDIT, Request};
+pub use reads::{CREDIT, Request, is_file};
 pub use synchronise::end_speculation;
 
 /// One system call of the program.
@@ -48,10 +48,7 @@ fn other(state: &'static State, frame: &mut Frame) -> isize {
             plain(frame)
         }
         nr::CLOSE_RANGE => {
-            let last = (second as u32 as usize).min(crate::state::FDS_MAX - 1);
-            for fd in first as u32 as usize..=last {
-                state.forget(fd);
-            }
+            state.forget_range(first as u32 as usize, second as u32 as usize);
             plain(frame)
         }
         nr::FCNTL => fcntl(state, frame, first, second),
@@ -63,14 +60,11 @@ fn other(state: &'static State, frame: &mut Frame) -> isize {
             delicate(state);
             plain(frame)
         }
-        nr::PRCTL if first == PR_SET_SECCOMP => filtered(state, frame),
+        nr::PRCTL | nr::SECCOMP if restricts(frame.number, first) => filtered(state, frame),
         nr::PRCTL if first == PR_SET_TSC => {
             // From here on rdtsc may fault: use the clock.
             CONFIG.ticks_per_us.store(0, Relaxed);
             plain(frame)
-        }
-        nr::SECCOMP if first == SECCOMP_SET_MODE_STRICT || first == SECCOMP_SET_MODE_FILTER => {
-            filtered(state, frame)
         }
         nr::EXECVE => exec::execute(state, frame, 2),
         nr::EXECVEAT => exec::execute(state, frame, 3),
@@ -93,39 +87,66 @@ const F_NOTIFY: usize = 1026;
 const F_DUPFD_CLOEXEC: usize = 1030;
 
 fn fcntl(state: &'static State, frame: &Frame, fd: usize, command: usize) -> isize {
+    before_fcntl(state, fd, command);
+    let result = plain(frame);
+    if makes_descriptor(command) {
+        state.opened(result);
+    }
+    result
+}
+
+/// What an fcntl(2) is about to change.
+pub fn before_fcntl(state: &'static State, fd: usize, command: usize) {
     match command & 0xffff_ffff {
-        F_DUPFD | F_DUPFD_CLOEXEC => {
-            let fd = plain(frame);
-            state.opened(fd);
-            return fd;
-        }
         // O_DIRECT may change.
         F_SETFL => state.forget(fd as u32 as usize),
         // Opening the file once more would break the lease or be notified.
         F_SETLEASE | F_NOTIFY => delicate(state),
         _ => {}
     }
-    plain(frame)
+}
+
+/// Whether an fcntl(2) returns a new descriptor.
+pub fn makes_descriptor(command: usize) -> bool {
+    matches!(command & 0xffff_ffff, F_DUPFD | F_DUPFD_CLOEXEC)
 }
 
 /// The program uses something that a second process would disturb.
 #[cold]
-fn delicate(state: &'static State) {
+pub fn delicate(state: &'static State) {
     if own(state) {
         end_speculation(state);
         state.disable(Loss::Delicate);
     }
 }
 
+/// Whether a call (`number` with first argument `first`) installs a seccomp
+/// filter.
+pub fn restricts(number: usize, first: usize) -> bool {
+    match number {
+        nr::PRCTL => first == PR_SET_SECCOMP,
+        nr::SECCOMP => first == SECCOMP_SET_MODE_STRICT || first == SECCOMP_SET_MODE_FILTER,
+        _ => false,
+    }
+}
+
 /// The program is about to restrict its own system calls: from here on the
 /// agent makes none of its own, here and in every child.
 #[cold]
-fn filtered(state: &'static State, frame: &Frame) -> isize {
+pub fn restricted(state: &'static State) {
     if own(state) {
         end_speculation(state);
         state.disable(Loss::Seccomp);
         CONFIG.forbidden.store(1, Relaxed);
         state.role.store(role::OFF, Relaxed);
+    }
+}
+
+/// The same around the call itself.
+#[cold]
+fn filtered(state: &'static State, frame: &Frame) -> isize {
+    if own(state) {
+        restricted(state);
         let result = plain(frame);
         if result < 0 {
             // It was refused: nothing has changed.
@@ -147,7 +168,7 @@ pub fn own(state: &State) -> bool {
 /// The program ends: the speculative process must be gone before anybody can
 /// be told, so that a file system can be unmounted at once.
 #[cold]
-fn ending(state: &'static State, status: i32) {
+pub fn ending(state: &'static State, status: i32) {
     if !own(state) {
         return;
     }

@@ -125,6 +125,15 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
     if credit == 0 { timed(state, frame) } else { asked(state, frame, request, Standing::None) }
 }
 
+/// Whether a descriptor is a regular file whose reads are watched.
+pub fn is_file(state: &State, fd: i32) -> bool {
+    match state.class(fd as u32 as usize).map(|class| class.load(Relaxed)) {
+        None | Some(class::OTHER) => false,
+        Some(class::UNKNOWN) => classify(state, fd),
+        Some(_) => true,
+    }
+}
+
 /// Finds out what a descriptor is; false where its reads are left alone.
 #[cold]
 fn classify(state: &State, fd: i32) -> bool {

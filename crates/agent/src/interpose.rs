@@ -1,0 +1,381 @@
+//! Tier T0: where no code may be patched (PR_SET_MDWE, SELinux execmod) or
+//! the C library is unknown, the slots through which the loaded objects call
+//! its functions are pointed at thunks of ours. This misses what the library
+//! calls inside itself, stdio above all, and objects loaded later.
+//!
+//! A thunk takes a call over only where it reads a regular file: such reads
+//! are not interrupted, so that doing without the library's function changes
+//! nothing (a pending cancellation is acted on first). Everything else jumps
+//! to the original, which stays the cancellation point that it is.
+//!
+//! The environment is not scrubbed in this tier, because the library's own
+//! ways to execute a program cannot be hooked: children follow by inheriting
+//! it. A speculative process gets here too and jumps to the originals, whose
+//! system calls trap into the emulator.
+
+use crate::arch::{Frame, Interposed, THUNKS_MAX, nr, thunk_address};
+use crate::elf::{self, Object, ProgramHeader};
+use crate::hook::ra_hook;
+use crate::normal;
+use crate::state::{CONFIG, State, role, state};
+use crate::symbols::Tables;
+use crate::sys::{self, PAGE_SIZE};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What is done about a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    ReadChecked,
+    Pread,
+    PreadChecked,
+    Readv,
+    Preadv,
+    Preadv2,
+    Sendfile,
+    CopyFileRange,
+    /// Returns a descriptor.
+    Opens,
+    Close,
+    Dup2,
+    CloseRange,
+    /// Closes a descriptor that its arguments do not tell.
+    ClosesSome,
+    Fcntl,
+    Execs,
+    Ends,
+    Delicate,
+    Prctl,
+    Syscall,
+}
+
+/// The functions, by name.
+const FUNCTIONS: &[(&[u8], Kind)] = &[
+    (b"read", Kind::Read),
+    (b"__read_chk", Kind::ReadChecked),
+    (b"pread", Kind::Pread),
+    (b"pread64", Kind::Pread),
+    (b"__pread_chk", Kind::PreadChecked),
+    (b"__pread64_chk", Kind::PreadChecked),
+    (b"readv", Kind::Readv),
+    (b"preadv", Kind::Preadv),
+    (b"preadv64", Kind::Preadv),
+    (b"preadv2", Kind::Preadv2),
+    (b"preadv64v2", Kind::Preadv2),
+    (b"sendfile", Kind::Sendfile),
+    (b"sendfile64", Kind::Sendfile),
+    (b"copy_file_range", Kind::CopyFileRange),
+    (b"open", Kind::Opens),
+    (b"open64", Kind::Opens),
+    (b"__open_2", Kind::Opens),
+    (b"__open64_2", Kind::Opens),
+    (b"openat", Kind::Opens),
+    (b"openat64", Kind::Opens),
+    (b"__openat_2", Kind::Opens),
+    (b"__openat64_2", Kind::Opens),
+    (b"creat", Kind::Opens),
+    (b"creat64", Kind::Opens),
+    (b"dup", Kind::Opens),
+    (b"close", Kind::Close),
+    (b"dup2", Kind::Dup2),
+    (b"dup3", Kind::Dup2),
+    (b"close_range", Kind::CloseRange),
+    (b"closefrom", Kind::ClosesSome),
+    (b"fclose", Kind::ClosesSome),
+    (b"pclose", Kind::ClosesSome),
+    (b"closedir", Kind::ClosesSome),
+    (b"freopen", Kind::ClosesSome),
+    (b"freopen64", Kind::ClosesSome),
+    (b"fcntl", Kind::Fcntl),
+    (b"fcntl64", Kind::Fcntl),
+    (b"execve", Kind::Execs),
+    (b"execv", Kind::Execs),
+    (b"execvp", Kind::Execs),
+    (b"execvpe", Kind::Execs),
+    (b"execl", Kind::Execs),
+    (b"execlp", Kind::Execs),
+    (b"execle", Kind::Execs),
+    (b"fexecve", Kind::Execs),
+    (b"execveat", Kind::Execs),
+    (b"_exit", Kind::Ends),
+    (b"_Exit", Kind::Ends),
+    (b"quick_exit", Kind::Ends),
+    (b"inotify_init", Kind::Delicate),
+    (b"inotify_init1", Kind::Delicate),
+    (b"fanotify_init", Kind::Delicate),
+    (b"prctl", Kind::Prctl),
+    (b"syscall", Kind::Syscall),
+];
+
+const _: () = assert!(FUNCTIONS.len() <= THUNKS_MAX);
+
+static ORIGINALS: [AtomicUsize; THUNKS_MAX] = [const { AtomicUsize::new(0) }; THUNKS_MAX];
+static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
+/// `pthread_testcancel`, or 0; the entry calls it.
+pub static TEST_CANCEL: AtomicUsize = AtomicUsize::new(0);
+/// The library tells us of the program's end and its status.
+static TOLD_OF_END: AtomicUsize = AtomicUsize::new(0);
+
+/// Points the slots of all loaded objects at thunks; false where none could
+/// be.
+pub fn all() -> bool {
+    let Some(libc) = find_libc() else { return false };
+    let known = |name: &[u8]| libc.function(name).unwrap_or(0);
+    ERRNO_LOCATION.store(known(b"__errno_location"), Relaxed);
+    TEST_CANCEL.store(known(b"pthread_testcancel"), Relaxed);
+    find_originals(&libc);
+    // Mappings are not watched in this tier: there may always be a shared one.
+    CONFIG.shared_mappings.store(1, Relaxed);
+    let (own, _) = elf::own_image();
+    let linker = elf::linker();
+    let mut hooked = 0usize;
+    elf::for_each(|object| {
+        if object.bias != own && linker != Some(object.bias) {
+            hooked += hook_object(&object);
+        }
+    });
+    if hooked > 0 {
+        watch_the_end(&libc);
+    }
+    hooked > 0
+}
+
+/// The C library: the first object that defines both `read` and where errno
+/// is.
+fn find_libc() -> Option<Tables> {
+    let mut found = None;
+    elf::for_each(|object| {
+        let tables = Tables::of(&object);
+        let all = [&b"__errno_location"[..], b"read", b"_exit"];
+        if found.is_none() && all.iter().all(|name| tables.function(name).is_some()) {
+            found = Some(tables);
+        }
+    });
+    found
+}
+
+/// Fills in [`ORIGINALS`]; 0 where a call does not arrive at the C library,
+/// because another object has put itself before it.
+fn find_originals(libc: &Tables) {
+    let functions = || FUNCTIONS.iter().zip(&ORIGINALS);
+    elf::for_each(|object| {
+        let tables = Tables::of(&object);
+        for ((name, _), original) in functions() {
+            if original.load(Relaxed) == 0 {
+                original.store(tables.function(name).unwrap_or(0), Relaxed);
+            }
+        }
+    });
+    for ((name, _), original) in functions() {
+        if libc.function(name) != Some(original.load(Relaxed)) {
+            original.store(0, Relaxed);
+        }
+    }
+}
+
+/// Hooks one object's slots; returns how many.
+fn hook_object(object: &Object) -> usize {
+    let relro = object.program_headers().iter().find(|header| header.kind == elf::PT_GNU_RELRO);
+    let pages = relro.and_then(|header| read_only_pages(object, header));
+    let writable = sys::PROT_READ | sys::PROT_WRITE;
+    if let Some((start, len)) = pages
+        && !protect(start, len, writable)
+    {
+        return 0;
+    }
+    let mut hooked = 0;
+    Tables::of(object).for_each_slot(|slot, name| {
+        let index = FUNCTIONS.iter().position(|(known, _)| *known == name);
+        let Some(index) = index else { return };
+        let original = ORIGINALS.get(index).map_or(0, |original| original.load(Relaxed));
+        if original == 0 || !object.is_data(slot, size_of::<usize>()) {
+            return;
+        }
+        let slot = slot as *mut usize;
+        // SAFETY: a slot of the object's own table, inside a writable segment
+        // whose read-only part has been opened above; one thread.
+        let found = unsafe { *slot };
+        // Bound already, or to be bound by a stub of the object.
+        if found == original || object.is_code(found, 1) {
+            // SAFETY: as above.
+            unsafe { *slot = thunk_address(index) };
+            hooked += 1;
+        }
+    });
+    if let Some((start, len)) = pages {
+        protect(start, len, sys::PROT_READ);
+    }
+    hooked
+}
+
+/// The whole pages that the dynamic linker has made read-only.
+fn read_only_pages(object: &Object, header: &ProgramHeader) -> Option<(usize, usize)> {
+    let start = object.bias.wrapping_add(header.address as usize) & !(PAGE_SIZE - 1);
+    let end = object.bias.wrapping_add((header.address + header.len) as usize) & !(PAGE_SIZE - 1);
+    (end > start).then(|| (start, end - start))
+}
+
+fn protect(start: usize, len: usize, protection: usize) -> bool {
+    // SAFETY: pages of an object's relocated data, restored afterwards.
+    (unsafe { sys::call(nr::MPROTECT, &[start, len, protection]) }) == 0
+}
+
+/// glibc's `on_exit` hands over the status, and a handler registered before
+/// the program's first runs after its last.
+fn watch_the_end(libc: &Tables) {
+    let Some(on_exit) = libc.function(b"on_exit") else { return };
+    // SAFETY: the library's on_exit(3), which takes a function and a word.
+    let on_exit: extern "C" fn(extern "C" fn(i32, usize), usize) -> i32 =
+        unsafe { core::mem::transmute(on_exit) };
+    if on_exit(ended, 0) == 0 {
+        TOLD_OF_END.store(1, Relaxed);
+    }
+}
+
+extern "C" fn ended(status: i32, _: usize) {
+    if let Some(state) = normal_state() {
+        normal::ending(state, status);
+        state.role.store(role::OFF, Relaxed);
+    }
+}
+
+#[used]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".fini_array"))]
+static DESTRUCTOR: extern "C" fn() = ra_end;
+
+/// Where nobody tells us of the end (musl): speculation ends with the
+/// destructors, and the collector finds the status out by itself.
+extern "C" fn ra_end() {
+    if ERRNO_LOCATION.load(Relaxed) != 0
+        && TOLD_OF_END.load(Relaxed) == 0
+        && let Some(state) = normal_state()
+        && normal::own(state)
+    {
+        normal::end_speculation(state);
+        state.role.store(role::OFF, Relaxed);
+    }
+}
+
+/// The state of a normal process that is not switched off.
+fn normal_state() -> Option<&'static State> {
+    state().filter(|state| state.role.load(Relaxed) == role::NORMAL)
+}
+
+/// What the entry does next.
+#[repr(usize)]
+pub enum Next {
+    /// Jumps to the original.
+    Original = 0,
+    /// Calls [`ra_through`] and returns what it returns.
+    Through = 1,
+    /// Calls the original, then [`ra_after`], and returns its result.
+    After = 2,
+}
+
+/// Called first for each call of a hooked function; fills in the original.
+pub extern "C" fn ra_route(call: &mut Interposed) -> Next {
+    let index = call.index;
+    call.original = ORIGINALS.get(index).map_or(0, |original| original.load(Relaxed));
+    let Some((_, kind)) = FUNCTIONS.get(index) else { return Next::Original };
+    let Some(state) = state() else { return Next::Original };
+    if state.role.load(Relaxed) == role::UNKNOWN {
+        crate::start::in_child(state);
+    }
+    if state.role.load(Relaxed) != role::NORMAL {
+        return Next::Original;
+    }
+    if let Some(fd) = kind.reads(call) {
+        return if normal::is_file(state, fd) { Next::Through } else { Next::Original };
+    }
+    kind.before(state, call);
+    if matches!(kind, Kind::Opens | Kind::Fcntl) { Next::After } else { Next::Original }
+}
+
+impl Kind {
+    /// The descriptor that a call is going to read, if it does.
+    fn reads(self, call: &Interposed) -> Option<i32> {
+        let [first, second, third, fourth, fifth, _] = call.args;
+        let fits = match self {
+            Kind::ReadChecked => third <= fourth,
+            Kind::PreadChecked => third <= fifth,
+            _ => true,
+        };
+        match self {
+            Kind::Sendfile => Some(second as i32),
+            Kind::Read
+            | Kind::ReadChecked
+            | Kind::Pread
+            | Kind::PreadChecked
+            | Kind::Readv
+            | Kind::Preadv
+            | Kind::Preadv2
+            | Kind::CopyFileRange => Some(if fits { first as i32 } else { -1 }),
+            _ => None,
+        }
+    }
+
+    /// The system call that a reading function makes.
+    fn system_call(self, [a0, a1, a2, a3, a4, a5]: [usize; 6]) -> (usize, [usize; 6]) {
+        match self {
+            Kind::Read | Kind::ReadChecked => (nr::READ, [a0, a1, a2, 0, 0, 0]),
+            Kind::Pread | Kind::PreadChecked => (nr::PREAD64, [a0, a1, a2, a3, 0, 0]),
+            Kind::Readv => (nr::READV, [a0, a1, a2, 0, 0, 0]),
+            Kind::Preadv => (nr::PREADV, [a0, a1, a2, a3, 0, 0]),
+            // The offset is two arguments to the kernel.
+            Kind::Preadv2 => (nr::PREADV2, [a0, a1, a2, a3, 0, a4]),
+            Kind::Sendfile => (nr::SENDFILE, [a0, a1, a2, a3, 0, 0]),
+            _ => (nr::COPY_FILE_RANGE, [a0, a1, a2, a3, a4, a5]),
+        }
+    }
+
+    /// What a call is about to change.
+    fn before(self, state: &'static State, call: &Interposed) {
+        let [first, second, ..] = call.args;
+        match self {
+            Kind::Close => state.forget(first as u32 as usize),
+            Kind::Dup2 => state.opened(second as i32 as isize),
+            Kind::CloseRange => state.forget_range(first as u32 as usize, second as u32 as usize),
+            Kind::ClosesSome => state.forget_range(0, usize::MAX),
+            Kind::Fcntl => normal::before_fcntl(state, first, second),
+            Kind::Execs if normal::own(state) => normal::end_speculation(state),
+            Kind::Ends => normal::ending(state, first as i32),
+            Kind::Delicate => normal::delicate(state),
+            Kind::Prctl if normal::restricts(nr::PRCTL, first) => normal::restricted(state),
+            Kind::Syscall if normal::restricts(first, second) => normal::restricted(state),
+            Kind::Syscall if matches!(first, nr::IO_URING_SETUP | nr::USERFAULTFD) => {
+                normal::delicate(state);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The read of a regular file, as the hook makes it.
+pub extern "C" fn ra_through(call: &mut Interposed) -> isize {
+    let Some((_, kind)) = FUNCTIONS.get(call.index) else { return -1 };
+    let (number, args) = kind.system_call(call.args);
+    let result = ra_hook(&mut Frame { number, args, resume: 0 });
+    const ERRNO_MAX: isize = 4095;
+    if !(-ERRNO_MAX..0).contains(&result) {
+        return result;
+    }
+    // SAFETY: the library's own function, which gives the address of this
+    // thread's errno.
+    unsafe {
+        let location: extern "C" fn() -> *mut i32 =
+            core::mem::transmute(ERRNO_LOCATION.load(Relaxed));
+        *location() = -result as i32;
+    }
+    -1
+}
+
+/// After a call that may have made a descriptor.
+pub extern "C" fn ra_after(call: &Interposed, result: isize) {
+    let [_, command, ..] = call.args;
+    let Some((_, kind)) = FUNCTIONS.get(call.index) else { return };
+    let made = *kind == Kind::Opens || normal::makes_descriptor(command);
+    if let Some(state) = normal_state().filter(|_| made) {
+        state.opened(result as i32 as isize);
+    }
+}
