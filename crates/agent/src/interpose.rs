@@ -17,7 +17,7 @@ use crate::arch::{Frame, Interposed, THUNKS_MAX, nr, thunk_address};
 use crate::elf::{self, Object, ProgramHeader};
 use crate::hook::ra_hook;
 use crate::normal;
-use crate::state::{CONFIG, State, role, state};
+use crate::state::{State, role, state};
 use crate::symbols::Tables;
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::AtomicUsize;
@@ -125,8 +125,6 @@ pub fn all() -> bool {
     ERRNO_LOCATION.store(known(b"__errno_location"), Relaxed);
     TEST_CANCEL.store(known(b"pthread_testcancel"), Relaxed);
     find_originals(&libc);
-    // Mappings are not watched in this tier: there may always be a shared one.
-    CONFIG.shared_mappings.store(1, Relaxed);
     let (own, _) = elf::own_image();
     let linker = elf::linker();
     let mut hooked = 0usize;
