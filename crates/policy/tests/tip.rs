@@ -69,6 +69,13 @@ impl Bed {
 
     /// Reads one block, completing I/Os until it is there.
     fn read(&mut self, process: ProcessId, file: u32, number: u32) -> ReadOutcome {
+        let outcome = self.request(process, file, number);
+        self.tip.release(Block { file: FileId(file), number });
+        outcome
+    }
+
+    /// The same without releasing it.
+    fn request(&mut self, process: ProcessId, file: u32, number: u32) -> ReadOutcome {
         let block = Block { file: FileId(file), number };
         let offset = u64::from(number) * BLOCK;
         let (call_start, call_end) = (offset, offset + BLOCK);
@@ -87,7 +94,6 @@ impl Bed {
         while !self.tip.is_cached(block) {
             assert!(self.complete_one(), "nothing under way brings {block:?}");
         }
-        self.tip.release(block);
         outcome
     }
 
@@ -189,6 +195,26 @@ fn a_demand_miss_takes_even_the_most_valuable_buffer() {
         bed.read(B, 0, number);
         bed.tip.check_invariants();
     }
+}
+
+/// A block within the horizon that a demand miss took the buffer of is prefetched again.
+#[test]
+fn ejected_blocks_are_listed_for_the_prefetcher_again() {
+    let mut bed = Bed::new(small(16), 1000);
+    bed.disclose(A, &[(0, 0, 14)]);
+    bed.drain();
+    // Three blocks held at a time are one more than the buffers that A left free.
+    for number in 100..103 {
+        bed.request(B, 0, number);
+    }
+    let cached = |bed: &Bed, number| bed.tip.is_cached(Block { file: FileId(0), number });
+    assert!(!cached(&bed, 13), "the farthest of A's blocks was to go");
+    for number in 100..103 {
+        bed.tip.release(Block { file: FileId(0), number });
+    }
+    bed.read(A, 0, 0);
+    bed.drain();
+    assert!(cached(&bed, 13), "not fetched again");
 }
 
 #[test]
