@@ -17,6 +17,7 @@ pub mod generate;
 pub mod harness;
 pub mod ideal;
 pub mod interference;
+mod interrupt;
 pub mod launch;
 pub mod overhead;
 pub mod place;

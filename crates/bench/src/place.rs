@@ -10,6 +10,7 @@ use runahead_slowdisk::{SlowDisk, State, UpOptions};
 
 use crate::device_counts::{Counts, DeviceNumber};
 use crate::ideal::Device;
+use crate::interrupt;
 use crate::probe;
 
 /// Linux's default readahead window, pinned on every device measured: some
@@ -83,6 +84,7 @@ impl Place {
             root = scratch.path().join("overlay");
             up.overlay = Some(root.clone());
         }
+        interrupt::guard(&up.mountpoint, scratch.path());
         let bed = SlowDisk::up(&up)?;
         Self::on_bed(bed, root, Some(scratch))
     }
@@ -243,8 +245,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let is_bed = self.bed.is_some();
+        if self._scratch.is_some() {
+            // Down before an interrupt could take it down a second time.
+            drop(self.bed.take());
+            interrupt::release();
+        }
         if let Some(before) = self.read_ahead_kb_before
-            && self.bed.is_none()
+            && !is_bed
         {
             // The machine's own disk gets back what it had.
             let _ = self.number.set_read_ahead_kb(before);

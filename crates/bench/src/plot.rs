@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use crate::launch::Side;
-use crate::results::{CaseResult, Results, make_parent};
+use crate::results::{CaseResult, Results, SLOWER_ABOVE, make_parent};
 use crate::summary::Summary;
 use crate::table::{seconds, times};
 
@@ -149,7 +149,8 @@ impl<B: DrawingBackend> Canvas<'_, B> {
     fn row(&self, row: &Row, top: i32) -> Drawn<B> {
         let middle = top + BAR_HEIGHT * 3 / 2;
         self.text(&row.title, (BARS_LEFT - 14, middle), 17, HPos::Right)?;
-        let color = if row.runahead_s > row.plain_s { SLOWER } else { RUNAHEAD };
+        let slower = row.runahead_s > row.plain_s * SLOWER_ABOVE;
+        let color = if slower { SLOWER } else { RUNAHEAD };
         let faster = times(row.plain_s / row.runahead_s);
         self.bar(row.share(row.plain_s), &seconds(row.plain_s), top, PLAIN)?;
         let label = format!("{}   {faster}", seconds(row.runahead_s));

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::interrupt::Running;
+
 /// What to run, and where.
 #[derive(Clone, Debug)]
 pub struct CommandSpec {
@@ -130,6 +132,7 @@ pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Fi
         .spawn()
         .with_context(|| format!("start {}", command.get_program().to_string_lossy()))?;
     let pid = child.id() as libc::pid_t;
+    let running = Running::mark(pid);
     let in_time = wait_for_end(pid, limit)?;
     let elapsed_s = started.elapsed().as_secs_f64();
     if !in_time {
@@ -138,6 +141,7 @@ pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Fi
         unsafe { libc::kill(-pid, libc::SIGKILL) };
     }
     let (status, usage) = reap(pid)?;
+    drop(running);
     if !in_time {
         let name = command.get_program().to_string_lossy().into_owned();
         bail!("{name} did not end within {} s and was killed", limit.as_secs());

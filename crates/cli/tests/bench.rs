@@ -110,3 +110,35 @@ fn a_wrong_name_is_answered_with_the_right_ones() {
     assert!(!output.status.success());
     assert!(said.contains("agrepp") && said.contains("xdataslice"), "{said}");
 }
+
+#[test]
+fn an_interrupted_benchmark_leaves_nothing_mounted() {
+    let bed = bed!();
+    // Slow enough that it cannot end before it is interrupted.
+    let mut child = Command::new(RUNAHEAD)
+        .args(["bench", "explicit", "--profile=object", "--app=xdataslice", "--scale=0.1"])
+        .current_dir(bed.path(""))
+        .env("XDG_CACHE_HOME", bed.path("cache"))
+        .env("TMPDIR", bed.path(""))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
+    let here = bed.path("runahead-bench-").to_str().unwrap().to_owned();
+    let is_running = || {
+        fs::read_dir("/proc").unwrap().flatten().any(|process| {
+            let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let cwd = fs::read_link(process.path().join("cwd")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).into_owned();
+            command.contains("xdataslice") && cwd.to_str().is_some_and(|cwd| cwd.starts_with(&here))
+        })
+    };
+    assert!(bed::eventually(is_running), "it never began");
+    assert!(mounts().contains(&here));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + libc::SIGINT), "{status}");
+    assert!(!mounts().contains(&here), "{}", mounts());
+    assert!(bed::eventually(|| !is_running()), "the program is still there");
+}

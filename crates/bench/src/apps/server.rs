@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::interrupt::Running;
 use crate::place::open_to_others;
 use crate::process::{self, CommandSpec, Usage};
 use crate::tools::{POSTGRES, PSQL};
@@ -123,6 +125,7 @@ pub struct Server<'a> {
     home: &'a Home,
     child: Child,
     stopped: bool,
+    _running: Running,
 }
 
 impl<'a> Server<'a> {
@@ -147,13 +150,22 @@ impl<'a> Server<'a> {
     pub fn start(home: &'a Home, spec: &CommandSpec) -> Result<Self> {
         let log = home.path().join("log");
         let file = fs::File::create(&log).context("create the server's log")?;
-        let child = spec
-            .command()
+        let mut command = spec.command();
+        // Should this process be killed, it must not stay, busy with a mount.
+        // SAFETY: prctl is async-signal-safe and touches no memory.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGQUIT) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command
             .stdout(file.try_clone().context("share the server's log")?)
             .stderr(file)
             .spawn()
             .with_context(|| format!("start {}", spec.display()))?;
-        let mut server = Self { home, child, stopped: false };
+        let _running = Running::mark(child.id() as libc::pid_t);
+        let mut server = Self { home, child, stopped: false, _running };
         let deadline = Instant::now() + WAIT;
         let socket = home.path().join(".s.PGSQL.5432");
         loop {

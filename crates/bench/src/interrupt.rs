@@ -1,0 +1,112 @@
+//! What an interrupted benchmark leaves behind: nothing. On SIGINT, SIGTERM
+//! or SIGHUP the running program is killed and the test bed taken down.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Process group of the program that runs; 0: none.
+static GROUP: AtomicI32 = AtomicI32::new(0);
+/// An interrupt has come.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Mount point of the test bed that is ours, and the directory that holds it.
+static BED: Mutex<Option<(PathBuf, PathBuf)>> = Mutex::new(None);
+static WATCH: Once = Once::new();
+
+/// Marks a program, the leader of its process group, as the one that runs,
+/// until it is dropped.
+#[derive(Debug)]
+pub struct Running(());
+
+impl Running {
+    /// From now on.
+    pub fn mark(group: libc::pid_t) -> Self {
+        GROUP.store(group, Ordering::SeqCst);
+        if INTERRUPTED.load(Ordering::SeqCst) {
+            end_group();
+            halt();
+        }
+        Self(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        GROUP.store(0, Ordering::SeqCst);
+        if INTERRUPTED.load(Ordering::SeqCst) {
+            halt();
+        }
+    }
+}
+
+/// Starts nothing more: the other thread is about to end this process.
+fn halt() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Takes the bed at `mountpoint` down, and removes `directory`, should this
+/// process be interrupted.
+pub fn guard(mountpoint: &Path, directory: &Path) {
+    *BED.lock().unwrap_or_else(PoisonError::into_inner) =
+        Some((mountpoint.to_owned(), directory.to_owned()));
+    WATCH.call_once(|| {
+        // Without the handler an interrupt ends this process at once, as it
+        // would anyway: nothing to report.
+        if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+            std::thread::spawn(move || {
+                if let Some(signal) = signals.forever().next() {
+                    clean_up();
+                    std::process::exit(128 + signal);
+                }
+            });
+        }
+    });
+}
+
+/// The bed is down: nothing to do for it any more.
+pub fn release() {
+    *BED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// How long a program may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Ends the program that runs: asks it first, since a database server has
+/// shared memory to remove.
+fn end_group() {
+    let deadline = Instant::now() + PATIENCE;
+    let mut signal = libc::SIGINT;
+    loop {
+        // 0 once the program is reaped: its number may be another's then.
+        let group = GROUP.load(Ordering::SeqCst);
+        if group <= 0 {
+            return;
+        }
+        // SAFETY: plain call; the group is that of a child not yet reaped.
+        unsafe { libc::kill(-group, signal) };
+        if signal == libc::SIGKILL {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        signal = if Instant::now() < deadline { 0 } else { libc::SIGKILL };
+    }
+}
+
+fn clean_up() {
+    INTERRUPTED.store(true, Ordering::SeqCst);
+    end_group();
+    let bed = BED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((mountpoint, directory)) = bed {
+        if let Err(error) = runahead_slowdisk::down(&mountpoint, true) {
+            eprintln!("{error}");
+        }
+        let _ = std::fs::remove_dir(mountpoint);
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}
