@@ -1,6 +1,7 @@
 //! What an interrupted benchmark leaves behind: nothing. On SIGINT, SIGTERM
 //! or SIGHUP the running program is killed and the test bed taken down.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -15,6 +16,8 @@ static GROUP: AtomicI32 = AtomicI32::new(0);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Mount point of the test bed that is ours, and the directory that holds it.
 static BED: Mutex<Option<(PathBuf, PathBuf)>> = Mutex::new(None);
+/// Directories to remove.
+static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static WATCH: Once = Once::new();
 
 /// Marks a program, the leader of its process group, as the one that runs,
@@ -55,6 +58,11 @@ fn halt() -> ! {
 pub fn guard(mountpoint: &Path, directory: &Path) {
     *BED.lock().unwrap_or_else(PoisonError::into_inner) =
         Some((mountpoint.to_owned(), directory.to_owned()));
+}
+
+/// From now on an interrupt ends what this process started. Programs run in
+/// process groups of their own, so the terminal's interrupt misses them.
+pub fn watch() {
     WATCH.call_once(|| {
         // Without the handler an interrupt ends this process at once, as it
         // would anyway: nothing to report.
@@ -67,6 +75,16 @@ pub fn guard(mountpoint: &Path, directory: &Path) {
             });
         }
     });
+}
+
+/// Removes a directory should this process be interrupted.
+pub fn remember_directory(directory: &Path) {
+    DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
+}
+
+/// It is about to be removed anyway.
+pub fn forget_directory(directory: &Path) {
+    DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).remove(directory);
 }
 
 /// The bed is down: nothing to do for it any more.
@@ -107,6 +125,10 @@ fn clean_up() {
             eprintln!("{error}");
         }
         let _ = std::fs::remove_dir(mountpoint);
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    let directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for directory in directories {
         let _ = std::fs::remove_dir_all(directory);
     }
 }

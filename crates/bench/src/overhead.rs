@@ -14,6 +14,7 @@ use crate::explicit::cache_directory;
 use crate::generate::tree::{self, TreeSpec};
 use crate::generate::{records, repository, scaled};
 use crate::interference::words;
+use crate::interrupt;
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
 use crate::results::Machine;
@@ -148,6 +149,7 @@ pub struct OverheadResults {
 pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
     ensure!(options.runs > 0, "--runs 0: give at least 1");
     ensure_installed(&[GCC, GREP, COREUTILS, TAR, GIT], options.install)?;
+    interrupt::watch();
     let cache = cache_directory()?;
     let data = options.data.clone().unwrap_or_else(|| cache.join("resident"));
     let resident = Resident::prepare(&data, options.scale)?;

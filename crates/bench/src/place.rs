@@ -57,6 +57,7 @@ impl Place {
             rustix::process::geteuid().is_root(),
             "benchmarks mount devices and empty caches, which needs root: use sudo"
         );
+        interrupt::watch();
         match &options.data {
             None => Self::bring_up(options),
             Some(data) => match SlowDisk::at(data) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::interrupt::Running;
+use crate::interrupt::{self, Running};
 
 /// What to run, and where.
 #[derive(Clone, Debug)]
@@ -223,7 +223,7 @@ pub fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Usage)> {
 /// after the run.
 #[derive(Debug)]
 pub struct Output {
-    directory: tempfile::TempDir,
+    directory: Scratch,
 }
 
 impl Output {
@@ -254,11 +254,29 @@ impl Output {
     }
 }
 
+/// A directory of our own that is removed when it is dropped, or when this
+/// process is interrupted.
+#[derive(Debug)]
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        interrupt::forget_directory(self.path());
+    }
+}
+
 /// A directory of our own in memory, or in the directory for temporary files.
 ///
 /// # Errors
 /// If it cannot be made.
-pub fn scratch_directory() -> Result<tempfile::TempDir> {
+pub fn scratch_directory() -> Result<Scratch> {
     let shared_memory = Path::new("/dev/shm");
     let base = if rustix::fs::access(shared_memory, rustix::fs::Access::WRITE_OK).is_ok() {
         shared_memory.to_owned()
@@ -266,7 +284,9 @@ pub fn scratch_directory() -> Result<tempfile::TempDir> {
         std::env::temp_dir()
     };
     let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(&base);
-    made.with_context(|| format!("make a directory in {}", base.display()))
+    let made = made.with_context(|| format!("make a directory in {}", base.display()))?;
+    interrupt::remember_directory(made.path());
+    Ok(Scratch(made))
 }
 
 #[cfg(test)]

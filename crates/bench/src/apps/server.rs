@@ -70,7 +70,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
 /// A directory of the server's user, in memory: sockets, statistics.
 #[derive(Debug)]
 pub struct Home {
-    directory: tempfile::TempDir,
+    directory: process::Scratch,
     user: (u32, u32),
 }
 
