@@ -121,10 +121,34 @@ static TOLD_OF_END: AtomicUsize = AtomicUsize::new(0);
 /// be.
 pub fn all() -> bool {
     let Some(libc) = find_libc() else { return false };
+    let hooked = hook_objects(&libc, |_| true);
+    if hooked {
+        watch_the_end(&libc);
+    }
+    hooked
+}
+
+/// Beside patched sites, the functions whose system calls are made at a site
+/// that cannot be patched, because a cancellation asks whether a thread is
+/// just there (musl, `__syscall_cp_asm`).
+pub fn cancellation_points() {
+    if let Some(libc) = find_libc() {
+        TOLD_OF_END.store(1, Relaxed); // By the patched site of exit_group.
+        hook_objects(&libc, |kind| !matches!(kind, Kind::Execs | Kind::Ends));
+    }
+}
+
+/// Hooks the functions of the kinds `wanted` in all objects; whether any was.
+fn hook_objects(libc: &Tables, wanted: impl Fn(Kind) -> bool) -> bool {
     let known = |name: &[u8]| libc.function(name).unwrap_or(0);
     ERRNO_LOCATION.store(known(b"__errno_location"), Relaxed);
     TEST_CANCEL.store(known(b"pthread_testcancel"), Relaxed);
-    find_originals(&libc);
+    find_originals(libc);
+    for ((_, kind), original) in FUNCTIONS.iter().zip(&ORIGINALS) {
+        if !wanted(*kind) {
+            original.store(0, Relaxed);
+        }
+    }
     let (own, _) = elf::own_image();
     let linker = elf::linker();
     let mut hooked = 0usize;
@@ -133,9 +157,6 @@ pub fn all() -> bool {
             hooked += hook_object(&object);
         }
     });
-    if hooked > 0 {
-        watch_the_end(&libc);
-    }
     hooked > 0
 }
 

@@ -22,6 +22,7 @@ pub mod normal;
 pub mod patch;
 pub mod speculative;
 pub mod start;
+pub mod stat;
 pub mod state;
 pub mod status;
 pub mod symbols;

@@ -3,6 +3,7 @@
 //! the program running plainly.
 
 use crate::arch::nr;
+use crate::stat;
 use crate::state::{CONFIG, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
 use crate::sys::{self, call};
@@ -28,17 +29,18 @@ const COLLECT_NS: u64 = 500_000_000;
 static CONSTRUCTOR: unsafe extern "C" fn(usize, usize, usize) = ra_start;
 
 /// The constructor, called by the dynamic linker. glibc passes the program's
-/// arguments and environment; where they are not passed (musl), nothing is
-/// done.
+/// arguments and environment, musl nothing.
 unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
-    let word = size_of::<usize>();
     let argc = argc as u32 as usize;
-    if argv == 0 || !argv.is_multiple_of(word) || envp != argv.wrapping_add((argc + 1) * word) {
-        return;
-    }
-    // SAFETY: the three values have the shape of the start-up stack, so envp
-    // is the process's NULL-terminated environment, which only this thread
-    // uses so far.
+    let word = size_of::<usize>();
+    let passed = argv != 0
+        && argv.is_multiple_of(word)
+        && envp == argv.wrapping_add((argc + 1).wrapping_mul(word));
+    let envp = if passed { Some(envp) } else { stat::environment() };
+    let Some(envp) = envp else { return };
+    // SAFETY: where the three values have the shape of the start-up stack,
+    // envp is the process's NULL-terminated environment, and so is what the
+    // kernel tells; only this thread uses it so far.
     let Some(environment) = (unsafe { Environment::at(envp) }) else { return };
     let Some(text) = environment.value(SESSION_VARIABLE.as_bytes()) else { return };
     let Some(session) = session::parse(text) else { return };
@@ -50,7 +52,10 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
         return;
     }
     // SAFETY: one thread, and nobody has read the texts yet.
-    if !(unsafe { CONFIG.session.set(text) && CONFIG.agent_path.set(session.agent) }) {
+    if !(unsafe {
+        CONFIG.session.set(&[SESSION_VARIABLE.as_bytes(), b"=", text, b"\0"])
+            && CONFIG.preload.set(&[b"LD_PRELOAD=", session.agent, b"\0"])
+    }) {
         return;
     }
     if !configure(&session) {
@@ -59,6 +64,11 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     let Some(state) = state() else { return };
     begin_process(state);
     if patch::all(&session, state, &status) {
+        if !passed {
+            // musl: its cancellation points share one site, which must not be
+            // patched.
+            interpose::cancellation_points();
+        }
         environment.scrub(session.agent);
         state.role.store(role::NORMAL, Release);
     } else if status.threads == 1 && interpose::all() {

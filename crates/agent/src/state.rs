@@ -102,10 +102,10 @@ pub struct Config {
     pub image_start: AtomicUsize,
     /// Address after it.
     pub image_end: AtomicUsize,
-    /// The session text, to be handed on at exec.
-    pub session: Text<SESSION_LEN_MAX>,
-    /// Path of the agent library, to be handed on at exec.
-    pub agent_path: Text<AGENT_PATH_LEN_MAX>,
+    /// The session's variable, name, text and NUL, to be handed on at exec.
+    pub session: Text<{ SESSION_LEN_MAX + 32 }>,
+    /// `LD_PRELOAD=`, the agent's path and NUL, to be handed on at exec.
+    pub preload: Text<{ AGENT_PATH_LEN_MAX + 16 }>,
 }
 
 /// Bytes written once at start, while the process has one thread.
@@ -124,16 +124,20 @@ impl<const MAX: usize> Text<MAX> {
         Text { len: AtomicUsize::new(0), bytes: UnsafeCell::new([0; MAX]) }
     }
 
-    /// Keeps `text`; false where it is too long.
+    /// Keeps `parts`, joined; false where they are too long.
     ///
     /// # Safety
     /// Only while the process has one thread and nobody holds [`Text::get`].
-    pub unsafe fn set(&self, text: &[u8]) -> bool {
+    pub unsafe fn set(&self, parts: &[&[u8]]) -> bool {
         // SAFETY: exclusive, as the caller promises.
         let bytes = unsafe { &mut *self.bytes.get() };
-        let Some(room) = bytes.get_mut(..text.len()) else { return false };
-        room.copy_from_slice(text);
-        self.len.store(text.len(), Relaxed);
+        let mut len = 0;
+        for part in parts {
+            let Some(room) = bytes.get_mut(len..len + part.len()) else { return false };
+            room.copy_from_slice(part);
+            len += part.len();
+        }
+        self.len.store(len, Relaxed);
         true
     }
 
@@ -159,7 +163,7 @@ pub static CONFIG: Config = Config {
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
     session: Text::new(),
-    agent_path: Text::new(),
+    preload: Text::new(),
 };
 
 /// What is rationed by measured cost and benefit.

@@ -5,20 +5,22 @@
 use super::{end_speculation, own};
 use crate::arch::{Frame, nr, syscall6};
 use crate::hook::plain;
-use crate::state::{AGENT_PATH_LEN_MAX, CONFIG, State};
+use crate::state::{CONFIG, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_protocol::session::SESSION_VARIABLE;
 
-/// Variables that fit on the stack; more need a mapping.
-const ON_STACK_MAX: usize = 256;
+/// Words of scratch memory on the stack, small or large; more needs a mapping.
+/// musl's `posix_spawn` executes on a stack of 5 KiB.
+const SMALL_WORDS: usize = 128;
+const LARGE_WORDS: usize = 320;
 
 /// Most variables; a longer environment is handed on without the session.
 const VARIABLES_MAX: usize = 64 * 1024;
 
 /// Longest `LD_PRELOAD` that is joined with ours, in bytes.
-const PRELOAD_LEN_MAX: usize = 2048;
+const PRELOAD_LEN_MAX: usize = 64 * 1024;
 
+const WORD: usize = size_of::<usize>();
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const OPT_OUT: &[u8] = b"RUNAHEAD=off";
 
@@ -38,34 +40,35 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     }
     // SAFETY: the kernel is about to read the same NULL-terminated array;
     // each page of it has been found readable.
-    let Some(variables) = (unsafe { count(environment) }) else { return plain(frame) };
-    let mut preload = [0u8; PRELOAD_LEN_MAX];
-    let mut session = [0u8; SESSION_VARIABLE.len() + 1 + 2048 + 1];
-    if variables + 3 <= ON_STACK_MAX {
-        let mut array = [0usize; ON_STACK_MAX];
-        return with(
-            frame,
-            environment_arg,
-            environment,
-            variables,
-            &mut array,
-            &mut preload,
-            &mut session,
-        );
+    let Some(given) = (unsafe { Given::at(environment) }) else { return plain(frame) };
+    let words = given.words();
+    if words <= SMALL_WORDS {
+        on_stack::<SMALL_WORDS>(frame, environment_arg, &given)
+    } else if words <= LARGE_WORDS {
+        on_stack::<LARGE_WORDS>(frame, environment_arg, &given)
+    } else {
+        mapped(frame, environment_arg, &given, words)
     }
-    let len = (variables + 3) * size_of::<usize>();
-    let address = sys::map_anonymous(len, sys::MAP_PRIVATE);
+}
+
+#[inline(never)]
+fn on_stack<const WORDS: usize>(frame: &Frame, environment_arg: usize, given: &Given) -> isize {
+    with(frame, environment_arg, given, &mut [0; WORDS])
+}
+
+#[inline(never)]
+fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) -> isize {
+    let address = sys::map_anonymous(words * WORD, sys::MAP_PRIVATE);
     if address == 0 {
         return plain(frame);
     }
     // SAFETY: just mapped, zeroed, of this length, used by nobody else.
-    let array = unsafe { core::slice::from_raw_parts_mut(address as *mut usize, variables + 3) };
-    let result =
-        with(frame, environment_arg, environment, variables, array, &mut preload, &mut session);
+    let scratch = unsafe { core::slice::from_raw_parts_mut(address as *mut usize, words) };
+    let result = with(frame, environment_arg, given, scratch);
     // Only a failed exec comes here. (After a vfork, a successful one leaves
     // the mapping to the parent: a page or two.)
     // SAFETY: unmaps what was mapped above.
-    unsafe { sys::call(nr::MUNMAP, &[address, len]) };
+    unsafe { sys::call(nr::MUNMAP, &[address, words * WORD]) };
     result
 }
 
@@ -73,58 +76,32 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
 /// root it may not, and would say so on the program's standard error.
 fn agent_reachable() -> bool {
     const R_OK: usize = 4;
-    let agent = CONFIG.agent_path.get();
-    let mut path = [0u8; AGENT_PATH_LEN_MAX + 1];
-    let Some(room) = path.get_mut(..agent.len()) else { return false };
-    room.copy_from_slice(agent);
-    // SAFETY: a NUL-terminated path of ours.
+    let Some(path) = CONFIG.preload.get().strip_prefix(PRELOAD) else { return false };
+    // SAFETY: a path of ours, which ends with NUL.
     (unsafe { sys::call(nr::FACCESSAT, &[sys::AT_FDCWD, path.as_ptr() as usize, R_OK]) }) == 0
 }
 
-/// Makes the call with the session added.
-fn with(
-    frame: &Frame,
-    environment_arg: usize,
-    environment: usize,
-    variables: usize,
-    array: &mut [usize],
-    preload: &mut [u8],
-    session: &mut [u8],
-) -> isize {
-    let agent = CONFIG.agent_path.get();
-    let mut text = Writer { bytes: session, len: 0 };
-    let session_fits = text.add(SESSION_VARIABLE.as_bytes())
-        && text.add(b"=")
-        && text.add(CONFIG.session.get())
-        && text.add(b"\0");
-    let mut joined = Writer { bytes: preload, len: 0 };
-    let mut preload_fits = joined.add(PRELOAD) && joined.add(agent);
+/// Makes the call with the session added. `scratch` has room for
+/// [`Given::words`].
+fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usize]) -> isize {
+    let Some((array, text)) = scratch.split_at_mut_checked(given.variables + 3) else {
+        return plain(frame);
+    };
+    let mut preload = CONFIG.preload.get().as_ptr() as usize;
+    let ours = CONFIG.preload.get().strip_suffix(b"\0").unwrap_or(&[]);
+    let mut joined = Writer { words: text, len: 0 };
+    if given.preload_len > 0 && !joined.add(ours) {
+        return plain(frame);
+    }
     let mut len = 0usize;
-    let mut opted_out = false;
-    for index in 0..variables {
-        // SAFETY: inside the array that `count` has walked.
-        let pointer = unsafe { *((environment + index * size_of::<usize>()) as *const usize) };
-        if !readable(pointer) {
-            return plain(frame);
-        }
-        // SAFETY: a string that the kernel is about to read as well; `begins`
-        // stops at its NUL.
-        let (is_preload, is_session, is_off) = unsafe {
-            (
-                begins(pointer, PRELOAD),
-                begins(pointer, b"RUNAHEAD_SESSION="),
-                begins(pointer, OPT_OUT),
-            )
-        };
-        opted_out |= is_off;
-        if is_session {
-            // Another launcher's: a runahead inside this one.
-            return plain(frame);
-        }
-        if is_preload {
-            preload_fits &= joined.add(b":");
+    for index in 0..given.variables {
+        let pointer = given.pointer(index);
+        // SAFETY: `Given::at` has found it readable.
+        if unsafe { begins(pointer, PRELOAD) } {
             // SAFETY: as above.
-            preload_fits &= unsafe { joined.add_string(pointer + PRELOAD.len()) };
+            if !(joined.add(b":") && unsafe { joined.add_string(pointer + PRELOAD.len()) }) {
+                return plain(frame);
+            }
             continue;
         }
         if let Some(slot) = array.get_mut(len) {
@@ -132,11 +109,13 @@ fn with(
         }
         len += 1;
     }
-    preload_fits &= joined.add(b"\0");
-    if opted_out || !session_fits || !preload_fits {
-        return plain(frame);
+    if given.preload_len > 0 {
+        if !joined.add(b"\0") {
+            return plain(frame);
+        }
+        preload = joined.words.as_ptr() as usize;
     }
-    for pointer in [joined.bytes.as_ptr() as usize, text.bytes.as_ptr() as usize, 0] {
+    for pointer in [preload, CONFIG.session.get().as_ptr() as usize, 0] {
         let Some(slot) = array.get_mut(len) else { return plain(frame) };
         *slot = pointer;
         len += 1;
@@ -149,16 +128,73 @@ fn with(
     unsafe { syscall6(frame.number, args) }
 }
 
-/// Text in a fixed buffer.
+/// The environment that the program gives.
+struct Given {
+    array: usize,
+    variables: usize,
+    /// Bytes of its `LD_PRELOAD`, the separator counted in; 0: none.
+    preload_len: usize,
+}
+
+impl Given {
+    /// Looks at it; `None` where the call is to be made as it is: something
+    /// is not readable, too long, opted out, or another launcher's (a
+    /// runahead inside this one).
+    ///
+    /// # Safety
+    /// `array`'s own page must be readable.
+    unsafe fn at(array: usize) -> Option<Given> {
+        // SAFETY: the caller's promise.
+        let variables = unsafe { count(array) }?;
+        let mut given = Given { array, variables, preload_len: 0 };
+        for index in 0..variables {
+            let pointer = given.pointer(index);
+            if !readable(pointer) {
+                return None;
+            }
+            // SAFETY: a string that the kernel is about to read as well;
+            // `begins` stops at its NUL.
+            unsafe {
+                if begins(pointer, b"RUNAHEAD_SESSION=") || begins(pointer, OPT_OUT) {
+                    return None;
+                }
+                if begins(pointer, PRELOAD) {
+                    given.preload_len += 1 + string_len(pointer + PRELOAD.len());
+                }
+            }
+        }
+        (given.preload_len <= PRELOAD_LEN_MAX).then_some(given)
+    }
+
+    fn pointer(&self, index: usize) -> usize {
+        // SAFETY: inside the array that `count` has walked.
+        unsafe { *((self.array + index * WORD) as *const usize) }
+    }
+
+    /// Words of scratch memory that handing it on takes.
+    fn words(&self) -> usize {
+        let text = match self.preload_len {
+            0 => 0,
+            len => (CONFIG.preload.get().len() + len).div_ceil(WORD),
+        };
+        self.variables + 3 + text
+    }
+}
+
+/// Text in memory that is handed out in words.
 struct Writer<'a> {
-    bytes: &'a mut [u8],
+    words: &'a mut [usize],
     len: usize,
 }
 
 impl Writer<'_> {
     /// Appends; false where it does not fit.
     fn add(&mut self, text: &[u8]) -> bool {
-        let Some(room) = self.bytes.get_mut(self.len..self.len + text.len()) else { return false };
+        let room = self.words.len() * WORD;
+        // SAFETY: the words' own memory, as bytes.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>(), room) };
+        let Some(room) = bytes.get_mut(self.len..self.len + text.len()) else { return false };
         room.copy_from_slice(text);
         self.len += text.len();
         true
@@ -169,19 +205,22 @@ impl Writer<'_> {
     /// # Safety
     /// `pointer` must point to a readable NUL-terminated string.
     unsafe fn add_string(&mut self, pointer: usize) -> bool {
-        let mut at = pointer;
-        loop {
-            // SAFETY: up to the NUL, as the caller promises.
-            let byte = unsafe { *(at as *const u8) };
-            if byte == 0 {
-                return true;
-            }
-            if !self.add(&[byte]) {
-                return false;
-            }
-            at += 1;
-        }
+        // SAFETY: as the caller promises.
+        self.add(unsafe { core::slice::from_raw_parts(pointer as *const u8, string_len(pointer)) })
     }
+}
+
+/// Bytes before the NUL.
+///
+/// # Safety
+/// `pointer` must point to a readable NUL-terminated string.
+unsafe fn string_len(pointer: usize) -> usize {
+    let mut len = 0;
+    // SAFETY: up to the NUL, as the caller promises.
+    while unsafe { *((pointer + len) as *const u8) } != 0 {
+        len += 1;
+    }
+    len
 }
 
 /// Whether the string at `pointer` begins with `prefix`.

@@ -70,12 +70,8 @@ pub const ALL: &[Variant] = &[
     SPECULATE,
     Variant { name: "wrong", test: SPECULATE.test | TEST_ALWAYS_WRONG, ..SPECULATE },
     Variant { name: "dying", test: SPECULATE.test | TEST_DIE_AT_RANDOM, ..SPECULATE },
-    Variant {
-        name: "refused",
-        test: SPECULATE.test | TEST_REFUSE_PATCHING,
-        must: Must::Nothing,
-        ..SPECULATE
-    },
+    // Tier T0.
+    Variant { name: "refused", test: SPECULATE.test | TEST_REFUSE_PATCHING, ..SPECULATE },
     Variant { name: "nobody", user: User::Nobody, ..SPECULATE },
     // With the switch, too: a busy machine would decline all synchronisations.
     Variant { name: "cold", cold: true, must: Must::Prefetch, ..SPECULATE },

@@ -35,6 +35,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Behaviour that hooks must leave as it was.
+pub const MANNERS: &str = include_str!("manners.c");
+
 /// A file of noise, of `pages` pages.
 pub fn noise(scratch: &Scratch, pages: usize) -> PathBuf {
     let mut state = 0x2545_f491_4f6c_dd1du64;

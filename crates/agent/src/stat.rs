@@ -1,0 +1,71 @@
+//! Where the start-up stack is, from `/proc/self/stat` (proc_pid_stat(5)), for
+//! dynamic linkers that do not pass the environment to constructors (musl).
+
+use crate::sys;
+
+/// Number of the field `startstack`: where the kernel put the argument count.
+const START_STACK: usize = 28;
+/// Longest text: 52 numbers and a name.
+const LEN_MAX: usize = 1280;
+/// Most arguments that are believed (their pages alone would be 32 MiB).
+const ARGUMENTS_MAX: usize = 1 << 22;
+
+/// Address of the environment's array of pointers, as the kernel left it.
+pub fn environment() -> Option<usize> {
+    let mut text = [0u8; LEN_MAX];
+    let fd = sys::open_read(b"/proc/self/stat\0");
+    if fd < 0 {
+        return None;
+    }
+    let len = sys::read(fd as i32, &mut text);
+    sys::close(fd as i32);
+    let stack = start_stack(text.get(..len.max(0) as usize)?)?;
+    let word = size_of::<usize>();
+    if stack == 0 || !stack.is_multiple_of(word) {
+        return None;
+    }
+    // SAFETY: the kernel has put the count there, and pointers after it, and
+    // start-up code does not give up this part of the stack.
+    let arguments = unsafe { *(stack as *const usize) };
+    if arguments > ARGUMENTS_MAX {
+        return None;
+    }
+    let end = stack + (1 + arguments) * word;
+    // SAFETY: as above; the arguments end with NULL.
+    (unsafe { *(end as *const usize) } == 0).then_some(end + word)
+}
+
+/// The field, counted behind the name, which may hold anything.
+fn start_stack(text: &[u8]) -> Option<usize> {
+    let name_end = text.iter().rposition(|&byte| byte == b')')?;
+    let field = text.get(name_end + 2..)?.split(|&byte| byte == b' ').nth(START_STACK - 3)?;
+    field.iter().try_fold(0usize, |value, &digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        value.checked_mul(10)?.checked_add(usize::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_confuse_it() {
+        let before = (4..START_STACK).map(|field| format!("{field} ")).collect::<String>();
+        let text = format!("12 (a) 1 (b) S {before}140737 29");
+        assert_eq!(start_stack(text.as_bytes()), Some(140_737));
+        assert_eq!(start_stack(b"12 (a) S 1"), None);
+    }
+
+    #[test]
+    fn the_real_environment_is_there() {
+        let at = environment().unwrap();
+        // SAFETY: an array of pointers to strings, or its end.
+        let first = unsafe { *(at as *const *const core::ffi::c_char) };
+        if !first.is_null() {
+            // SAFETY: a string of the environment.
+            let first = unsafe { core::ffi::CStr::from_ptr(first) };
+            assert!(first.to_bytes().contains(&b'='), "{first:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Programs of musl, whose dynamic linker is its libc and passes nothing to
+//! constructors.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use support::Scratch;
+use support::speculation::{self as speculation, EVERY_READ_STALLS, REFUSE_PATCHING};
+
+/// Compiles with musl; `None` where it is not installed (Debian: musl-tools).
+fn compile(scratch: &Scratch, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let code = scratch.file(&format!("{name}.c"), source, 0o644);
+    let path = scratch.join(name);
+    let made = Command::new("musl-gcc").args(flags).arg("-o").arg(&path).arg(code).output();
+    match made {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", support::text(&output.stderr));
+            Some(path)
+        }
+        Err(error) => {
+            eprintln!("skipped: musl-gcc: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn programs_of_musl_are_run_ahead_of() {
+    let scratch = Scratch::new();
+    let noise = speculation::noise(&scratch, 96);
+    for (source, flags, test) in [
+        (speculation::READER, &["-O1"][..], 0),
+        (speculation::READER, &["-O1", "-no-pie"], 0),
+        (speculation::READER, &["-O1"], REFUSE_PATCHING),
+    ] {
+        let Some(reader) = compile(&scratch, "reader", source, flags) else { return };
+        let expected = speculation::plainly(Command::new(&reader).arg(&noise));
+        assert_eq!(expected.1, Some(3));
+        let command = [reader.to_str().unwrap(), noise.to_str().unwrap()];
+        let test = test | EVERY_READ_STALLS;
+        let run = speculation::run_until_predicted(&scratch, test, &command, &expected, |_| {});
+        assert_eq!(run.count("/sites/patched") > 0, test & REFUSE_PATCHING == 0, "{}", run.stats);
+    }
+}
+
+#[test]
+fn results_errors_and_cancellation_are_the_librarys() {
+    let scratch = Scratch::new();
+    let noise = speculation::noise(&scratch, 4);
+    let Some(manners) = compile(&scratch, "manners", speculation::MANNERS, &["-O1"]) else {
+        return;
+    };
+    let expected = speculation::plainly(Command::new(&manners).arg(&noise));
+    assert_eq!(expected.1, Some(6), "{}", expected.0);
+    assert!(expected.0.contains("cleaned file"), "{}", expected.0);
+    let command = [manners.to_str().unwrap(), noise.to_str().unwrap()];
+    for test in [0, EVERY_READ_STALLS, REFUSE_PATCHING, REFUSE_PATCHING | EVERY_READ_STALLS] {
+        let run = speculation::run(&scratch, test, &command, |_| {});
+        assert_eq!((&run.stdout, run.status), (&expected.0, expected.1), "{test}");
+        assert_eq!(run.count("/exit_status"), 6, "{test}: {}", run.stats);
+    }
+}
+
+#[test]
+fn the_environment_is_the_one_that_was_given() {
+    let scratch = Scratch::new();
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        extern char **environ;
+        int main(int argc, char **argv) {
+            for (char **variable = environ; *variable; variable++) puts(*variable);
+            fflush(stdout);
+            return argc > 1 ? system("env") : 0;
+        }
+    "#;
+    let Some(program) = compile(&scratch, "env", source, &["-O1"]) else { return };
+    // `_` and `PWD` are the shell's.
+    let prepare = |command: &mut Command| {
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", scratch.path());
+        command.env("LD_PRELOAD", "/nonexistent.so").env("A", "1");
+    };
+    let mut plain = Command::new(&program);
+    prepare(&mut plain);
+    let expected = speculation::plainly(plain.arg("x"));
+    assert!(expected.0.contains("LD_PRELOAD=/nonexistent.so"), "{}", expected.0);
+    let mut command = scratch.runahead();
+    prepare(&mut command);
+    let found = speculation::plainly(command.arg("--").arg(&program).arg("x"));
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&found.0), sorted(&expected.0));
+    assert_eq!(found.1, expected.1);
+}
