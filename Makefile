@@ -36,8 +36,15 @@ bench: build
 	$(SUDO) $(RUNAHEAD) bench interference
 	$(SUDO) $(RUNAHEAD) bench overhead
 
+# The command, its man pages and completions; all come out of the one binary.
+SHARE := $(DESTDIR)$(PREFIX)/share
 install: build
 	install -D -m 0755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
+	$(RUNAHEAD) man-pages $(SHARE)/man/man1
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(RUNAHEAD) completions bash > $(SHARE)/bash-completion/completions/runahead
+	$(RUNAHEAD) completions zsh > $(SHARE)/zsh/site-functions/_runahead
+	$(RUNAHEAD) completions fish > $(SHARE)/fish/vendor_completions.d/runahead.fish
 
 clean:
 	cargo clean

@@ -1,6 +1,8 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod completions;
+mod profile;
 mod run;
 mod sim;
 mod slowdisk;
@@ -8,7 +10,7 @@ mod slowdisk;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Hides I/O latency from unmodified programs by speculative execution.
 ///
@@ -23,11 +25,16 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Profile(profile::Profile),
     /// Measure programs with and without runahead (root)
     Bench(bench::Bench),
     Sim(sim::Sim),
     /// Mount an emulated disk array, for tests, benchmarks and demos (root)
     Slowdisk(slowdisk::Slowdisk),
+    Completions(completions::Completions),
+    // Not `man`: that is a program, and `runahead man` runs it.
+    #[command(hide = true)]
+    ManPages(completions::ManPages),
 }
 
 /// `runahead run` by itself: a launch must not pay for the definitions of
@@ -41,7 +48,19 @@ struct RunAlone {
 
 /// First arguments that are not for `run`: the other subcommands, and
 /// questions about the command itself.
-const NOT_RUN: &[&str] = &["bench", "sim", "slowdisk", "help", "-h", "--help", "-V", "--version"];
+const NOT_RUN: &[&str] = &[
+    "bench",
+    "completions",
+    "man-pages",
+    "profile",
+    "sim",
+    "slowdisk",
+    "help",
+    "-h",
+    "--help",
+    "-V",
+    "--version",
+];
 
 /// Runs the subcommand that the arguments name.
 pub fn run() -> anyhow::Result<ExitCode> {
@@ -51,6 +70,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
     }
     match Cli::parse_from(arguments).command {
         Command::Bench(command) => bench::run(command),
+        Command::Completions(command) => Ok(completions::complete(&command, Cli::command())),
+        Command::ManPages(command) => completions::manual(&command, Cli::command()),
+        Command::Profile(command) => profile::run(&command),
         Command::Run(command) => Ok(run::run(command)),
         Command::Sim(command) => sim::run(command),
         Command::Slowdisk(command) => slowdisk::run(command),
@@ -82,7 +104,6 @@ fn arguments_of_run(arguments: &[OsString]) -> Option<Vec<OsString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn words(words: &[&str]) -> Vec<OsString> {
         words.iter().map(OsString::from).collect()

@@ -1,0 +1,205 @@
+//! Which device a path is on, by a name that outlives a reboot.
+//!
+//! Numbers (major:minor) are given anew at each boot, and loop devices change
+//! theirs all the time; the key of a stored profile is therefore the device's
+//! own serial number or WWID, its file system's UUID, or what is mounted.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Kernel name (`sda2`), or the kind of a file system without a device.
+    pub name: String,
+    /// Device numbers; major 0: no block device.
+    pub major: u32,
+    /// See `major`.
+    pub minor: u32,
+    /// Stable name, such as `wwid:…`, `serial:…`, `fs:…` or `mount:…`.
+    pub id: String,
+    /// Bytes that were measured: of the device, or of the file on it.
+    pub size_bytes: u64,
+    /// What the kernel says; null without a block device.
+    pub rotational: Option<bool>,
+    /// Manufacturer's name for it, if known.
+    pub model: Option<String>,
+    /// Readahead of the kernel, KiB; null without a block device.
+    pub read_ahead_kib: Option<u32>,
+}
+
+impl Identity {
+    /// The device that `path` is on, or that it is.
+    ///
+    /// # Errors
+    /// The path cannot be looked at.
+    pub fn of(path: &Path) -> Result<Self> {
+        let status = fs::metadata(path).map_err(|error| Error::io(path, error))?;
+        let is_device = status.file_type().is_block_device();
+        let number = if is_device { status.rdev() } else { status.dev() };
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        match sysfs(major, minor) {
+            Some(directory) => Ok(Self::of_block(&directory, major, minor)),
+            None => Self::of_mount(path, major, minor),
+        }
+    }
+
+    fn of_block(directory: &Path, major: u32, minor: u32) -> Self {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // A partition's queue and serial number are those of the whole.
+        let whole = if directory.join("queue").exists() {
+            directory.to_owned()
+        } else {
+            directory.parent().unwrap_or(directory).to_owned()
+        };
+        let sectors: u64 = number(&directory.join("size")).unwrap_or(0);
+        Self {
+            id: stable_name(directory, &whole, &name),
+            major,
+            minor,
+            size_bytes: sectors * 512,
+            rotational: number::<u8>(&whole.join("queue/rotational")).map(|value| value == 1),
+            model: text(&whole.join("device/model")),
+            read_ahead_kib: number(&whole.join("queue/read_ahead_kb")),
+            name,
+        }
+    }
+
+    /// Network, FUSE, overlay and memory file systems.
+    fn of_mount(path: &Path, major: u32, minor: u32) -> Result<Self> {
+        let table =
+            fs::read_to_string("/proc/self/mountinfo").map_err(|error| Error::io(path, error))?;
+        let (kind, source, mountpoint) = mount(&table, major, minor)
+            .unwrap_or_else(|| ("unknown".into(), String::new(), path.display().to_string()));
+        Ok(Self {
+            id: format!("mount:{kind}:{source}:{mountpoint}"),
+            name: kind,
+            major,
+            minor,
+            size_bytes: 0,
+            rotational: None,
+            model: None,
+            read_ahead_kib: None,
+        })
+    }
+
+    /// The block device's node, if there is one.
+    pub fn node(&self) -> Option<PathBuf> {
+        (self.major != 0).then(|| Path::new("/dev").join(self.name.replace('!', "/")))
+    }
+
+    /// Name of the file in which the profile is kept.
+    pub fn file_name(&self) -> String {
+        let kept = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
+        let readable: String = self.id.chars().map(kept).take(80).collect();
+        // Two ids may read the same once characters are replaced.
+        format!("{readable}-{:08x}.json", fingerprint(self.id.as_bytes()))
+    }
+}
+
+/// FNV-1a, 32 bits.
+fn fingerprint(bytes: &[u8]) -> u32 {
+    let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, step)
+}
+
+fn sysfs(major: u32, minor: u32) -> Option<PathBuf> {
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+fn text(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn number<T: std::str::FromStr>(path: &Path) -> Option<T> {
+    text(path)?.parse().ok()
+}
+
+/// The best name that there is; a partition has its number added.
+fn stable_name(directory: &Path, whole: &Path, name: &str) -> String {
+    let part = text(&directory.join("partition")).map_or(String::new(), |part| format!(":{part}"));
+    if let Some(backing) = text(&directory.join("loop/backing_file")) {
+        return format!("loop:{backing}");
+    }
+    for (kind, file) in [
+        ("wwid", "wwid"),
+        ("wwid", "device/wwid"),
+        ("serial", "serial"),
+        ("serial", "device/serial"),
+        ("dm", "dm/uuid"),
+        ("md", "md/uuid"),
+    ] {
+        if let Some(value) = text(&whole.join(file)) {
+            return format!("{kind}:{value}{part}");
+        }
+    }
+    match by_uuid(name) {
+        Some(uuid) => format!("fs:{uuid}"),
+        None => format!("name:{name}"),
+    }
+}
+
+/// UUID of the file system on a device, as udev has linked it.
+fn by_uuid(name: &str) -> Option<String> {
+    let links = fs::read_dir("/dev/disk/by-uuid").ok()?;
+    links.filter_map(|entry| entry.ok()).find_map(|entry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        (target.file_name()?.to_str()? == name)
+            .then(|| entry.file_name().to_string_lossy().into_owned())
+    })
+}
+
+/// Kind, source and place of the mount with that device number
+/// (proc_pid_mountinfo(5)).
+fn mount(table: &str, major: u32, minor: u32) -> Option<(String, String, String)> {
+    let number = format!("{major}:{minor}");
+    table.lines().rev().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(2);
+        if left.next()? != number {
+            return None;
+        }
+        let place = left.nth(1)?;
+        let mut right = right.split(' ');
+        Some((right.next()?.to_owned(), right.next()?.to_owned(), place.to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_without_a_device_are_named_by_what_is_mounted() {
+        let table = "22 1 0:20 / /proc rw - proc proc rw\n\
+                     40 1 0:35 / /srv/objects rw,nosuid shared:1 - fuse.s3 bucket rw,user_id=0\n";
+        let found = mount(table, 0, 35).unwrap();
+        assert_eq!(found, ("fuse.s3".into(), "bucket".into(), "/srv/objects".into()));
+        assert_eq!(mount(table, 8, 1), None);
+    }
+
+    #[test]
+    fn file_names_are_safe_and_differ() {
+        let identity =
+            |id: &str| Identity { id: id.into(), ..Identity::of(Path::new("/")).unwrap() };
+        let (a, b) =
+            (identity("mount:fuse:a/b:/x").file_name(), identity("mount:fuse:a_b:/x").file_name());
+        assert_ne!(a, b);
+        assert!(!a.contains('/') && a.len() < 120, "{a}");
+        assert!(identity(&"long".repeat(100)).file_name().len() < 120);
+    }
+
+    #[test]
+    fn every_path_has_an_identity() {
+        for path in ["/", "/proc", "/tmp"] {
+            assert!(!Identity::of(Path::new(path)).unwrap().id.is_empty());
+        }
+        assert!(Identity::of(Path::new("/nonexistent")).is_err());
+    }
+}

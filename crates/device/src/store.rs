@@ -1,0 +1,65 @@
+//! Where profiles are kept: `$XDG_CACHE_HOME/runahead/devices/`, else
+//! `~/.cache/runahead/devices/`, one JSON file per device.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::identity::Identity;
+use crate::profile::{DeviceProfile, VERSION};
+
+/// The directory of the user's profiles; `None` where the environment names no place.
+fn directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = match variable("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => Path::new(&variable("HOME")?).join(".cache"),
+    };
+    Some(cache.join("runahead/devices"))
+}
+
+impl DeviceProfile {
+    /// The stored profile of the device under `path`; `None` where it was
+    /// never measured, or where anything is wrong with what is stored.
+    pub fn load_for(path: &Path) -> Option<Self> {
+        Self::load_from(&directory()?, path)
+    }
+
+    /// The same from a directory of the caller's choice.
+    pub fn load_from(directory: &Path, path: &Path) -> Option<Self> {
+        let identity = Identity::of(path).ok()?;
+        let text = fs::read(directory.join(identity.file_name())).ok()?;
+        let profile: Self = serde_json::from_slice(&text).ok()?;
+        (profile.version == VERSION && profile.device.id == identity.id).then_some(profile)
+    }
+
+    /// Keeps the profile for the user; returns the file.
+    ///
+    /// # Errors
+    /// No place is known, or it cannot be written.
+    pub fn store(&self) -> Result<PathBuf> {
+        let directory = directory().ok_or_else(|| {
+            let reason =
+                io::Error::other("set XDG_CACHE_HOME or HOME, so that profiles have a place");
+            Error::io(Path::new("~/.cache/runahead/devices"), reason)
+        })?;
+        self.store_in(&directory)
+    }
+
+    /// The same in a directory of the caller's choice.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store_in(&self, directory: &Path) -> Result<PathBuf> {
+        let path = directory.join(self.device.file_name());
+        let beside = directory.join(format!(".{}-{}", self.device.file_name(), std::process::id()));
+        let text = serde_json::to_vec_pretty(self).map_err(|error| Error::io(&path, error))?;
+        // A reader sees the old profile or the new one.
+        fs::create_dir_all(directory)
+            .and_then(|()| fs::write(&beside, text))
+            .and_then(|()| fs::rename(&beside, &path))
+            .map_err(|error| Error::io(&path, error))?;
+        Ok(path)
+    }
+}
