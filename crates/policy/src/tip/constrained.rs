@@ -20,8 +20,8 @@ pub(super) struct DiskView {
     /// Mean service time per block.
     pub(super) service: MeanTime,
     pub(super) constrained: bool,
-    /// Prefetches issued since the disk was last free.
-    batch: u32,
+    /// I/Os that may still be issued in the batch that began when the disk was free.
+    batch_left: u32,
     /// While examining: time to service everything missing so far.
     backlog_us: u64,
 }
@@ -29,31 +29,33 @@ pub(super) struct DiskView {
 impl DiskView {
     pub(super) fn new(t_disk_us: u32) -> Self {
         let service = MeanTime::starting_at(t_disk_us);
-        Self { ios: 0, blocks: 0, service, constrained: false, batch: 0, backlog_us: 0 }
+        Self { ios: 0, blocks: 0, service, constrained: false, batch_left: 0, backlog_us: 0 }
     }
 
     pub(super) fn issued(&mut self, io: &Io) {
         if !io.write {
             self.ios += 1;
             self.blocks += io.blocks;
-            self.batch += 1;
+            self.batch_left = self.batch_left.saturating_sub(1);
         }
     }
 
-    /// Prefetching past the horizon goes in batches that begin when the disk is free: buffers
-    /// become free one by one as blocks are consumed, and taking each at once would make
-    /// single-block I/Os of what could be clusters.
-    pub(super) fn may_deepen(&self, batch_max: u32) -> bool {
-        self.batch < batch_max
+    /// Opens or closes the batch of one round of prefetching. Prefetching past the horizon
+    /// begins when the disk is free and takes what buffers there are then: they become free
+    /// one by one as blocks are consumed, and taking each at once would make single-block
+    /// I/Os of what could be clusters.
+    pub(super) fn begin_round(&mut self, batch_max: u32) {
+        self.batch_left = if self.ios == 0 { batch_max } else { 0 };
+    }
+
+    pub(super) fn may_deepen(&self) -> bool {
+        self.batch_left > 0
     }
 
     pub(super) fn done(&mut self, io: &Io, service_us: Option<u32>) {
         if !io.write {
             self.ios -= 1;
             self.blocks -= io.blocks;
-            if self.ios == 0 {
-                self.batch = 0;
-            }
             if let Some(us) = service_us {
                 for _ in 0..io.blocks {
                     self.service.add(us / io.blocks);
@@ -98,6 +100,9 @@ impl<L: Layout> Tip<L> {
             disk.constrained = false;
             disk.backlog_us = u64::from(disk.blocks) * u64::from(disk.service.us());
         }
+        // Late by less than an eighth and one access is not worth giving up cached blocks for,
+        // and within what the estimates can tell.
+        let slack_us = u64::from(self.config.parameters.t_disk_us);
         let est = self.hint(estimator);
         let end = est.resolved_end().min(est.next_index() + EXAMINE_ACCESSES);
         for index in est.next_index()..end {
@@ -109,7 +114,7 @@ impl<L: Layout> Tip<L> {
             let x = est.distance(index);
             let disk = &mut self.disks[usize::from(self.layout.disk(buf.block))];
             disk.backlog_us += u64::from(disk.service.us());
-            disk.constrained |= disk.backlog_us > x * access_us;
+            disk.constrained |= disk.backlog_us > x * access_us * 9 / 8 + slack_us;
         }
     }
 }

@@ -24,6 +24,9 @@ impl<L: Layout> Tip<L> {
         if self.config.mode == Mode::NoPrefetch {
             return;
         }
+        for disk in &mut self.disks {
+            disk.begin_round(self.config.deep_batch);
+        }
         while let Some(best) = self.best_candidate() {
             if best.bid == 0 || !self.page_alloc(Some(best.bid), ios) {
                 return;
@@ -101,7 +104,7 @@ impl<L: Layout> Tip<L> {
         let mut first: Option<u64> = None;
         for disk in 0..self.disks.len() {
             let constrained = everywhere || self.disks[disk].constrained;
-            if constrained && self.disks[disk].may_deepen(self.config.deep_batch) {
+            if constrained && self.disks[disk].may_deepen() {
                 let index = self.first_missing_on(estimator, disk as u16);
                 first = first.into_iter().chain(index).min();
             }
