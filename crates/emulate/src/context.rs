@@ -52,6 +52,11 @@ fn word(bytes: &[u8], at: usize) -> u64 {
         .map_or(0, |chunk| u64::from_ne_bytes(*chunk))
 }
 
+/// Major and minor number of a device as `stat` gives it.
+pub(crate) fn device_numbers(dev: u64) -> (u64, u64) {
+    ((dev >> 8) & 0xfff | (dev >> 32) & !0xfff, dev & 0xff | (dev >> 12) & 0xffff_ff00)
+}
+
 /// Address of something for the kernel.
 pub(crate) fn address_of<T: ?Sized>(value: &T) -> usize {
     core::ptr::from_ref(value).cast::<u8>().expose_provenance()
@@ -84,6 +89,29 @@ impl<K: Kernel> Context<'_, K> {
         from_kernel(self.k.call(number, args))
     }
 
+    /// Opens an inherited file again before it is read. Where the normal
+    /// process has closed it meanwhile, it has passed these reads itself:
+    /// its bytes are given up, and what comes after them can still be run
+    /// ahead of. A size must be known for that; a directory's names cannot
+    /// be done without.
+    pub(crate) fn reopen_or_lose(&mut self, id: FileId) -> Result<(), Stop> {
+        let file = *self.e.table.file(id);
+        if file.kind != Kind::Regular || file.real_plus1 != 0 {
+            return Ok(());
+        }
+        match self.real(id) {
+            Err(Stop::Park(Park::Reopen)) => {
+                let file = self.e.table.file_mut(id);
+                file.kind = Kind::Sink;
+                file.inherited_plus1 = 0;
+                file.mode |= if file.mode == 0 { S_IFREG | 0o644 } else { 0 };
+                self.e.counters.files_lost += 1;
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
     /// The real descriptor of a file, opened now where it was inherited.
     pub(crate) fn real(&mut self, id: FileId) -> Answer {
         let file = *self.e.table.file(id);
@@ -99,7 +127,13 @@ impl<K: Kernel> Context<'_, K> {
             _ => return park(Park::Reopen),
         };
         let Some(normal) = self.normal_fds() else { return park(Park::Reopen) };
+        // Only what still is a file may be opened: the number may be
+        // another's by now.
         let name = decimal(inherited);
+        let stat = self.stat_at(normal, address_of(&name), 0).unwrap_or_default();
+        if (stat.dev, stat.ino) != (file.dev, file.ino) {
+            return park(Park::Reopen);
+        }
         let Ok(real) = self.open_for_reading(normal, address_of(&name), directory, true) else {
             return park(Park::Reopen);
         };

@@ -87,6 +87,9 @@ pub struct Counters {
     pub reads_behind: u64,
     /// Files opened for real.
     pub opens: u64,
+    /// Inherited files that the normal process had closed before they could
+    /// be opened again.
+    pub files_lost: u64,
     /// Prefetch requests.
     pub prefetches: u64,
     /// Bytes of them.

@@ -75,6 +75,7 @@ impl<K: Kernel> Context<'_, K> {
             return self.map_anonymous(address, len, prot, private);
         }
         let id = self.id(fd)?;
+        self.reopen_or_lose(id)?;
         let file = *self.e.table.file(id);
         match file.kind {
             Kind::Regular => {}

@@ -9,7 +9,7 @@
 
 use crate::abi::*;
 use crate::arch::nr;
-use crate::context::{Context, address_of_mut};
+use crate::context::{Context, Stat, address_of_mut};
 use crate::descriptors::Kind;
 use crate::kernel::Kernel;
 use crate::outcome::{Stop, errno, park};
@@ -55,6 +55,8 @@ pub(crate) enum State {
 pub(crate) struct Name {
     pub(crate) id: u64,
     pub(crate) size: u64,
+    /// Device it would be on; 0: not known.
+    pub(crate) dev: u64,
     pub(crate) mode: u32,
     /// Real descriptor (`O_PATH`) of a moved file.
     pub(crate) real: i32,
@@ -76,7 +78,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) const EMPTY: Names = Names {
-        slots: [Name { id: 0, size: 0, mode: 0, real: 0, state: State::Free }; NAMES_MAX],
+        slots: [Name { id: 0, size: 0, dev: 0, mode: 0, real: 0, state: State::Free }; NAMES_MAX],
         count: 0,
         kept: 0,
         cwd: 0,
@@ -147,6 +149,8 @@ pub(crate) struct Place {
     pub(crate) found: Found,
     /// Identity of the name; 0 where it was not worked out.
     pub(crate) id: u64,
+    /// Device of the imaginary directory that it is in; 0: not known.
+    pub(crate) parent_dev: u64,
 }
 
 fn mix(parent: u64, component: &[u8]) -> u64 {
@@ -184,7 +188,7 @@ impl<K: Kernel> Context<'_, K> {
     pub(crate) fn look_up(&mut self, dirfd: usize, path: usize) -> Result<Place, Stop> {
         if self.e.names.is_empty() {
             let dir = self.real_directory(dirfd, path)?;
-            return Ok(Place { found: Found::Real { dir, path }, id: 0 });
+            return Ok(Place { found: Found::Real { dir, path }, id: 0, parent_dev: 0 });
         }
         self.look_up_named(dirfd, path)
     }
@@ -201,7 +205,8 @@ impl<K: Kernel> Context<'_, K> {
         if len == 0 {
             return errno(ENOENT);
         }
-        let (id, walk) = self.walk(base, imaginary, len)?;
+        let (id, walk, dev) = self.walk(base, imaginary, len)?;
+        let parent_dev = if dev == 0 && imaginary { self.imaginary_dev(dirfd) } else { dev };
         let found = match walk {
             Walk::Real => {
                 let dir = self.real_directory(dirfd, path)?;
@@ -212,21 +217,25 @@ impl<K: Kernel> Context<'_, K> {
             Walk::Shadow(name) => Found::Shadow(name),
             Walk::Absent => Found::Absent,
         };
-        Ok(Place { found, id })
+        Ok(Place { found, id, parent_dev })
     }
 
-    fn walk(&self, base: u64, imaginary: bool, len: usize) -> Result<(u64, Walk), Stop> {
+    fn walk(&self, base: u64, imaginary: bool, len: usize) -> Result<(u64, Walk, u64), Stop> {
         let path = self.e.path.get(..len).unwrap_or(&[]);
         let mut above = [0u64; COMPONENTS_MAX];
         let mut depth = 0;
         let mut id = base;
         let mut walk = if imaginary { Walk::Absent } else { Walk::Real };
         let mut at = 0;
+        let mut dev = 0;
         for component in path.split(|byte| *byte == b'/') {
             let end = at + component.len();
             at = end + 1;
             if component.is_empty() || component == b"." {
                 continue;
+            }
+            if let Walk::Shadow(name) = walk {
+                dev = name.dev;
             }
             // A component below something that is not there.
             match walk {
@@ -258,7 +267,7 @@ impl<K: Kernel> Context<'_, K> {
                 (None, Walk::Real) => Walk::Real,
             };
         }
-        Ok((id, walk))
+        Ok((id, walk, dev))
     }
 
     /// First byte of a path.
@@ -298,6 +307,14 @@ impl<K: Kernel> Context<'_, K> {
             Ok(id) => self.e.table.file(id).is_imaginary_directory(),
             Err(_) => false,
         }
+    }
+
+    /// Device of an imaginary directory.
+    fn imaginary_dev(&self, dirfd: usize) -> u64 {
+        if dirfd as i32 == AT_FDCWD {
+            return self.e.names.get(self.e.names.cwd).map_or(0, |name| name.dev);
+        }
+        self.e.table.id(dirfd).map_or(0, |id| self.e.table.file(id).dev)
     }
 
     /// Identity of the directory behind `dirfd`.
@@ -357,13 +374,14 @@ impl<K: Kernel> Context<'_, K> {
     /// Remembers that `id` really exists behind `real`, an `O_PATH`
     /// descriptor that is given away; without room the name becomes an
     /// imaginary file.
-    pub(crate) fn remember_moved(&mut self, id: u64, real: usize, mode: u32, size: u64) {
+    pub(crate) fn remember_moved(&mut self, id: u64, real: usize, stat: Stat) {
+        let Stat { mode, size, dev, .. } = stat;
         if self.e.names.kept >= KEPT_MAX {
             self.close_real(real);
             let state = if mode & S_IFMT == S_IFDIR { State::Directory } else { State::File };
-            return self.remember(Name { id, size, mode, real: 0, state });
+            return self.remember(Name { id, size, dev, mode, real: 0, state });
         }
-        self.remember(Name { id, size, mode, real: real as i32, state: State::Moved });
+        self.remember(Name { id, size, dev, mode, real: real as i32, state: State::Moved });
         if self.e.names.get(id).is_some_and(|name| name.real == real as i32) {
             self.e.names.kept += 1;
         } else {

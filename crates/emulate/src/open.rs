@@ -7,7 +7,7 @@
 
 use crate::abi::*;
 use crate::arch::nr;
-use crate::context::{Context, Stat, address_of};
+use crate::context::{Context, Stat, address_of, device_numbers};
 use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, Place, State};
@@ -35,9 +35,7 @@ const MEMORY_MAJOR: u64 = 1;
 
 /// What a device file is to a program that reads it.
 fn device_kind(rdev: u64) -> Kind {
-    let major = (rdev >> 8) & 0xfff | (rdev >> 32) & !0xfff;
-    let minor = rdev & 0xff | (rdev >> 12) & 0xffff_ff00;
-    match (major, minor) {
+    match device_numbers(rdev) {
         (MEMORY_MAJOR, 3) => Kind::Null,
         (MEMORY_MAJOR, 5 | 7) => Kind::Zero,
         (MEMORY_MAJOR, 8 | 9) => Kind::Random,
@@ -112,7 +110,7 @@ impl<K: Kernel> Context<'_, K> {
 
     fn open_path(&mut self, dirfd: usize, path: usize, request: Request) -> Answer {
         if request.has(O_TMPFILE_BIT) {
-            return self.add_sink(0, None, request);
+            return self.add_sink((0, 0), None, request);
         }
         let place = if request.changes() && !request.has(O_PATH) {
             self.look_up_named(dirfd, path)?
@@ -150,7 +148,9 @@ impl<K: Kernel> Context<'_, K> {
                 Ok(fd)
             }
             Found::Shadow(name) => self.open_shadow(name, request),
-            Found::Absent if request.has(O_CREAT) => self.add_sink(place.id, None, request),
+            Found::Absent if request.has(O_CREAT) => {
+                self.add_sink((place.id, place.parent_dev), None, request)
+            }
             Found::Absent => errno(ENOENT),
         }
     }
@@ -170,8 +170,8 @@ impl<K: Kernel> Context<'_, K> {
         let result = self.k.call(nr::OPENAT, [dir, path, flags, 0, 0, 0]);
         let path_fd = match self.opened(result) {
             Err(Stop::Errno(ENOENT)) if request.has(O_CREAT) => {
-                self.may_create(dir, path)?;
-                return self.add_sink(place.id, None, request);
+                let dev = self.may_create(dir, path)?;
+                return self.add_sink((place.id, dev), None, request);
             }
             other => other?,
         };
@@ -284,8 +284,8 @@ impl<K: Kernel> Context<'_, K> {
         }
         let size = if truncated { 0 } else { file.size };
         if truncated {
-            let (id, mode) = (file.name, file.mode);
-            self.remember(Name { id, size, mode, real: 0, state: State::File });
+            let File { name: id, mode, dev, .. } = file;
+            self.remember(Name { id, size, dev, mode, real: 0, state: State::File });
         }
         let real_plus1 = path_fd as i32 + 1;
         let sink = File { kind: Kind::Sink, dirty: true, size, real_plus1, ..file };
@@ -303,29 +303,36 @@ impl<K: Kernel> Context<'_, K> {
                     kind: Kind::SinkDirectory,
                     status_flags: (request.flags & STATUS_FLAGS) as u32,
                     mode: name.mode,
+                    dev: name.dev,
                     name: name.id,
                     ..File::FREE
                 };
                 self.add(file, request.has(O_CLOEXEC))
             }
             _ if request.has(O_DIRECTORY) => errno(ENOTDIR),
-            State::File => self.add_sink(name.id, Some(name), request),
+            State::File => self.add_sink((name.id, name.dev), Some(name), request),
             // A link or device that was never made leads nowhere.
             _ => park(Park::Unanswerable),
         }
     }
 
     /// A file that exists in appearance only, from now on or as `existing`.
-    fn add_sink(&mut self, id: u64, existing: Option<Name>, request: Request) -> Answer {
+    fn add_sink(
+        &mut self,
+        (id, dev): (u64, u64),
+        existing: Option<Name>,
+        request: Request,
+    ) -> Answer {
         let truncated = existing.is_none() || request.has(O_TRUNC);
         let size = existing.map_or(0, |name| if truncated { 0 } else { name.size });
         // As under the usual mask: the real one is not worth a call.
         let mode = existing.map_or(S_IFREG | request.mode & 0o7755, |name| name.mode);
         if id != 0 && truncated {
-            self.remember(Name { id, size, mode, real: 0, state: State::File });
+            self.remember(Name { id, size, dev, mode, real: 0, state: State::File });
         }
         let file = File {
             kind: Kind::Sink,
+            dev,
             dirty: true,
             status_flags: (request.flags & STATUS_FLAGS) as u32 | O_LARGEFILE as u32,
             mode,
@@ -337,8 +344,8 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     /// Whether the directory of a new name exists and may be written, as the
-    /// kernel would say it: ENOENT, ENOTDIR, EACCES, EROFS.
-    pub(crate) fn may_create(&mut self, dir: usize, path: usize) -> Result<(), Stop> {
+    /// kernel would say it: ENOENT, ENOTDIR, EACCES, EROFS. Gives its device.
+    pub(crate) fn may_create(&mut self, dir: usize, path: usize) -> Result<u64, Stop> {
         const W_OK: usize = 2;
         let mut len = self.load_path(path)?;
         let text = self.e.path.get_mut(..).unwrap_or_default();
@@ -356,8 +363,10 @@ impl<K: Kernel> Context<'_, K> {
             }
             None => b".\0",
         };
-        let arguments = [dir, address_of(parent), W_OK, 0, 0, 0];
-        crate::outcome::from_kernel(self.k.call(nr::FACCESSAT, arguments)).map(|_| ())
+        let parent = address_of(parent);
+        let arguments = [dir, parent, W_OK, 0, 0, 0];
+        crate::outcome::from_kernel(self.k.call(nr::FACCESSAT, arguments))?;
+        Ok(self.stat_at(dir, parent, 0)?.dev)
     }
 
     pub(crate) fn close(&mut self, a: [usize; 6]) -> Answer {

@@ -89,6 +89,9 @@ impl<K: Kernel> Context<'_, K> {
         if a[5] & RWF_NOWAIT != 0 {
             return self.read_if_resident(a, offset);
         }
+        if a[5] != 0 {
+            return self.read_unlogged(a, offset);
+        }
         self.read_vector(a, offset)
     }
 
@@ -109,6 +112,22 @@ impl<K: Kernel> Context<'_, K> {
             self.e.table.file_mut(id).offset = at.saturating_add(result as u64);
         }
         Ok(result)
+    }
+
+    /// Reads with flags of their own are rare, and the normal side leaves
+    /// them alone: bytes are given up, nothing is logged.
+    fn read_unlogged(&mut self, a: [usize; 6], offset: Option<u64>) -> Answer {
+        let id = self.readable(a[0], offset)?;
+        let buffers = self.vector(a[1], a[2])?;
+        if !self.e.table.file(id).is_file() {
+            return park(Park::Unanswerable);
+        }
+        let at = offset.unwrap_or(self.e.table.file(id).offset);
+        let result = self.read_elsewhere(a[0], id, (at, buffers.len), false)?;
+        if offset.is_none() {
+            self.e.table.file_mut(id).offset = at.saturating_add(result);
+        }
+        Ok(result as usize)
     }
 
     fn read_single(&mut self, a: [usize; 6], offset: Option<u64>) -> Answer {
@@ -172,7 +191,13 @@ impl<K: Kernel> Context<'_, K> {
             _ => return park(Park::NeedsInput),
         }
         let offset = at.unwrap_or(file.offset);
-        let result = self.read_file(fd, id, &into, offset)?;
+        // The page cache is not what O_DIRECT waits for; the normal side
+        // leaves it alone, too.
+        let result = if file.direct {
+            into.len.min(self.size_now(id)?.saturating_sub(offset))
+        } else {
+            self.read_file(fd, id, &into, offset)?
+        };
         let file = self.e.table.file_mut(id);
         if at.is_none() {
             file.offset = offset.saturating_add(result);
@@ -209,6 +234,7 @@ impl<K: Kernel> Context<'_, K> {
         into: &Buffers,
         offset: u64,
     ) -> Result<u64, Stop> {
+        self.reopen_or_lose(id)?;
         self.throttle(id, offset, into.len)?;
         let behind = self.is_behind();
         self.share_size(id);
@@ -254,6 +280,13 @@ impl<K: Kernel> Context<'_, K> {
         Ok(copied.result)
     }
 
+    /// Logs a read that the kernel would refuse, for the count's sake.
+    pub(crate) fn log_refused(&mut self, fd: usize, len: u64) {
+        let flags = if self.is_behind() { FLAG_BEHIND } else { 0 };
+        self.e.counters.reads += 1;
+        self.log.push(Prediction { offset: 0, len, fd: fd as i32, flags, prefetched_len: 0 });
+    }
+
     /// Waits for the prefetch horizon, and for the device where this read
     /// may go there.
     fn throttle(&mut self, id: FileId, offset: u64, len: u64) -> Result<(), Stop> {
@@ -287,7 +320,7 @@ impl<K: Kernel> Context<'_, K> {
         }
         match copied.missing {
             None => self.e.counters.reads_resident += 1,
-            Some((start, end)) if !behind && !self.e.table.file(id).direct => {
+            Some((start, end)) if !behind => {
                 self.prefetch_missing(id, offset, (start, end), copied.begun);
                 flags |= FLAG_PREFETCHED;
                 prefetched_len = end - start;
@@ -317,10 +350,6 @@ impl<K: Kernel> Context<'_, K> {
         }
         let file = *self.e.table.file(id);
         let wanted = into.len.min(file.size.saturating_sub(offset));
-        if file.direct {
-            let missing = (wanted > 0).then_some((offset, offset + wanted));
-            return Ok(Copied { result: wanted, missing, begun: false });
-        }
         if matches!(file.oracle.method, Method::Unasked | Method::NoWait) {
             if let Some(copied) = self.copy_nowait(id, real, into, offset)? {
                 return Ok(copied);
@@ -556,9 +585,10 @@ impl<K: Kernel> Context<'_, K> {
         &mut self,
         fd: usize,
         id: FileId,
-        offset: u64,
-        len: u64,
+        (offset, len): (u64, u64),
+        logged: bool,
     ) -> Result<u64, Stop> {
+        self.reopen_or_lose(id)?;
         self.throttle(id, offset, len)?;
         let behind = self.is_behind();
         self.share_size(id);
@@ -576,7 +606,11 @@ impl<K: Kernel> Context<'_, K> {
                 copied.missing = Some((offset, offset + result));
             }
         }
-        self.predict(fd, id, (offset, len), &copied, behind);
+        if logged {
+            self.predict(fd, id, (offset, len), &copied, behind);
+        } else if let Some(missing) = copied.missing {
+            self.prefetch_missing(id, offset, missing, false);
+        }
         self.e.table.file_mut(id).stream_next = offset.saturating_add(result);
         Ok(result)
     }

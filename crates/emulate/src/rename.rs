@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::arch::nr;
 use crate::context::Context;
+use crate::descriptors::File;
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, Place, State};
 use crate::outcome::{Answer, Stop, errno, park};
@@ -36,20 +37,21 @@ impl<K: Kernel> Context<'_, K> {
     /// A new name; EEXIST.
     fn make(&mut self, dirfd: usize, path: usize, mode: u32) -> Answer {
         let place = self.look_up_named(dirfd, path)?;
-        self.must_not_exist(&place)?;
+        let dev = self.must_not_exist(&place)?;
         let (state, mode) = match mode & S_IFMT {
             S_IFDIR => (State::Directory, mode),
             0 => (State::File, mode | S_IFREG),
             S_IFREG => (State::File, mode),
             _ => (State::Special, mode),
         };
-        self.remember(Name { id: place.id, size: 0, mode, real: 0, state });
+        self.remember(Name { id: place.id, size: 0, dev, mode, real: 0, state });
         Ok(0)
     }
 
-    fn must_not_exist(&mut self, place: &Place) -> Result<(), Stop> {
+    /// EEXIST, or the device that a new name would be on (0: not known).
+    fn must_not_exist(&mut self, place: &Place) -> Result<u64, Stop> {
         match place.found {
-            Found::Absent => Ok(()),
+            Found::Absent => Ok(place.parent_dev),
             Found::Real { dir, path } => match self.stat_name(dir, path) {
                 Ok(_) => errno(EEXIST),
                 Err(Stop::Errno(ENOENT)) => self.may_create(dir, path),
@@ -99,7 +101,7 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     fn forget(&mut self, id: u64) {
-        self.remember(Name { id, size: 0, mode: 0, real: 0, state: State::Removed });
+        self.remember(Name { id, state: State::Removed, ..Name::default() });
     }
 
     pub(crate) fn rename(&mut self, a: [usize; 6]) -> Answer {
@@ -128,7 +130,9 @@ impl<K: Kernel> Context<'_, K> {
         match self.mode_of(&to).map(|mode| mode & S_IFMT == S_IFDIR) {
             Ok(true) if !moves_directory => return errno(EISDIR),
             Ok(false) if moves_directory => return errno(ENOTDIR),
-            Err(Stop::Errno(ENOENT)) => self.must_not_exist(&to)?,
+            Err(Stop::Errno(ENOENT)) => {
+                self.must_not_exist(&to)?;
+            }
             Err(other) => return Err(other),
             _ => {}
         }
@@ -144,7 +148,7 @@ impl<K: Kernel> Context<'_, K> {
     /// the new one.
     fn forget_moved(&mut self, id: u64) {
         if self.e.names.get(id).is_some_and(|name| name.state == State::Moved) {
-            self.e.names.set(Name { id, size: 0, mode: 0, real: 0, state: State::Removed });
+            self.e.names.set(Name { id, state: State::Removed, ..Name::default() });
         } else {
             self.forget(id);
         }
@@ -169,7 +173,7 @@ impl<K: Kernel> Context<'_, K> {
                 let result = self.k.call(nr::OPENAT, [dir, path, flags, 0, 0, 0]);
                 let real = self.opened(result)?;
                 let stat = self.stat_real(real).unwrap_or_default();
-                self.remember_moved(to.id, real, stat.mode, stat.size);
+                self.remember_moved(to.id, real, stat);
                 Ok(())
             }
         }
@@ -185,8 +189,8 @@ impl<K: Kernel> Context<'_, K> {
             let file = *self.e.table.file(id);
             let to = self.look_up_named(a[2], a[3])?;
             self.must_not_exist(&to)?;
-            let (size, mode) = (file.size, file.mode);
-            self.remember(Name { id: to.id, size, mode, real: 0, state: State::File });
+            let File { size, mode, dev, .. } = file;
+            self.remember(Name { id: to.id, size, dev, mode, real: 0, state: State::File });
             return Ok(0);
         }
         let from = self.look_up_named(a[0], a[1])?;
@@ -200,7 +204,7 @@ impl<K: Kernel> Context<'_, K> {
             // A second descriptor: each name owns its own.
             let real = self.path_again(real)?;
             let stat = self.stat_real(real).unwrap_or_default();
-            self.remember_moved(to.id, real, stat.mode, stat.size);
+            self.remember_moved(to.id, real, stat);
             return Ok(0);
         }
         self.take_name(&from, &to)?;
@@ -209,17 +213,23 @@ impl<K: Kernel> Context<'_, K> {
 
     pub(crate) fn truncate(&mut self, a: [usize; 6]) -> Answer {
         let place = self.look_up_named(AT_FDCWD as usize, a[0])?;
-        let mode = match place.found {
-            Found::Real { dir, path } => self.stat_at(dir, path, 0)?.mode,
-            Found::Moved(real) => self.stat_real(real).unwrap_or_default().mode,
-            Found::Shadow(name) => name.mode,
+        let (mode, dev) = match place.found {
+            Found::Real { dir, path } => {
+                let stat = self.stat_at(dir, path, 0)?;
+                (stat.mode, stat.dev)
+            }
+            Found::Moved(real) => {
+                let stat = self.stat_real(real).unwrap_or_default();
+                (stat.mode, stat.dev)
+            }
+            Found::Shadow(name) => (name.mode, name.dev),
             Found::Absent => return errno(ENOENT),
         };
         if mode & S_IFMT == S_IFDIR {
             return errno(EISDIR);
         }
         let size = a[1] as u64;
-        self.remember(Name { id: place.id, size, mode, real: 0, state: State::File });
+        self.remember(Name { id: place.id, size, dev, mode, real: 0, state: State::File });
         Ok(0)
     }
 

@@ -2,8 +2,8 @@
 
 use crate::abi::*;
 use crate::arch::{nr, stat};
-use crate::context::{Context, Stat, address_of, address_of_mut};
-use crate::descriptors::{FileId, Kind};
+use crate::context::{Context, Stat, address_of, address_of_mut, device_numbers};
+use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, State};
 use crate::outcome::{Answer, Stop, errno, park};
@@ -24,6 +24,7 @@ mod statx {
     pub const ATIME: usize = 64;
     pub const CTIME: usize = 96;
     pub const MTIME: usize = 112;
+    pub const DEV: usize = 136;
     /// `STATX_BASIC_STATS`.
     pub const BASIC: u32 = 0x7ff;
 }
@@ -40,6 +41,7 @@ enum Ask {
 struct Imaginary {
     mode: u32,
     size: u64,
+    dev: u64,
     ino: u64,
 }
 
@@ -81,8 +83,8 @@ impl<K: Kernel> Context<'_, K> {
                 let empty = [0u8; 8];
                 self.stat_kernel(real, address_of(&empty), flags | AT_EMPTY_PATH, ask)
             }
-            Found::Shadow(Name { mode, size, id: ino, .. }) => {
-                self.stat_imaginary(Imaginary { mode, size, ino }, ask)
+            Found::Shadow(Name { mode, size, dev, id: ino, .. }) => {
+                self.stat_imaginary(Imaginary { mode, size, dev, ino }, ask)
             }
             Found::Absent => errno(ENOENT),
         }
@@ -103,6 +105,7 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     fn stat_file(&mut self, id: FileId, flags: usize, ask: Ask) -> Answer {
+        self.reopen_or_lose(id)?;
         self.share_size(id);
         let mut file = *self.e.table.file(id);
         let opened_again = matches!(file.kind, Kind::Regular | Kind::Directory);
@@ -131,7 +134,8 @@ impl<K: Kernel> Context<'_, K> {
             return Ok(answer);
         }
         let ino = if file.name != 0 { file.name } else { u64::from(id.0) + 1 };
-        self.stat_imaginary(Imaginary { mode: file.mode, size: file.size, ino }, ask)
+        let File { mode, size, dev, .. } = file;
+        self.stat_imaginary(Imaginary { mode, size, dev, ino }, ask)
     }
 
     fn store_size(&mut self, ask: Ask, size: u64) -> Result<(), Stop> {
@@ -154,6 +158,7 @@ impl<K: Kernel> Context<'_, K> {
         match ask {
             Ask::Stat { buffer } => {
                 let mut bytes = [0u8; stat::LEN];
+                put(&mut bytes, stat::DEV, &file.dev.to_ne_bytes());
                 put(&mut bytes, stat::INO, &ino.to_ne_bytes());
                 put(&mut bytes, stat::NLINK, &1u64.to_ne_bytes());
                 put(&mut bytes, stat::MODE, &file.mode.to_ne_bytes());
@@ -176,6 +181,9 @@ impl<K: Kernel> Context<'_, K> {
                 put(&mut bytes, statx::UID, &identity.fsuid.to_ne_bytes());
                 put(&mut bytes, statx::GID, &identity.fsgid.to_ne_bytes());
                 put(&mut bytes, statx::MODE, &(file.mode as u16).to_ne_bytes());
+                let (major, minor) = device_numbers(file.dev);
+                put(&mut bytes, statx::DEV, &(major as u32).to_ne_bytes());
+                put(&mut bytes, statx::DEV + 4, &(minor as u32).to_ne_bytes());
                 put(&mut bytes, statx::INO, &ino.to_ne_bytes());
                 put(&mut bytes, statx::SIZE, &file.size.to_ne_bytes());
                 put(&mut bytes, statx::BLOCKS, &blocks.to_ne_bytes());

@@ -4,7 +4,7 @@
 use crate::abi::*;
 use crate::arch::nr;
 use crate::context::Context;
-use crate::descriptors::{FileId, Kind};
+use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, park};
 use runahead_protocol::stats::Park;
@@ -158,6 +158,7 @@ impl<K: Kernel> Context<'_, K> {
     /// Size as the program would see it now: files of databases grow under
     /// their readers.
     pub(crate) fn size_now(&mut self, id: FileId) -> Result<u64, Stop> {
+        self.reopen_or_lose(id)?;
         let file = *self.e.table.file(id);
         if file.kind == Kind::Regular && !file.dirty {
             let real = self.real(id)?;
@@ -220,34 +221,51 @@ impl<K: Kernel> Context<'_, K> {
         if self.e.table.file(output).status_flags as usize & O_APPEND != 0 {
             return errno(EINVAL);
         }
-        self.transfer(a[1], input, a[2], output, 0, a[3] as u64)
+        if !self.e.table.file(input).is_file() {
+            return park(Park::NeedsInput);
+        }
+        self.transfer((a[1], input, a[2]), (output, 0), a[3] as u64, true)
     }
 
-    /// `copy_file_range(in, off_in, out, off_out, len, flags)` and
-    /// `splice`, which has the same arguments.
+    /// `copy_file_range(in, off_in, out, off_out, len, flags)`. Programs
+    /// that copy try it first and go on with reads where it is refused:
+    /// between file systems, above all.
     pub(crate) fn copy_file_range(&mut self, a: [usize; 6]) -> Answer {
+        let (input, output) = (self.id(a[0])?, self.id(a[2])?);
+        let (from, to) = (*self.e.table.file(input), *self.e.table.file(output));
+        if let Err(refused) = may_copy_range(&from, &to) {
+            // The normal process's attempt counts as a read there, too.
+            if from.is_file() {
+                self.log_refused(a[0], a[4] as u64);
+            }
+            return Err(refused);
+        }
+        self.transfer((a[0], input, a[1]), (output, a[3]), a[4] as u64, true)
+    }
+
+    /// `splice(in, off_in, out, off_out, len, flags)`: one side is a pipe.
+    /// The normal side does not count it as a read.
+    pub(crate) fn splice(&mut self, a: [usize; 6]) -> Answer {
         let (input, output) = (self.id(a[0])?, self.writable(a[2])?);
-        self.transfer(a[0], input, a[1], output, a[3], a[4] as u64)
+        if !self.e.table.file(input).is_file() {
+            return park(Park::NeedsInput);
+        }
+        self.transfer((a[0], input, a[1]), (output, a[3]), a[4] as u64, false)
     }
 
     fn transfer(
         &mut self,
-        in_fd: usize,
-        input: FileId,
-        in_offset: usize,
-        output: FileId,
-        out_offset: usize,
+        (in_fd, input, in_offset): (usize, FileId, usize),
+        (output, out_offset): (FileId, usize),
         len: u64,
+        logged: bool,
     ) -> Answer {
         let file = *self.e.table.file(input);
         if !file.readable() {
             return errno(EBADF);
         }
-        if !file.is_file() {
-            return park(Park::NeedsInput);
-        }
         let at = if in_offset == 0 { file.offset } else { self.load_words::<1>(in_offset)?[0] };
-        let done = self.read_elsewhere(in_fd, input, at, len)?;
+        let done = self.read_elsewhere(in_fd, input, (at, len), logged)?;
         if in_offset == 0 {
             self.e.table.file_mut(input).offset = at.saturating_add(done);
         } else {
@@ -312,4 +330,22 @@ impl<K: Kernel> Context<'_, K> {
         }
         Ok(0)
     }
+}
+
+/// Whether the kernel would copy a range between these: EBADF, EISDIR,
+/// EINVAL, EXDEV (`generic_copy_file_checks`, Linux 5.19 and later).
+fn may_copy_range(from: &File, to: &File) -> Result<(), Stop> {
+    if !from.readable() || !to.writable() || to.status_flags as usize & O_APPEND != 0 {
+        return errno(EBADF);
+    }
+    if from.kind == Kind::Directory || to.kind == Kind::Directory {
+        return errno(EISDIR);
+    }
+    if !from.is_file() || !to.is_file() {
+        return errno(EINVAL);
+    }
+    if from.dev != to.dev && from.dev != 0 && to.dev != 0 {
+        return errno(EXDEV);
+    }
+    Ok(())
 }

@@ -52,6 +52,40 @@ fn a_copying_program_is_followed_to_its_end() {
     assert!(!target.exists(), "and nothing was made");
 }
 
+/// Between file systems the kernel refuses to copy ranges, and programs go
+/// on with reads: so must the speculation, or it makes other calls than the
+/// program.
+#[test]
+fn ranges_are_not_copied_between_file_systems() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = TempDir::new("range");
+    let path = dir.file("f", 5000);
+    let mut copy = Copy::new();
+    let from = copy.open(&path, libc::O_RDONLY) as usize;
+    let other = Inherited {
+        kind: Kind::Regular,
+        dev: path.metadata().unwrap().dev() + 1,
+        ino: 7,
+        offset: 0,
+        size: 0,
+        mode: 0o100644,
+        status_flags: libc::O_WRONLY as u32,
+        cloexec: false,
+    };
+    copy.emulator.inherit(20, other);
+    let made = dir.0.join("made");
+    let here = copy.open(&made, libc::O_WRONLY | libc::O_CREAT) as usize;
+    assert_eq!(copy.call(nr::COPY_FILE_RANGE, &[from, 0, 20, 0, 9000, 0]), -18, "EXDEV");
+    assert_eq!(copy.log.lead(), 1, "the attempt counts");
+    assert_eq!(copy.call(nr::COPY_FILE_RANGE, &[from, 0, here, 0, 9000, 0]), 5000);
+    assert_eq!(copy.call(nr::COPY_FILE_RANGE, &[from, 0, from, 0, 9000, 0]), -9, "EBADF");
+    let directory = copy.path(dir.0.join("new"));
+    assert_eq!(copy.call(nr::MKDIR, &[directory, 0o755]), 0);
+    let below = copy.open(dir.0.join("new/f"), libc::O_WRONLY | libc::O_CREAT) as usize;
+    assert_eq!(copy.call(nr::LSEEK, &[from, 0, 0]), 0);
+    assert_eq!(copy.call(nr::COPY_FILE_RANGE, &[from, 0, below, 0, 9000, 0]), 5000);
+}
+
 /// git and many others: write a lock file, rename it over the old one, read
 /// the new one; rename a file that exists and read it under its new name.
 #[test]

@@ -253,12 +253,41 @@ fn inherited_files_are_opened_again_and_checked() {
     let position = raw(nr::LSEEK, [fd as usize, 0, 1, 0, 0, 0]);
     assert_eq!(position, 0, "the normal process's offset did not move");
 
+    // Another file by now: the normal process has passed it. Its bytes are
+    // given up, its size is known, and what comes after it is reached.
+    let lost = Inherited { ino: meta.ino() + 1, ..inherited };
     let mut copy = Copy::new();
-    copy.emulator.inherit(file.as_raw_fd(), Inherited { ino: meta.ino() + 1, ..inherited });
-    let mut buffer = [0u8; 8];
+    copy.emulator.inherit(file.as_raw_fd(), lost);
+    let (result, bytes) = copy.read(fd, 4096);
+    assert_eq!((result, bytes), (1000, vec![0xee; 4096]));
+    assert_eq!(copy.read(fd, 4096).0, 0);
+    assert_eq!(copy.emulator.counters().files_lost, 1);
+    assert!(copy.machine.open.len() <= 1, "at most /proc/PID/fd is open");
+
+    let mut copy = Copy::new();
+    copy.emulator.inherit(file.as_raw_fd(), Inherited { kind: Kind::Directory, ..lost });
+    let mut buffer = [0u8; 64];
     let address = copy.machine.own(&mut buffer);
-    let outcome = copy.outcome(nr::READ, &[fd as usize, address, 8]);
-    assert_eq!(outcome, Outcome::Park(Park::Reopen), "another file by now");
+    let outcome = copy.outcome(nr::GETDENTS64, &[fd as usize, address, 64]);
+    assert_eq!(outcome, Outcome::Park(Park::Reopen), "names cannot be done without");
+}
+
+#[test]
+fn reads_with_flags_and_direct_ones_are_not_counted() {
+    let dir = TempDir::new("uncounted");
+    let path = dir.file("f", 8192);
+    let mut copy = Copy::new();
+    let fd = copy.open(&path, libc::O_RDONLY | libc::O_DIRECT);
+    assert_eq!(copy.read(fd, 4096).0, 4096);
+    let fd = copy.open(&path, libc::O_RDONLY) as usize;
+    let mut buffer = vec![0u8; 4096];
+    let mut vector = [copy.machine.own(&mut buffer), 4096];
+    let vector = copy.machine.own(&mut vector);
+    const RWF_HIPRI: usize = 1;
+    assert_eq!(copy.call(nr::PREADV2, &[fd, vector, 1, 0, 0, RWF_HIPRI]), 4096);
+    const RWF_NOWAIT: usize = 8;
+    assert_eq!(copy.call(nr::PREADV2, &[fd, vector, 1, 0, 0, RWF_NOWAIT]), 4096);
+    assert_eq!(copy.log.lead(), 0, "as the normal process counts");
 }
 
 #[test]
