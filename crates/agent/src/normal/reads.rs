@@ -46,6 +46,9 @@ const CREDIT_BYTES: usize = 16 * 1024;
 /// speculative process counts as off track, in reads.
 const SHIFT_MAX: u64 = 8;
 
+/// What the kernel reads at once by default, in bytes.
+pub const READ_AROUND_BYTES: u64 = 128 * 1024;
+
 /// Most bytes of a read that a page cache oracle is asked about.
 const QUESTION_BYTES: u64 = 128 * 1024;
 
@@ -64,6 +67,8 @@ pub struct Request {
     pub len: u64,
     /// The call itself gives the offset, and does not move the description's.
     pub explicit: bool,
+    /// What is missing is being read already.
+    pub started: bool,
 }
 
 impl Request {
@@ -91,6 +96,7 @@ pub fn read(state: &'static State, frame: &mut Frame) -> isize {
         offset: if explicit { offset as u64 } else { OFFSET_NONE },
         len: if matches!(frame.number, nr::READ | nr::PREAD64) { len as u64 } else { u64::MAX },
         explicit,
+        started: false,
     };
     watched(state, frame, request, class)
 }
@@ -108,21 +114,29 @@ pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
     if class == class::OTHER {
         return plain(frame);
     }
-    let request = Request { fd: fd as i32, offset: OFFSET_NONE, len: len as u64, explicit: false };
+    let request = Request {
+        fd: fd as i32,
+        offset: OFFSET_NONE,
+        len: len as u64,
+        explicit: false,
+        started: false,
+    };
     watched(state, frame, request, class)
 }
 
 #[inline]
 fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8) -> isize {
-    if class == class::UNKNOWN && !classify(state, request.fd) {
-        return plain(frame);
-    }
     let tracked = state.speculative.load(Relaxed) != 0;
     if tracked && state.owner.load(Relaxed) == thread_pointer() {
-        return self::tracked(state, frame, request);
+        return self::tracked(state, frame, request, class);
     }
-    let credit = state.credit.load(Relaxed);
-    if credit == 0 { timed(state, frame) } else { asked(state, frame, request, Standing::None) }
+    if state.credit.load(Relaxed) == 0 {
+        return timed(state, frame, &request, class);
+    }
+    if !is_file(state, request.fd) {
+        return plain(frame);
+    }
+    asked(state, frame, request, Standing::None)
 }
 
 /// Whether a descriptor is a regular file whose reads are watched.
@@ -177,9 +191,10 @@ fn waited(ns: u64, result: isize) -> u64 {
 
 /// Lane one: everything has been in memory for a while.
 #[inline]
-fn timed(state: &State, frame: &Frame) -> isize {
+fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let (result, waited_ns) = timed_plain(frame);
-    if waited_ns != 0 {
+    // What was read is asked only now: most reads never wait.
+    if waited_ns != 0 && (class != class::UNKNOWN || classify(state, request.fd)) {
         count_stall(state, waited_ns, true);
         state.credit.store(CREDIT, Relaxed);
     }
@@ -187,11 +202,16 @@ fn timed(state: &State, frame: &Frame) -> isize {
 }
 
 /// Lane two: a speculative process of this thread runs ahead, or did.
-fn tracked(state: &'static State, frame: &mut Frame, request: Request) -> isize {
-    let Some(log) = state.log() else { return asked(state, frame, request, Standing::None) };
+fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8) -> isize {
+    let Some(log) = state.log() else { return plain(frame) };
     let number = state.consumed.load(Relaxed);
-    state.consumed.store(number.wrapping_add(1), Relaxed);
     let (standing, prediction) = standing(state, log, &request, number);
+    // A read that was predicted is of a file; of others that must be known
+    // before they count.
+    if prediction.is_none() && class == class::UNKNOWN && !classify(state, request.fd) {
+        return plain(frame);
+    }
+    state.consumed.store(number.wrapping_add(1), Relaxed);
     consume(state, log, number);
     let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
 
@@ -285,7 +305,7 @@ fn asked(
             found(state, &request, copied);
             plain(frame)
         }
-        Answer::Refused if !stalls_always => timed(state, frame),
+        Answer::Refused if !stalls_always => timed(state, frame, &request, class::FILE),
         _ => stall(state, frame, request, standing),
     }
 }
@@ -320,7 +340,14 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
     // about to put there, at an explicit offset, so that no description moves.
     let result = unsafe { syscall6(nr::PREADV2, args) };
     match result {
-        sys::EAGAIN => Answer::Missing,
+        sys::EAGAIN => {
+            request.started = true;
+            if matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE) {
+                // One byte was asked for; the call itself would read more.
+                start_read(request.fd, request.offset, request.len.min(READ_AROUND_BYTES));
+            }
+            Answer::Missing
+        }
         // The last two: a container's filter.
         sys::EOPNOTSUPP | sys::ENOSYS | sys::EPERM => refused(state, request),
         // Errors are the read's own business, and so is the end of the file.
@@ -330,23 +357,26 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
             let whole = request.len == u64::MAX
                 || got as u64 >= request.len
                 || matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
-            if whole { Answer::Resident(got) } else { ask_rest(request, got) }
+            if whole { Answer::Resident(got) } else { ask_rest(request, buffer, got) }
         }
     }
 }
 
-/// After a short answer: the end of the file, or the first missing page?
-fn ask_rest(request: &Request, copied: usize) -> Answer {
+/// After a short answer: the end of the file, or the first missing page? Asks
+/// for all of the rest, so that the kernel's readahead sees the read that is
+/// to come and not a smaller one.
+fn ask_rest(request: &mut Request, buffer: usize, copied: usize) -> Answer {
     let got = copied as u64;
-    let mut scratch = 0u8;
-    let one = IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 };
+    let rest =
+        IoVec { base: buffer.wrapping_add(copied), len: request.len.wrapping_sub(got) as usize };
     let offset = request.offset.wrapping_add(got) as usize;
-    let args = [request.fd as usize, core::ptr::from_ref(&one) as usize, 1, offset, 0, RWF_NOWAIT];
-    // SAFETY: writes at most one byte of ours.
+    let args = [request.fd as usize, core::ptr::from_ref(&rest) as usize, 1, offset, 0, RWF_NOWAIT];
+    // SAFETY: into the program's buffer, what its own read is about to put
+    // there.
     if unsafe { syscall6(nr::PREADV2, args) } != sys::EAGAIN {
         return Answer::Resident(copied);
     }
-    start_read(request.fd, request.offset.wrapping_add(got), request.len - got);
+    request.started = true;
     Answer::Missing
 }
 
@@ -383,16 +413,15 @@ fn ask_page_cache(request: &Request, method: Method) -> Answer {
     let at = (request.fd as usize, stat.dev);
     match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
         Resident::All => Answer::Resident(0),
-        Resident::NotAll => {
-            start_read(request.fd, request.offset, len);
-            Answer::Missing
-        }
+        // Nothing is started here: that would keep the kernel's own readahead
+        // from seeing the stream.
+        Resident::NotAll => Answer::Missing,
         Resident::Unknown => Answer::Refused,
     }
 }
 
 /// readahead(2): starts reading without waiting for it.
-fn start_read(fd: i32, offset: u64, len: u64) {
+pub fn start_read(fd: i32, offset: u64, len: u64) {
     // SAFETY: advice; changes no description.
     unsafe { sys::call(nr::READAHEAD, &[fd as usize, offset as usize, len.min(1 << 20) as usize]) };
 }

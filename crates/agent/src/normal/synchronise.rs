@@ -3,7 +3,8 @@
 //! the program needs has been started before, so that its wait hides the
 //! cost.
 
-use super::{Request, capture};
+use super::reads::{READ_AROUND_BYTES, start_read};
+use super::{OFFSET_NONE, Request, capture};
 use crate::arch::{Frame, nr};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, State};
@@ -120,6 +121,11 @@ fn synchronise(
         return None;
     }
     let log = fresh_log(state)?;
+    if !request.started && request.offset != OFFSET_NONE {
+        // Where asking has not started the read (Request::started): not less
+        // than the kernel's readahead would, so that this read stays one.
+        start_read(request.fd, request.offset, request.len.clamp(READ_AROUND_BYTES, 1 << 20));
+    }
     // SAFETY: the lock is held: `ration` is what it guards.
     unsafe { capture::take(&request, state.fds_end.load(Relaxed)) };
     // No signal may run one of the program's handlers in the copy.
