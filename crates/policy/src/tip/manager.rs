@@ -3,14 +3,15 @@
 use alloc::vec::Vec;
 
 use super::buffers::{BufId, Buffers, Nexus, State};
-use super::config::{Config, Mode};
+use super::config::Config;
 use super::constrained::DiskView;
 use super::hints::{HintError, HintEstimator, Segment};
 use super::lru::LruEstimator;
 use super::orphan::OrphanEstimator;
 use super::readahead::Readahead;
 use super::stats::Stats;
-use super::{Block, FileId, Io, Priority, ProcessId};
+use super::writes::DirtyRun;
+use super::{Block, FileId, Io, ProcessId};
 
 /// What a manager must know of files and where they lie.
 pub trait Layout {
@@ -36,15 +37,6 @@ pub enum ReadOutcome {
     Miss,
 }
 
-/// What became of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteOutcome {
-    /// Kept in a buffer; written later.
-    Buffered,
-    /// No buffer could be spared: the I/O appended carries it.
-    Through,
-}
-
 /// The TIP manager; see the [module](super).
 #[derive(Debug)]
 pub struct Tip<L> {
@@ -58,17 +50,9 @@ pub struct Tip<L> {
     pub(super) disks: Vec<DiskView>,
     pub(super) horizon: u64,
     pub(super) stats: Stats,
-    readahead: Readahead,
+    pub(super) readahead: Readahead,
     accesses: u32,
-    dirty_runs: Vec<DirtyRun>,
-}
-
-/// Blocks that a process wrote one after another, to be written in clusters.
-#[derive(Clone, Copy, Debug)]
-struct DirtyRun {
-    process: ProcessId,
-    first: Block,
-    blocks: u32,
+    pub(super) dirty_runs: Vec<DirtyRun>,
 }
 
 impl<L: Layout> Tip<L> {
@@ -206,36 +190,6 @@ impl<L: Layout> Tip<L> {
             self.buffers.hold(id, false);
             self.adopt_if_untracked(id);
         }
-    }
-
-    /// Writes to one block. Runs of blocks are written behind in clusters.
-    pub fn write(&mut self, process: ProcessId, block: Block, ios: &mut Vec<Io>) -> WriteOutcome {
-        let id = self.buffers.find_or_ghost(block);
-        let state = self.buffers.get(id).state;
-        let spare = self.buffers.busy + self.config.reserve < self.buffers.total;
-        let fits = match state {
-            State::Dirty => true,
-            State::Reading => false,
-            State::Ghost => spare && self.page_alloc(None, ios),
-            State::Clean | State::Writing => spare,
-        };
-        if !fits {
-            self.buffers.drop_if_useless(id);
-            self.stats.written_blocks += 1;
-            self.stats.write_ios += 1;
-            ios.push(Io { first: block, blocks: 1, priority: Priority::Demand, write: true });
-            return WriteOutcome::Through;
-        }
-        if state == State::Ghost {
-            self.note_fetched(id, false);
-        }
-        self.buffers.set_state(id, State::Dirty);
-        self.buffers.get_mut(id).referenced = true;
-        self.take_off_lru(id, true);
-        self.buffers.get_mut(id).post_hint = false;
-        self.release_to_lru(id);
-        self.extend_dirty_run(process, block, ios);
-        WriteOutcome::Buffered
     }
 
     /// An I/O is complete. `service_us` is what the disk needed for it, if known.
@@ -386,10 +340,9 @@ impl<L: Layout> Tip<L> {
     }
 
     /// Takes a block out of the LRU queue it is in, counting the hit if it is one.
-    fn take_off_lru(&mut self, id: BufId, hinted: bool) {
+    pub(super) fn take_off_lru(&mut self, id: BufId, hinted: bool) {
         let buf = self.buffers.get(id);
         let Some(links) = buf.lru else { return };
-        let queue = &mut self.lru[usize::from(links.queue)];
         // The first read of a block that readahead brought in is a hit of the place that its
         // ghost had, if there was one.
         let place = match buf.referenced || buf.state == State::Ghost {
@@ -397,9 +350,9 @@ impl<L: Layout> Tip<L> {
             false => buf.ghost_place,
         };
         if let Some(place) = place.filter(|_| !hinted) {
-            queue.count_hit(place);
+            self.lru[usize::from(place.queue)].count_hit(place);
         }
-        queue.remove(&mut self.buffers, id);
+        self.lru[usize::from(links.queue)].remove(&mut self.buffers, id);
     }
 
     fn count_request(&mut self, id: BufId, hinted: bool, outcome: ReadOutcome) {
@@ -412,11 +365,11 @@ impl<L: Layout> Tip<L> {
         stats.requests += 1;
         stats.hinted_requests += u64::from(hinted);
         stats.partial_hits += u64::from(outcome == ReadOutcome::Pending);
-        match () {
-            () if first_use && prefetched => stats.prefetch_hits += 1,
+        match (first_use, prefetched) {
+            (true, true) => stats.prefetch_hits += 1,
             // Also what the same call's missing block before it brought along.
-            () if first_use => stats.misses += 1,
-            () => stats.reuse_hits += 1,
+            (true, false) => stats.misses += 1,
+            (false, _) => stats.reuse_hits += 1,
         }
     }
 
@@ -435,88 +388,6 @@ impl<L: Layout> Tip<L> {
         }
     }
 
-    /// Reads a missed block, and with it those that the same call will miss (section 6.1).
-    fn demand_fetch(&mut self, id: BufId, hinted: bool, read: &Read, ios: &mut Vec<Io>) {
-        let allocated = self.page_alloc(None, ios);
-        assert!(allocated, "a demand miss is never refused: `reserve` must cover all processes");
-        self.start_read(id, false);
-        self.buffers.get_mut(id).release = true;
-        let first = self.buffers.get(id).block;
-        let mut io = Io { first, blocks: 1, priority: Priority::Demand, write: false };
-        match self.config.mode {
-            Mode::Static { depth: 0, .. } if hinted => io = self.kluster(io, ios),
-            Mode::NoPrefetch if hinted => {}
-            _ => self.extend_demand(&mut io, read, ios),
-        }
-        self.stats.miss_ios += 1;
-        self.issue(io, ios);
-    }
-
-    fn extend_demand(&mut self, io: &mut Io, read: &Read, ios: &mut Vec<Io>) {
-        let last = self.block_at(read.file, read.call_end.max(1) - 1).number;
-        while io.blocks < self.config.cluster_blocks {
-            let end = Block { number: io.first.number + io.blocks - 1, ..io.first };
-            let next = Block { number: end.number + 1, ..end };
-            if end.number >= last || !self.layout.next_is_contiguous(end) {
-                return;
-            }
-            let id = self.buffers.find_or_ghost(next);
-            if self.buffers.get(id).state != State::Ghost || !self.page_alloc(Some(u64::MAX), ios) {
-                self.buffers.drop_if_useless(id);
-                return;
-            }
-            self.start_read(id, false);
-            let post_hint =
-                self.buffers.get(self.buffers.find(io.first).expect("in use")).post_hint;
-            self.buffers.get_mut(id).post_hint = post_hint;
-            self.buffers.get_mut(id).release = true;
-            io.blocks += 1;
-        }
-    }
-
-    /// Readahead of unhinted reads, with buffers at demand priority (section 5.2, note 2).
-    fn read_ahead(&mut self, read: &Read, block: Block, ios: &mut Vec<Io>) {
-        let Some(config) = self.config.readahead else { return };
-        let file_blocks =
-            self.layout.file_bytes(block.file).div_ceil(u64::from(self.config.block_bytes)) as u32;
-        let Some((from, to)) = self.readahead.note(&config, read, block.number, file_blocks) else {
-            return;
-        };
-        let mut pending: Option<Io> = None;
-        for number in from..to {
-            let next = Block { number, ..block };
-            let id = self.buffers.find_or_ghost(next);
-            if self.buffers.get(id).state != State::Ghost || !self.page_alloc(Some(u64::MAX), ios) {
-                self.buffers.drop_if_useless(id);
-                continue;
-            }
-            self.start_read(id, true);
-            self.buffers.get_mut(id).post_hint = false;
-            self.buffers.get_mut(id).release = true;
-            self.stats.readahead_blocks += 1;
-            let last = Block { number: number.wrapping_sub(1), ..block };
-            match &mut pending {
-                Some(io)
-                    if io.first.number + io.blocks == number
-                        && io.blocks < self.config.cluster_blocks
-                        && self.layout.next_is_contiguous(last) =>
-                {
-                    io.blocks += 1;
-                }
-                _ => {
-                    let io =
-                        Io { first: next, blocks: 1, priority: Priority::Prefetch, write: false };
-                    if let Some(done) = pending.replace(io) {
-                        self.issue_prefetch(done, ios);
-                    }
-                }
-            }
-        }
-        if let Some(io) = pending {
-            self.issue_prefetch(io, ios);
-        }
-    }
-
     fn read_done(&mut self, id: BufId) {
         self.buffers.set_state(id, State::Clean);
         if core::mem::take(&mut self.buffers.get_mut(id).release) {
@@ -528,7 +399,7 @@ impl<L: Layout> Tip<L> {
         }
     }
 
-    fn release_to_lru(&mut self, id: BufId) {
+    pub(super) fn release_to_lru(&mut self, id: BufId) {
         let post_hint = self.config.extensions.post_hint;
         let [main, post] = &mut self.lru;
         main.release_to_tail(&mut self.buffers, id, post_hint.then_some(post));
@@ -542,65 +413,6 @@ impl<L: Layout> Tip<L> {
             self.orphans.adopt(&mut self.buffers, id);
         }
         self.buffers.drop_if_useless(id);
-    }
-
-    fn extend_dirty_run(&mut self, process: ProcessId, block: Block, ios: &mut Vec<Io>) {
-        let fresh = DirtyRun { process, first: block, blocks: 1 };
-        let Some(i) = self
-            .dirty_runs
-            .iter()
-            .position(|run| run.process == process && run.first.file == block.file)
-        else {
-            self.dirty_runs.push(fresh);
-            return;
-        };
-        let run = self.dirty_runs[i];
-        let last = Block { number: run.first.number + run.blocks - 1, ..run.first };
-        if block == last {
-            return;
-        }
-        let follows = block.number == last.number + 1
-            && run.blocks < self.config.cluster_blocks
-            && self.layout.next_is_contiguous(last);
-        if follows {
-            self.dirty_runs[i].blocks += 1;
-        } else {
-            self.dirty_runs[i] = fresh;
-            self.flush(run, ios);
-        }
-    }
-
-    /// Writes the dirty ones of a run of blocks.
-    fn flush(&mut self, run: DirtyRun, ios: &mut Vec<Io>) {
-        let mut pending: Option<Io> = None;
-        for i in 0..run.blocks {
-            let block = Block { number: run.first.number + i, ..run.first };
-            let dirty =
-                self.buffers.find(block).filter(|&id| self.buffers.get(id).state == State::Dirty);
-            match (dirty, &mut pending) {
-                (Some(id), Some(io)) => {
-                    self.buffers.set_state(id, State::Writing);
-                    io.blocks += 1;
-                }
-                (Some(id), None) => {
-                    self.buffers.set_state(id, State::Writing);
-                    pending = Some(Io {
-                        first: block,
-                        blocks: 1,
-                        priority: Priority::Demand,
-                        write: true,
-                    });
-                }
-                (None, _) => {
-                    if let Some(io) = pending.take() {
-                        self.issue(io, ios);
-                    }
-                }
-            }
-        }
-        if let Some(io) = pending {
-            self.issue(io, ios);
-        }
     }
 }
 

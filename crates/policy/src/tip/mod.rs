@@ -20,6 +20,7 @@ mod buffers;
 mod check;
 mod config;
 mod constrained;
+mod demand;
 mod estimates;
 mod hints;
 mod lru;
@@ -29,13 +30,15 @@ mod prefetch;
 mod rates;
 mod readahead;
 mod stats;
+mod writes;
 
 pub use config::{Config, Extensions, Mode, Valuation};
 pub use estimates::{FIXED_POINT_SHIFT, Parameters};
 pub use hints::{HintError, Segment};
-pub use manager::{Layout, Read, ReadOutcome, Tip, WriteOutcome};
+pub use manager::{Layout, Read, ReadOutcome, Tip};
 pub use readahead::ReadaheadConfig;
 pub use stats::Stats;
+pub use writes::WriteOutcome;
 
 /// A file, as the environment numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
