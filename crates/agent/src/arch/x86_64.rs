@@ -102,6 +102,7 @@ global_asm!(
     ".hidden ra_gate",
     ".p2align 6",
     "ra_syscall:",
+    ".cfi_startproc",
     "mov rax, rdi",
     "mov rdi, rsi",
     "mov rsi, rdx",
@@ -112,13 +113,24 @@ global_asm!(
     "syscall",
     "ra_gate:",
     "ret",
+    ".cfi_endproc",
     // ra_hook_entry: from a stub, with rcx = where to resume. Calls
     // ra_hook(&Frame), whose result becomes rax. All that `syscall` preserves
     // is preserved; vector registers are never touched by the agent.
+    //
+    // Unwinding passes (a thread cancelled in a hooked call, an exception out
+    // of a signal handler, a debugger): to the unwinder this frame was called
+    // by the original site, whose address the stub keeps in the eight bytes
+    // before the resume point. The frame's CFA is the stack pointer there; the
+    // return address is found by DW_CFA_expression, in column 16: first at
+    // rcx - 8, then at [rbp - 8] - 8, where rcx is saved.
     ".globl ra_hook_entry",
     ".hidden ra_hook_entry",
     ".p2align 6",
     "ra_hook_entry:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
     // syscall(3) takes any number: calls that return twice or need the stack
     // as it is (clone, fork, vfork, clone3, rt_sigreturn) are made here, with
     // nothing pushed; r9 is an argument of none of them.
@@ -130,9 +142,14 @@ global_asm!(
     "cmp eax, 15",
     "je 2f",
     "lea rsp, [rsp - 128]",
+    ".cfi_def_cfa_offset 128",
     "push rbp",
+    ".cfi_def_cfa_offset 136",
+    ".cfi_offset rbp, -136",
     "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
     "push rcx",
+    ".cfi_escape 0x10, 0x10, 5, 0x76, 0x78, 0x06, 0x38, 0x1c",
     "push r9",
     "push r8",
     "push r10",
@@ -151,9 +168,14 @@ global_asm!(
     "pop r8",
     "pop r9",
     "pop rcx",
+    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
     "pop rbp",
+    ".cfi_def_cfa rsp, 128",
+    ".cfi_restore rbp",
     "lea rsp, [rsp + 128]",
+    ".cfi_def_cfa_offset 0",
     "jmp rcx",
+    ".cfi_endproc",
     "2:",
     "mov r9, rcx",
     "syscall",
@@ -164,10 +186,18 @@ global_asm!(
     ".hidden ra_before_entry",
     ".p2align 6",
     "ra_before_entry:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
     "lea rsp, [rsp - 128]",
+    ".cfi_def_cfa_offset 128",
     "push rbp",
+    ".cfi_def_cfa_offset 136",
+    ".cfi_offset rbp, -136",
     "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
     "push rcx",
+    ".cfi_escape 0x10, 0x10, 5, 0x76, 0x78, 0x06, 0x38, 0x1c",
     "push r9",
     "push r8",
     "push r10",
@@ -187,9 +217,14 @@ global_asm!(
     "pop r8",
     "pop r9",
     "pop rcx",
+    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
     "pop rbp",
+    ".cfi_def_cfa rsp, 128",
+    ".cfi_restore rbp",
     "lea rsp, [rsp + 128]",
+    ".cfi_def_cfa_offset 0",
     "jmp rcx",
+    ".cfi_endproc",
     // Thunk number i, each 16 bytes long: enters with r11 = i, which a call
     // through a table may clobber.
     ".globl ra_thunks",
@@ -285,14 +320,20 @@ global_asm!(
     ".globl ra_on_stack",
     ".hidden ra_on_stack",
     "ra_on_stack:",
+    ".cfi_startproc",
     "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
     "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
     "mov rsp, rdi",
     "mov rdi, rdx",
     "call rsi",
     "mov rsp, rbp",
     "pop rbp",
+    ".cfi_def_cfa rsp, 8",
     "ret",
+    ".cfi_endproc",
     hook = sym crate::hook::ra_hook,
     before = sym crate::hook::ra_before,
     route = sym crate::interpose::ra_route,
@@ -402,10 +443,14 @@ pub fn thread_pointer() -> usize {
 }
 
 /// Room of one stub in bytes.
-pub const STUB_LEN: usize = 48;
+pub const STUB_LEN: usize = 64;
+
+/// Bytes of a stub before its resume point: `lea`, `jmp` and the address
+/// behind the original `syscall` instruction.
+const STUB_HEAD_LEN: usize = 7 + 5 + 8;
 
 /// Longest run of relocated bytes behind the `syscall` instruction.
-pub const STUB_TAIL_MAX: usize = STUB_LEN - 7 - 5 - 2 - 5;
+pub const STUB_TAIL_MAX: usize = STUB_LEN - STUB_HEAD_LEN - 2 - 5;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
@@ -433,10 +478,12 @@ pub fn stub(at: usize, site: usize, original: &[u8], before: bool) -> Option<[u8
         len += bytes.len();
         Some(len)
     };
-    // lea rcx, [rip + 5]: the instruction after the jump that follows.
-    emit(&[0x48, 0x8d, 0x0d, 0x05, 0x00, 0x00, 0x00])?;
+    // lea rcx, [rip + 13]: the resume point.
+    emit(&[0x48, 0x8d, 0x0d, 13, 0x00, 0x00, 0x00])?;
     let entry = if before { ra_before_entry as *const () } else { ra_hook_entry as *const () };
     emit(&jump(at + 7, entry as usize)?)?;
+    // For unwinding: where the program seems to have called from.
+    emit(&(site + SYSCALL.len()).to_le_bytes())?;
     if before {
         emit(&SYSCALL)?;
     }
@@ -523,7 +570,8 @@ mod tests {
         let original = [0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
         for before in [false, true] {
             let code = stub(at, near, &original, before).unwrap();
-            let tail_at = if before { 14 } else { 12 };
+            let tail_at = STUB_HEAD_LEN + if before { 2 } else { 0 };
+            assert_eq!(code[12..20], (near + 2).to_le_bytes());
             assert_eq!(&code[tail_at..tail_at + 6], &original[2..]);
             let back = tail_at + 6;
             assert_eq!(code[back], 0xe9);
