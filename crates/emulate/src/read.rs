@@ -7,35 +7,10 @@ use crate::arch::nr;
 use crate::context::{Context, address_of};
 use crate::descriptors::{FileId, Kind};
 use crate::kernel::Kernel;
-use crate::outcome::{Answer, Stop, errno, from_kernel, park};
-use crate::residency::{self, Method, Methods, Oracle, PAGES_MAX};
+use crate::outcome::{Answer, Stop, errno, park};
+use crate::residency;
 use runahead_protocol::log::{FLAG_BEHIND, FLAG_PREFETCHED, Prediction};
 use runahead_protocol::stats::Park;
-
-/// What one `RWF_NOWAIT` miss starts at least, in bytes: Linux's default
-/// `read_ahead_kb`.
-const NOWAIT_WINDOW_BYTES: u64 = 128 * 1024;
-
-/// Most bytes in one `readahead(2)`: the kernel silently cuts longer ones
-/// (1280 KiB seen with `read_ahead_kb` 128; less where `max_sectors_kb` is).
-const CHUNK_MAX_BYTES: u64 = 512 * 1024;
-
-/// Most bytes prefetched for one call of the program.
-const CALL_MAX_BYTES: u64 = 32 * 1024 * 1024;
-
-/// Reads up to this long are searched for resident bytes behind the first
-/// missing one.
-const SEARCHED_MAX_BYTES: u64 = 64 * 1024;
-
-/// Pieces in which they are searched.
-const PIECES: u64 = 4;
-
-/// Run in which a sequential stream is prefetched where the kernel's own
-/// readahead does not do it, in bytes.
-const RUN_BYTES: u64 = 256 * 1024;
-
-/// The same for the first read of a file.
-const FIRST_RUN_BYTES: u64 = 64 * 1024;
 
 /// Testing: how far beside the truth a wrong prediction lies, in bytes.
 const WRONG_BYTES: u64 = 64 * 1024;
@@ -44,25 +19,25 @@ const WRONG_BYTES: u64 = 64 * 1024;
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers {
     /// Address of the `struct iovec`s.
-    vector: usize,
-    count: usize,
+    pub(crate) vector: usize,
+    pub(crate) count: usize,
     /// Address of the buffer where there is one only.
-    single: Option<usize>,
+    pub(crate) single: Option<usize>,
     pub(crate) len: u64,
 }
 
 /// What a read found.
-struct Copied {
+pub(crate) struct Copied {
     /// What the call returns.
-    result: u64,
+    pub(crate) result: u64,
     /// Part of the range that was not resident.
-    missing: Option<(u64, u64)>,
-    /// The prefetch of at least [`NOWAIT_WINDOW_BYTES`] of it has begun.
-    begun: bool,
+    pub(crate) missing: Option<(u64, u64)>,
+    /// The kernel's own readahead has begun with it.
+    pub(crate) begun: bool,
 }
 
 impl Copied {
-    fn all(result: u64) -> Copied {
+    pub(crate) fn all(result: u64) -> Copied {
         Copied { result, missing: None, begun: false }
     }
 }
@@ -332,252 +307,6 @@ impl<K: Kernel> Context<'_, K> {
         self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len });
     }
 
-    /// Copies what is resident.
-    fn copy(&mut self, id: FileId, into: &Buffers, offset: u64) -> Result<Copied, Stop> {
-        let real = match self.real(id) {
-            // The normal process has closed it meanwhile, so it is past this
-            // read: go on without the bytes rather than not at all. On a fast
-            // device that is how many a speculation begins.
-            Err(Stop::Park(Park::Reopen)) if self.e.table.file(id).kind == Kind::Regular => {
-                let result = into.len.min(self.e.table.file(id).size.saturating_sub(offset));
-                return Ok(Copied { result, missing: None, begun: false });
-            }
-            other => other?,
-        };
-        if self.e.table.file(id).oracle.method == Method::Unasked {
-            let dev = self.e.table.file(id).dev;
-            self.e.table.file_mut(id).oracle.method = self.e.methods.get(dev);
-        }
-        let file = *self.e.table.file(id);
-        let wanted = into.len.min(file.size.saturating_sub(offset));
-        if matches!(file.oracle.method, Method::Unasked | Method::NoWait) {
-            if let Some(copied) = self.copy_nowait(id, real, into, offset)? {
-                return Ok(copied);
-            }
-            let method = residency::refused_nowait(self.k, &mut self.e.methods, real, file.dev);
-            self.e.table.file_mut(id).oracle.method = method;
-        }
-        match self.e.table.file(id).oracle.method {
-            Method::MadeUp => self.copy_made_up(id, real, into, offset),
-            Method::Delicate => park(Park::Unanswerable),
-            _ => self.copy_pages(id, real, into, offset, wanted),
-        }
-    }
-
-    /// By `RWF_NOWAIT`: copies and starts the read of the rest in one call.
-    /// `None`: refused by this file system.
-    fn copy_nowait(
-        &mut self,
-        id: FileId,
-        real: usize,
-        into: &Buffers,
-        offset: u64,
-    ) -> Result<Option<Copied>, Stop> {
-        const EAGAIN_RESULT: isize = -(EAGAIN as isize);
-        const EOPNOTSUPP_RESULT: isize = -(EOPNOTSUPP as isize);
-        let arguments = [real, into.vector, into.count, offset as usize, 0, RWF_NOWAIT];
-        let got = match self.k.call(nr::PREADV2, arguments) {
-            EOPNOTSUPP_RESULT => return Ok(None),
-            EAGAIN_RESULT => None,
-            result => Some(from_kernel(result)? as u64),
-        };
-        self.learn_nowait(id);
-        let mut size = self.e.table.file(id).size;
-        if got.is_none() && offset >= size {
-            // It has grown since it was opened.
-            size = size.max(self.stat_real(real).map_or(0, |stat| stat.size));
-            self.e.table.file_mut(id).size = size;
-        }
-        let wanted = into.len.min(size.saturating_sub(offset));
-        let done = got.unwrap_or(0);
-        // Nothing at all means that the file ends here, whatever its size in
-        // appearance.
-        if done >= wanted || got == Some(0) {
-            return Ok(Some(Copied::all(done.max(wanted))));
-        }
-        self.copy_later_pages(real, into, offset, (done, wanted));
-        let missing = Some((offset + done, offset + wanted));
-        Ok(Some(Copied { result: wanted, missing, begun: true }))
-    }
-
-    fn learn_nowait(&mut self, id: FileId) {
-        let file = self.e.table.file_mut(id);
-        if file.oracle.method == Method::Unasked {
-            file.oracle.method = Method::NoWait;
-            self.e.methods.set(file.dev, Method::NoWait);
-        }
-    }
-
-    /// Looks for resident bytes behind the first missing one. Most misses
-    /// have none, so the last page decides whether to look further.
-    fn copy_later_pages(&mut self, real: usize, into: &Buffers, offset: u64, range: (u64, u64)) {
-        let (done, wanted) = range;
-        let Some(buffer) = into.single else { return };
-        let start = (offset + done) / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES;
-        let end = offset + wanted;
-        if end - offset > SEARCHED_MAX_BYTES || start >= end {
-            return;
-        }
-        let last = (end - 1) / PAGE_BYTES * PAGE_BYTES;
-        let mut copy = |from: u64, to: u64| {
-            let vector = [buffer.wrapping_add((from - offset) as usize), (to - from) as usize];
-            let vector = address_of(&vector);
-            self.k.call(nr::PREADV2, [real, vector, 1, from as usize, 0, RWF_NOWAIT])
-        };
-        if copy(last, end) <= 0 || last == start {
-            return;
-        }
-        let piece = ((last - start) / PIECES).next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
-        let mut from = start;
-        while from < last {
-            let to = (from + piece).min(last);
-            copy(from, to);
-            from = to;
-        }
-    }
-
-    /// Files that are made up as they are read: their size says nothing.
-    fn copy_made_up(
-        &mut self,
-        id: FileId,
-        real: usize,
-        into: &Buffers,
-        offset: u64,
-    ) -> Result<Copied, Stop> {
-        // Those that only root may read may be queues, like /proc/kmsg.
-        if self.e.table.file(id).mode & 0o044 == 0 {
-            return park(Park::Unanswerable);
-        }
-        let arguments = [real, into.vector, into.count, offset as usize, 0, 0];
-        Ok(Copied::all(self.on_program(nr::PREADV2, arguments)? as u64))
-    }
-
-    /// By a look at the pages first, where `RWF_NOWAIT` is refused.
-    fn copy_pages(
-        &mut self,
-        id: FileId,
-        real: usize,
-        into: &Buffers,
-        offset: u64,
-        wanted: u64,
-    ) -> Result<Copied, Stop> {
-        if wanted == 0 {
-            return Ok(Copied::all(0));
-        }
-        let end = offset + wanted;
-        let missing_all = Copied { result: wanted, missing: Some((offset, end)), begun: false };
-        let mut oracle: Oracle = self.e.table.file(id).oracle;
-        let mut pages = [0u8; PAGES_MAX];
-        let known = match oracle.method {
-            Method::Blind => None,
-            _ => residency::resident_pages(self.k, &mut oracle, real, offset, wanted, &mut pages),
-        };
-        self.e.table.file_mut(id).oracle = oracle;
-        let Some(count) = known else { return Ok(missing_all) };
-        let seen = pages.get(..count).unwrap_or(&[]);
-        let all_seen = (offset / PAGE_BYTES + count as u64) * PAGE_BYTES >= end;
-        if all_seen && seen.iter().all(|page| page & 1 == 1) {
-            let arguments = [real, into.vector, into.count, offset as usize, 0, 0];
-            let got = self.on_program(nr::PREADV2, arguments)? as u64;
-            return Ok(Copied::all(got.max(wanted)));
-        }
-        if let Some(buffer) = into.single {
-            self.copy_runs(real, buffer, (offset, end), seen);
-        }
-        let first_missing = seen.iter().position(|page| page & 1 == 0).unwrap_or(count) as u64;
-        let start = ((offset / PAGE_BYTES + first_missing) * PAGE_BYTES).min(end - 1).max(offset);
-        Ok(Copied { result: wanted, missing: Some((start, end)), begun: false })
-    }
-
-    /// Copies each run of resident pages.
-    fn copy_runs(&mut self, real: usize, buffer: usize, (offset, end): (u64, u64), pages: &[u8]) {
-        let first = offset / PAGE_BYTES;
-        let mut run_start = None;
-        for (index, page) in pages.iter().chain(&[0]).enumerate() {
-            let at = (first + index as u64) * PAGE_BYTES;
-            match (run_start, page & 1 == 1) {
-                (None, true) => run_start = Some(at.max(offset)),
-                (Some(from), false) => {
-                    let len = at.min(end) - from;
-                    let vector = [buffer.wrapping_add((from - offset) as usize), len as usize];
-                    let vector = address_of(&vector);
-                    self.k.call(nr::PREADV2, [real, vector, 1, from as usize, 0, 0]);
-                    run_start = None;
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Starts the read of a missing range, as far as it has not begun, and
-    /// watches it.
-    fn prefetch_missing(&mut self, id: FileId, offset: u64, range: (u64, u64), begun: bool) {
-        let (start, end) = (range.0, range.1.min(range.0.saturating_add(CALL_MAX_BYTES)));
-        let file = *self.e.table.file(id);
-        let sequential = offset == file.stream_next;
-        if begun {
-            self.prefetch_begun(id, &file, sequential, (start, end));
-            return;
-        }
-        // Alone with readahead(2): exactly the range, or a longer run of a
-        // sequential stream.
-        let mut from = start;
-        let mut to = end;
-        if sequential {
-            // The first read of a file is a stream's beginning or a header.
-            let run = if offset == 0 { FIRST_RUN_BYTES } else { RUN_BYTES };
-            from = from.max(file.prefetched_to);
-            if end.saturating_add(run / 2) > file.prefetched_to {
-                to = from.saturating_add(run).max(end).min(file.size.max(end));
-            }
-        }
-        if from < to {
-            self.prefetch(id, from, to);
-        }
-        self.e.table.file_mut(id).prefetched_to =
-            if sequential { to.max(file.prefetched_to) } else { end };
-    }
-
-    /// After a `RWF_NOWAIT` miss, which lets the kernel's own readahead
-    /// work: it reads a sequential stream in windows of its own.
-    fn prefetch_begun(
-        &mut self,
-        id: FileId,
-        file: &crate::descriptors::File,
-        sequential: bool,
-        (start, end): (u64, u64),
-    ) {
-        if sequential && end <= file.prefetched_to {
-            return;
-        }
-        let first_end = end.min(start.saturating_add(NOWAIT_WINDOW_BYTES));
-        self.started(id, first_end - 1, first_end - start);
-        if first_end < end {
-            self.prefetch(id, first_end, end);
-        }
-        let window_end = start.saturating_add(NOWAIT_WINDOW_BYTES).min(file.size);
-        self.e.table.file_mut(id).prefetched_to =
-            if sequential { end.max(window_end) } else { end };
-    }
-
-    /// Prefetches a range with `readahead(2)`, in chunks that the kernel does
-    /// not cut, each as the device permits.
-    pub(crate) fn prefetch(&mut self, id: FileId, from: u64, to: u64) {
-        let Ok(real) = self.real(id) else { return };
-        let mut at = from;
-        while at < to {
-            if at != from {
-                self.wait_for_device();
-            }
-            let len = (to - at).min(CHUNK_MAX_BYTES);
-            if self.k.call(nr::READAHEAD, [real, at as usize, len as usize, 0, 0, 0]) != 0 {
-                return;
-            }
-            self.started(id, at + len - 1, len);
-            at += len;
-        }
-    }
-
     /// A read of `len` bytes at `offset` whose data goes elsewhere than into
     /// the program's memory (sendfile, copy_file_range, splice): logged and
     /// prefetched. Gives its result.
@@ -615,5 +344,3 @@ impl<K: Kernel> Context<'_, K> {
         Ok(result)
     }
 }
-
-const _: () = assert!(size_of::<Methods>() < 512);

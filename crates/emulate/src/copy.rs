@@ -1,0 +1,189 @@
+//! What a read copies: the resident bytes, by whatever the file system lets
+//! us ask, and nothing else.
+
+use crate::abi::*;
+use crate::arch::nr;
+use crate::context::{Context, address_of};
+use crate::descriptors::FileId;
+use crate::kernel::Kernel;
+use crate::outcome::{Stop, from_kernel, park};
+use crate::read::{Buffers, Copied};
+use crate::residency::{self, Method, Oracle, PAGES_MAX};
+use runahead_protocol::stats::Park;
+
+/// Reads up to this long are searched for resident bytes behind the first
+/// missing one.
+const SEARCHED_MAX_BYTES: u64 = 64 * 1024;
+
+/// Pieces in which they are searched.
+const PIECES: u64 = 4;
+
+impl<K: Kernel> Context<'_, K> {
+    /// Copies what is resident.
+    pub(crate) fn copy(&mut self, id: FileId, into: &Buffers, offset: u64) -> Result<Copied, Stop> {
+        let real = self.real(id)?;
+        if self.e.table.file(id).oracle.method == Method::Unasked {
+            let dev = self.e.table.file(id).dev;
+            self.e.table.file_mut(id).oracle.method = self.e.methods.get(dev);
+        }
+        let file = *self.e.table.file(id);
+        let wanted = into.len.min(file.size.saturating_sub(offset));
+        if matches!(file.oracle.method, Method::Unasked | Method::NoWait) {
+            if let Some(copied) = self.copy_nowait(id, real, into, offset)? {
+                return Ok(copied);
+            }
+            let method = residency::refused_nowait(self.k, &mut self.e.methods, real, file.dev);
+            self.e.table.file_mut(id).oracle.method = method;
+        }
+        match self.e.table.file(id).oracle.method {
+            Method::MadeUp => self.copy_made_up(id, real, into, offset),
+            Method::Delicate => park(Park::Unanswerable),
+            _ => self.copy_pages(id, real, into, offset, wanted),
+        }
+    }
+
+    /// By `RWF_NOWAIT`: copies and starts the read of the rest in one call.
+    /// `None`: refused by this file system.
+    fn copy_nowait(
+        &mut self,
+        id: FileId,
+        real: usize,
+        into: &Buffers,
+        offset: u64,
+    ) -> Result<Option<Copied>, Stop> {
+        const EAGAIN_RESULT: isize = -(EAGAIN as isize);
+        const EOPNOTSUPP_RESULT: isize = -(EOPNOTSUPP as isize);
+        let arguments = [real, into.vector, into.count, offset as usize, 0, RWF_NOWAIT];
+        let got = match self.k.call(nr::PREADV2, arguments) {
+            EOPNOTSUPP_RESULT => return Ok(None),
+            EAGAIN_RESULT => None,
+            result => Some(from_kernel(result)? as u64),
+        };
+        self.learn_nowait(id);
+        let mut size = self.e.table.file(id).size;
+        if got.is_none() && offset >= size {
+            // It has grown since it was opened.
+            size = size.max(self.stat_real(real).map_or(0, |stat| stat.size));
+            self.e.table.file_mut(id).size = size;
+        }
+        let wanted = into.len.min(size.saturating_sub(offset));
+        let done = got.unwrap_or(0);
+        // Nothing at all means that the file ends here, whatever its size in
+        // appearance.
+        if done >= wanted || got == Some(0) {
+            return Ok(Some(Copied::all(done.max(wanted))));
+        }
+        self.copy_later_pages(real, into, offset, (done, wanted));
+        let missing = Some((offset + done, offset + wanted));
+        Ok(Some(Copied { result: wanted, missing, begun: true }))
+    }
+
+    fn learn_nowait(&mut self, id: FileId) {
+        let file = self.e.table.file_mut(id);
+        if file.oracle.method == Method::Unasked {
+            file.oracle.method = Method::NoWait;
+            self.e.methods.set(file.dev, Method::NoWait);
+        }
+    }
+
+    /// Looks for resident bytes behind the first missing one. Most misses
+    /// have none, so the last page decides whether to look further.
+    fn copy_later_pages(&mut self, real: usize, into: &Buffers, offset: u64, range: (u64, u64)) {
+        let (done, wanted) = range;
+        let Some(buffer) = into.single else { return };
+        let start = (offset + done) / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES;
+        let end = offset + wanted;
+        if end - offset > SEARCHED_MAX_BYTES || start >= end {
+            return;
+        }
+        let last = (end - 1) / PAGE_BYTES * PAGE_BYTES;
+        let mut copy = |from: u64, to: u64| {
+            let vector = [buffer.wrapping_add((from - offset) as usize), (to - from) as usize];
+            let vector = address_of(&vector);
+            self.k.call(nr::PREADV2, [real, vector, 1, from as usize, 0, RWF_NOWAIT])
+        };
+        if copy(last, end) <= 0 || last == start {
+            return;
+        }
+        let piece = ((last - start) / PIECES).next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
+        let mut from = start;
+        while from < last {
+            let to = (from + piece).min(last);
+            copy(from, to);
+            from = to;
+        }
+    }
+
+    /// Files that are made up as they are read: their size says nothing.
+    fn copy_made_up(
+        &mut self,
+        id: FileId,
+        real: usize,
+        into: &Buffers,
+        offset: u64,
+    ) -> Result<Copied, Stop> {
+        // Those that only root may read may be queues, like /proc/kmsg.
+        if self.e.table.file(id).mode & 0o044 == 0 {
+            return park(Park::Unanswerable);
+        }
+        let arguments = [real, into.vector, into.count, offset as usize, 0, 0];
+        Ok(Copied::all(self.on_program(nr::PREADV2, arguments)? as u64))
+    }
+
+    /// By a look at the pages first, where `RWF_NOWAIT` is refused.
+    fn copy_pages(
+        &mut self,
+        id: FileId,
+        real: usize,
+        into: &Buffers,
+        offset: u64,
+        wanted: u64,
+    ) -> Result<Copied, Stop> {
+        if wanted == 0 {
+            return Ok(Copied::all(0));
+        }
+        let end = offset + wanted;
+        let missing_all = Copied { result: wanted, missing: Some((offset, end)), begun: false };
+        let mut oracle: Oracle = self.e.table.file(id).oracle;
+        let mut pages = [0u8; PAGES_MAX];
+        let known = match oracle.method {
+            Method::Blind => None,
+            _ => residency::resident_pages(self.k, &mut oracle, real, offset, wanted, &mut pages),
+        };
+        self.e.table.file_mut(id).oracle = oracle;
+        let Some(count) = known else { return Ok(missing_all) };
+        let seen = pages.get(..count).unwrap_or(&[]);
+        let all_seen = (offset / PAGE_BYTES + count as u64) * PAGE_BYTES >= end;
+        if all_seen && seen.iter().all(|page| page & 1 == 1) {
+            let arguments = [real, into.vector, into.count, offset as usize, 0, 0];
+            let got = self.on_program(nr::PREADV2, arguments)? as u64;
+            return Ok(Copied::all(got.max(wanted)));
+        }
+        if let Some(buffer) = into.single {
+            self.copy_runs(real, buffer, (offset, end), seen);
+        }
+        let first_missing = seen.iter().position(|page| page & 1 == 0).unwrap_or(count) as u64;
+        let start = ((offset / PAGE_BYTES + first_missing) * PAGE_BYTES).min(end - 1).max(offset);
+        Ok(Copied { result: wanted, missing: Some((start, end)), begun: false })
+    }
+
+    /// Copies each run of resident pages.
+    fn copy_runs(&mut self, real: usize, buffer: usize, (offset, end): (u64, u64), pages: &[u8]) {
+        let first = offset / PAGE_BYTES;
+        let mut run_start = None;
+        for (index, page) in pages.iter().chain(&[0]).enumerate() {
+            let at = (first + index as u64) * PAGE_BYTES;
+            match (run_start, page & 1 == 1) {
+                (None, true) => run_start = Some(at.max(offset)),
+                (Some(from), false) => {
+                    let len = at.min(end) - from;
+                    let vector = [buffer.wrapping_add((from - offset) as usize), len as usize];
+                    let vector = address_of(&vector);
+                    self.k.call(nr::PREADV2, [real, vector, 1, from as usize, 0, 0]);
+                    run_start = None;
+                }
+                _ => {}
+            }
+        }
+    }
+}
