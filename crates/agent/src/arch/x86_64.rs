@@ -26,6 +26,7 @@ pub mod nr {
     pub const READV: usize = 19;
     pub const MADVISE: usize = 28;
     pub const SHMAT: usize = 30;
+    pub const SCHED_YIELD: usize = 24;
     pub const DUP: usize = 32;
     pub const DUP2: usize = 33;
     pub const NANOSLEEP: usize = 35;
@@ -36,6 +37,7 @@ pub mod nr {
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
+    pub const WAITID: usize = 247;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
     pub const CREAT: usize = 85;

@@ -437,6 +437,7 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     prefetch_whole(state, &request);
     let synchronised_ns = sys::now_ns();
     let result = plain(frame);
+    synchronise::await_detached(state);
     let end_ns = sys::now_ns();
     count_stall(state, end_ns.saturating_sub(start_ns), true);
     state.try_locked(|rations| {

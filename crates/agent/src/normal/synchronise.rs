@@ -43,10 +43,13 @@ pub fn at_stall(
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || state.disabled.load(Relaxed) != 0 {
         return None;
     }
-    // Another thread's speculative process is left to it while it runs.
-    let others = state.speculative.load(Relaxed) != 0
+    // Another thread's speculative process is left to it while it runs; it
+    // dies with its thread (PR_SET_PDEATHSIG).
+    let child = state.speculative.load(Relaxed);
+    let others = child != 0
         && state.owner.load(Relaxed) != crate::arch::thread_pointer()
-        && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
+        && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)
+        && runs(child);
     if others || !super::own(state) {
         return None;
     }
@@ -73,6 +76,20 @@ pub fn at_stall(
             }
         }
     })?
+}
+
+/// Whether a child of ours has not ended, asked without reaping it (waitid(2)).
+fn runs(child: i32) -> bool {
+    const P_PID: usize = 1;
+    const WEXITED: usize = 4;
+    const WNOWAIT: usize = 0x0100_0000;
+    let mut info = [0u64; 16];
+    let at = info.as_mut_ptr() as usize;
+    let options = WEXITED | WNOHANG | WNOWAIT | WCLONE;
+    // SAFETY: the kernel writes one siginfo_t, 128 bytes.
+    let result = unsafe { call(nr::WAITID, &[P_PID, child as usize, at, options, 0]) };
+    // si_signo, the first half of the first word, is 0 while it runs.
+    result == 0 && info.first().is_some_and(|word| *word as u32 == 0)
 }
 
 /// Whether a synchronisation is worth it. While testing, always: the tests
@@ -314,22 +331,35 @@ pub fn end_speculation(state: &'static State) {
     if state.epoch.load(Relaxed) == 0 {
         return;
     }
-    if let Some(log) = state.log() {
-        // While the descriptor table is shared, an exec would unshare it and
-        // lose the program's POSIX locks.
-        while state.speculative.load(Relaxed) != 0 && log.life.load(Acquire) == life::STARTING {
-            if wait_only_starting(state) {
-                break;
-            }
-            sys::sleep(20_000);
-        }
-    }
+    await_detached(state);
     kill(state, Park::ProgramEnded);
     for cell in &state.zombies {
         let child = cell.swap(0, Relaxed);
         if child != 0 {
             hasten(child);
             while wait(state, child, 0) == EINTR {}
+        }
+    }
+}
+
+/// Waits until the copy has left the descriptor table. Before that, its looks
+/// at descriptors hold them for moments, so that a lock, a pipe or a socket
+/// would outlive its close; and an exec would unshare the table and lose the
+/// program's POSIX locks. The wait for the data is nearly always longer.
+pub fn await_detached(state: &State) {
+    const YIELDS: u32 = 64;
+    let Some(log) = state.log() else { return };
+    let mut turns = 0u32;
+    while state.speculative.load(Relaxed) != 0 && log.life.load(Acquire) == life::STARTING {
+        turns = turns.saturating_add(1);
+        if turns < YIELDS {
+            // SAFETY: gives the processor to the copy, if it waits for one.
+            unsafe { call(nr::SCHED_YIELD, &[]) };
+        } else {
+            if wait_only_starting(state) {
+                return;
+            }
+            sys::sleep(20_000);
         }
     }
 }
