@@ -2,6 +2,7 @@
 
 mod agent_image;
 mod commands;
+mod doctor;
 mod inherited;
 mod launch;
 mod stats;

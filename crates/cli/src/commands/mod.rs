@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod doctor;
 mod profile;
 mod run;
 mod sim;
@@ -25,6 +26,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Doctor(doctor::Doctor),
     Profile(profile::Profile),
     /// Measure programs with and without runahead (root)
     Bench(bench::Bench),
@@ -51,6 +53,7 @@ struct RunAlone {
 const NOT_RUN: &[&str] = &[
     "bench",
     "completions",
+    "doctor",
     "man-pages",
     "profile",
     "sim",
@@ -72,6 +75,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Bench(command) => bench::run(command),
         Command::Completions(command) => Ok(completions::complete(&command, Cli::command())),
         Command::ManPages(command) => completions::manual(&command, Cli::command()),
+        Command::Doctor(command) => doctor::run(&command),
         Command::Profile(command) => profile::run(&command),
         Command::Run(command) => Ok(run::run(command)),
         Command::Sim(command) => sim::run(command),

@@ -53,7 +53,7 @@ fn read_kept(path: &Path, boot: &[u8]) -> Option<u64> {
 
 /// Whether the counter runs at one rate in every power state (CPUID
 /// 80000007H, EDX bit 8).
-fn is_invariant() -> bool {
+pub fn is_invariant() -> bool {
     __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & 1 << 8 != 0
 }
 

@@ -19,16 +19,19 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session};
 
 use crate::inherited;
 use crate::stats::{Destination, Report};
+pub use clock::is_invariant as is_tsc_invariant;
 use collector::{Collector, Task};
-use confinement::Confinement;
+pub use confinement::{Confinement, look as look_at_confinement};
+pub use detached::fork_unseen;
 use files::Provided;
+pub use libraries::of as libraries_of;
 use resolve::Kind;
 
 /// What the user asked for.
@@ -205,4 +208,26 @@ fn enlist(environment: &mut Vec<(OsString, OsString)>, session: &Session<'_>) {
     environment.retain(|(name, _)| name != "LD_PRELOAD" && name != SESSION_VARIABLE);
     environment.push(("LD_PRELOAD".into(), OsString::from_vec(value)));
     environment.push((SESSION_VARIABLE.into(), text));
+}
+
+/// The directories in which the agent cannot be installed, best first and each
+/// with the reason, and then the one in which it is; none where it is kept in
+/// memory.
+pub fn agent_directory() -> (Option<PathBuf>, Vec<String>) {
+    let mut unusable = Vec::new();
+    for directory in cache::candidates() {
+        match cache::prepare(&directory) {
+            Ok(()) => return (Some(directory), unusable),
+            Err(why) => unusable.push(format!("{}: {why}", directory.display())),
+        }
+    }
+    (None, unusable)
+}
+
+/// The dynamic linker of a program into which the agent can be loaded.
+pub fn interpreter_of(program: &Path) -> Option<PathBuf> {
+    match resolve::classify(program) {
+        Kind::Dynamic { interpreter } => Some(interpreter),
+        Kind::Plain(_) => None,
+    }
 }

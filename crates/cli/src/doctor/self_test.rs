@@ -1,0 +1,178 @@
+//! The live test: a small reading program (this very file, in another role)
+//! run ahead of its reads, which are made to count as stalls.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use runahead_protocol::session::TEST_EVERY_READ_STALLS;
+use serde_json::Value;
+
+use super::{Check, Standing};
+
+const AREA: &str = "self-test";
+/// Files that the program reads, and their size.
+const FILES: usize = 24;
+const FILE_BYTES: usize = 64 << 10;
+/// What it does between two files, so that a copy has time to get ahead.
+const BETWEEN: Duration = Duration::from_millis(2);
+/// On a busy machine speculation declines; that is no finding.
+const TRIES: usize = 5;
+
+/// The role of the reading program: reads files one after another.
+pub fn read_all(files: &[PathBuf]) -> std::io::Result<()> {
+    let mut buffer = vec![0; FILE_BYTES];
+    let mut sum = 0u64;
+    for path in files {
+        let count = File::open(path)?.read(&mut buffer)?;
+        sum += buffer[..count].iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        std::thread::sleep(BETWEEN);
+    }
+    writeln!(std::io::stdout(), "{sum}")
+}
+
+pub fn checks() -> Vec<Check> {
+    let directory = match scratch() {
+        Ok(directory) => directory,
+        Err(error) => {
+            let found = format!("no place for its files: {error}");
+            return vec![
+                Check::new(AREA, "speculation", Standing::Missing, found)
+                    .or_lost("not tried: set TMPDIR to a directory that can be written"),
+            ];
+        }
+    };
+    let mut outcome = run(&directory);
+    for _ in 1..TRIES {
+        let made = |json: &Value| number(json, "/speculation/synchronizations/completed");
+        // A better try may follow one in which the copy was not given time.
+        match &outcome {
+            Ok(json) if made(json) == 0 || number(json, "/reads_predicted") == 0 => {}
+            _ => break,
+        }
+        match run(&directory) {
+            Ok(json) if made(&json) == 0 => {}
+            better => outcome = better,
+        }
+    }
+    let _ = fs::remove_dir_all(&directory);
+    match outcome {
+        Ok(json) if number(&json, "/speculation/synchronizations/completed") > 0 => {
+            vec![made(&json), predicted(&json)]
+        }
+        Ok(json) => vec![declined(&json)],
+        Err(why) => vec![
+            Check::new(AREA, "speculation", Standing::Fatal, why)
+                .or_lost("runahead itself does not work here: see what is missing above"),
+        ],
+    }
+}
+
+/// A directory with the program's files, out of memory where that can be had.
+fn scratch() -> std::io::Result<PathBuf> {
+    let directory = std::env::temp_dir().join(format!("runahead-doctor-{}", std::process::id()));
+    fs::create_dir(&directory)?;
+    let write = |index: usize| {
+        let mut file = File::create(directory.join(index.to_string()))?;
+        file.write_all(&vec![index as u8; FILE_BYTES])?;
+        // Only clean pages can be given back.
+        file.sync_data()?;
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        Ok(())
+    };
+    let written: std::io::Result<()> = (0..FILES).try_for_each(write);
+    if let Err(error) = written {
+        let _ = fs::remove_dir_all(&directory);
+        return Err(error);
+    }
+    Ok(directory)
+}
+
+/// Runs the program under runahead: its statistics, or what went wrong.
+fn run(directory: &Path) -> Result<Value, String> {
+    let exe = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let report = directory.join("statistics.json");
+    let mut statistics = std::ffi::OsString::from("--stats=");
+    statistics.push(&report);
+    for index in 0..FILES {
+        // Of an earlier try.
+        if let Ok(file) = File::open(directory.join(index.to_string())) {
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+    let output = Command::new(&exe)
+        .args(["run", "--test", &TEST_EVERY_READ_STALLS.to_string()])
+        .arg(statistics)
+        .arg("--")
+        .arg(&exe)
+        .args(["doctor", "--read"])
+        .args((0..FILES).map(|index| directory.join(index.to_string())))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{}: {error}", exe.display()))?;
+    let expected: u64 = (0..FILES).map(|index| (index * FILE_BYTES) as u64).sum();
+    if !output.status.success() || output.stdout != format!("{expected}\n").as_bytes() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("the program ended by {} {}", output.status, stderr.trim()));
+    }
+    let text = fs::read(&report).map_err(|error| format!("no statistics: {error}"))?;
+    serde_json::from_slice(&text).map_err(|error| format!("statistics: {error}"))
+}
+
+fn number(json: &Value, pointer: &str) -> u64 {
+    json.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn made(json: &Value) -> Check {
+    let parked = json.pointer("/speculation/parked").and_then(Value::as_object);
+    let parked: Vec<String> = parked
+        .map(|parked| parked.iter().map(|(reason, count)| format!("{reason} {count}")).collect())
+        .unwrap_or_default();
+    let found = format!(
+        "{} speculative processes made; ended by: {}",
+        number(json, "/speculation/synchronizations/completed"),
+        if parked.is_empty() { "nothing told".to_owned() } else { parked.join(", ") },
+    );
+    let calls = json.pointer("/speculation/parked_calls").and_then(Value::as_object);
+    let stopped_by: Vec<&str> =
+        calls.map(|calls| calls.keys().map(String::as_str).collect()).unwrap_or_default();
+    let bad = ["bug", "unknown_call", "unanswerable_call", "fault"];
+    let stopped = parked.iter().any(|reason| bad.iter().any(|bad| reason.starts_with(bad)));
+    let standing = if stopped { Standing::Reduced } else { Standing::Works };
+    Check::new(AREA, "speculation", standing, found)
+        .or_lost(&format!("copies stop early ({}): please report it", stopped_by.join(", ")))
+}
+
+fn predicted(json: &Value) -> Check {
+    let predicted = number(json, "/reads_predicted");
+    let found = format!(
+        "{predicted} of {FILES} files foreseen, {} prefetches, {} calls patched",
+        number(json, "/speculation/prefetches/issued"),
+        number(json, "/sites/patched"),
+    );
+    // Files that stay in memory need no prefetch, and a busy machine no copy.
+    let standing = if predicted > 0 { Standing::Works } else { Standing::Reduced };
+    Check::new(AREA, "predicted reads", standing, found).or_lost(
+        "none here: the files were in memory (a memory file system), or the machine was busy; \
+         set TMPDIR to a disk, or try again",
+    )
+}
+
+/// Nothing was made, without an error.
+fn declined(json: &Value) -> Check {
+    let losses = json.get("losses").and_then(Value::as_array).into_iter().flatten();
+    let losses: Vec<&str> = losses.filter_map(Value::as_str).collect();
+    let hooked = number(json, "/reads") > 0;
+    if losses.is_empty() && hooked {
+        Check::new(AREA, "speculation", Standing::Reduced, "declined: the processors were busy")
+            .or_lost("not tried: ask again when the machine is quiet")
+    } else if losses.is_empty() {
+        Check::new(AREA, "speculation", Standing::Fatal, "the agent did not get into the program")
+            .or_lost("programs run plainly: see \"noticing\" above")
+    } else {
+        Check::new(AREA, "speculation", Standing::Fatal, losses.join("; "))
+            .or_lost("programs run plainly: see what is missing above")
+    }
+}
