@@ -344,10 +344,11 @@ impl<L: Layout> Tip<L> {
         let buf = self.buffers.get(id);
         let Some(links) = buf.lru else { return };
         // The first read of a block that readahead brought in is a hit of the place that its
-        // ghost had, if there was one.
+        // ghost had in the LRU queue, as in the thesis (section 6.3.6). The post-hint queue,
+        // which is not the thesis's, takes no credit for what readahead finds without it.
         let place = match buf.referenced || buf.state == State::Ghost {
             true => Some(links),
-            false => buf.ghost_place,
+            false => buf.ghost_place.filter(|place| place.queue == 0),
         };
         if let Some(place) = place.filter(|_| !hinted) {
             self.lru[usize::from(place.queue)].count_hit(place);
