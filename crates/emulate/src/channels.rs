@@ -2,7 +2,7 @@
 //! what would come in parks.
 
 use crate::abi::*;
-use crate::context::Context;
+use crate::context::{Context, address_of};
 use crate::descriptors::{File, Kind};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, park};
@@ -104,6 +104,30 @@ impl<K: Kernel> Context<'_, K> {
     /// A call on a socket that needs the other side.
     pub(crate) fn needs_peer(&mut self, a: [usize; 6]) -> Answer {
         self.must_be_socket(a[0])?;
+        park(Park::NeedsInput)
+    }
+
+    /// `connect(fd, address, len)`. The C library asks a name service daemon
+    /// for every user name (`getpwuid`), which on most machines is not there:
+    /// that much can be answered from the socket's path.
+    pub(crate) fn connect(&mut self, a: [usize; 6]) -> Answer {
+        const AF_UNIX: u16 = 1;
+        const SUN_PATH: usize = 2;
+        const SUN_PATH_MAX_BYTES: usize = 108;
+        self.must_be_socket(a[0])?;
+        let len = (a[2] as u32 as usize).saturating_sub(SUN_PATH).min(SUN_PATH_MAX_BYTES);
+        let mut family = [0u8; SUN_PATH];
+        let mut path = [0u8; SUN_PATH_MAX_BYTES + 1];
+        let text = path.get_mut(..len).unwrap_or_default();
+        if !self.k.load(a[1], &mut family) || !self.k.load(a[1].wrapping_add(SUN_PATH), text) {
+            return park(Park::BadPointer);
+        }
+        // Abstract names begin with a zero.
+        let named = u16::from_ne_bytes(family) == AF_UNIX && text.first().is_some_and(|c| *c != 0);
+        if named && !self.e.names.cwd_imaginary {
+            // ENOENT, ENOTDIR, EACCES end here.
+            self.stat_at(AT_FDCWD as usize, address_of(&path), 0)?;
+        }
         park(Park::NeedsInput)
     }
 

@@ -146,6 +146,7 @@ pub const GATE: &[GateRule] = &[
     any(nr::GETRESUID),
     any(nr::GETRESGID),
     any(nr::GETGROUPS),
+    any(nr::CAPGET),
     any(nr::SCHED_GET_PRIORITY_MAX),
     any(nr::SCHED_GET_PRIORITY_MIN),
     // Of itself only.

@@ -228,6 +228,15 @@ impl<K: Kernel> Context<'_, K> {
         self.on_program(number, [a[0], a[1], a[2], 0, 0, 0])
     }
 
+    /// `capget(header, data)`.
+    pub(crate) fn capget(&mut self, a: [usize; 6]) -> Answer {
+        self.ready(a[0], 8)?;
+        if a[1] != 0 {
+            self.ready(a[1], 24)?;
+        }
+        self.on_program(nr::CAPGET, [a[0], a[1], 0, 0, 0, 0])
+    }
+
     pub(crate) fn getcpu(&mut self, a: [usize; 6]) -> Answer {
         for address in [a[0], a[1]] {
             if address != 0 {

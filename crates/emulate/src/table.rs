@@ -229,7 +229,7 @@ table! {
     SETGROUPS => Park(Unanswerable), "see setuid";
     SETFSUID => Park(Unanswerable), "see setuid";
     SETFSGID => Park(Unanswerable), "see setuid";
-    CAPGET => Park(Unanswerable), "a program that asks is about to change";
+    CAPGET => Emulate(capget), "looks only";
     CAPSET => Park(Unanswerable), "see setuid";
     PERSONALITY => Emulate(personality), "looks only";
     PRCTL => Emulate(prctl), "names and the like are swallowed";
@@ -340,7 +340,7 @@ table! {
     GETSOCKOPT => Emulate(getsockopt), "no error is known";
     GETSOCKNAME => Park(Unanswerable), "not kept";
     GETPEERNAME => Park(Unanswerable), "not kept";
-    CONNECT => Emulate(needs_peer), "needs the other side";
+    CONNECT => Emulate(connect), "needs the other side, unless it is not there";
     ACCEPT => Emulate(needs_peer), "needs the other side";
     ACCEPT4 => Emulate(needs_peer), "needs the other side";
     RECVFROM => Emulate(needs_peer), "needs the other side";

@@ -221,6 +221,27 @@ fn what_is_not_a_file_is_never_opened() {
     assert_eq!(copy.read(random, 8).0, 8);
 }
 
+/// getpwuid asks a daemon that is not there, then reads a file.
+#[test]
+fn a_socket_that_does_not_exist_is_not_waited_for() {
+    let dir = TempDir::new("connect");
+    let there = dir.file("socket", 1);
+    let mut copy = Copy::new();
+    let fd = copy.call(nr::SOCKET, &[1, 1, 0]) as usize;
+    for (path, outcome) in [
+        (dir.0.join("nscd"), Outcome::Return(-2)),
+        (there.join("below"), Outcome::Return(-20)),
+        (there.clone(), Outcome::Park(Park::NeedsInput)),
+        ("".into(), Outcome::Park(Park::NeedsInput)),
+    ] {
+        let mut address = vec![1u8, 0];
+        address.extend_from_slice(path.to_str().unwrap().as_bytes());
+        address.resize(110, 0);
+        let pointer = copy.machine.own(&mut address);
+        assert_eq!(copy.outcome(nr::CONNECT, &[fd, pointer, 110]), outcome, "{path:?}");
+    }
+}
+
 #[test]
 fn it_is_the_normal_process() {
     let mut copy = Copy::new();
