@@ -186,6 +186,8 @@ pub struct State {
     /// Reads that are still looked at before they are made; 0: the program
     /// finds everything in memory and is left alone until it waits once.
     pub credit: AtomicU32,
+    /// Reads since one last waited, while none is asked about.
+    pub calm: AtomicU32,
     /// Process id of the speculative process; 0: none.
     pub speculative: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
