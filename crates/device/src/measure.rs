@@ -130,7 +130,8 @@ impl Samples {
         });
         let sequential = streams(&self.sequential)?;
         let switch_cost = self.switch.0.estimate().minus(self.switch.1.estimate());
-        let parallelism = parallelism(&self.depths)?;
+        let page = self.sizes.first().map(|(_, mean)| mean.estimate()).ok_or(Error::TooFew)?;
+        let parallelism = parallelism(&self.depths, page)?;
         let rate = sequential.mean_mb_s;
         let competitive = competitive(latency, rate, bandwidth, seek.is_some());
         Ok(DeviceProfile {
@@ -183,7 +184,9 @@ fn streams(places: &[(f64, Mean)]) -> Result<Sequential> {
     Ok(Sequential { mean_mb_s: per_byte.inverse().scaled(1e3), by_position: by_position.collect() })
 }
 
-fn parallelism(depths: &[(u32, Estimate)]) -> Result<Parallelism> {
+/// Requests being served at the best throughput, by Little's law: throughput
+/// times the time of one request alone (many more samples than depth 1 has).
+fn parallelism(depths: &[(u32, Estimate)], page_ns: Estimate) -> Result<Parallelism> {
     let single = depths.first().ok_or(Error::TooFew)?.1;
     let (best_depth, best) = depths
         .iter()
@@ -201,7 +204,7 @@ fn parallelism(depths: &[(u32, Estimate)]) -> Result<Parallelism> {
         RandomReads::Neither
     };
     Ok(Parallelism {
-        effective: gain,
+        effective: best.times(page_ns).scaled(1e-9),
         knee_depth: estimate::knee(depths, KNEE_SHARE).unwrap_or(best_depth),
         best_depth,
         random_reads,

@@ -141,7 +141,7 @@ pub struct SeekPoint {
 /// What requests at once bring.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parallelism {
-    /// Best throughput over that of one at a time.
+    /// Requests served at once at the best throughput (Little's law).
     pub effective: Estimate,
     /// Smallest depth with nine tenths of the best throughput: what policies use.
     pub knee_depth: u32,

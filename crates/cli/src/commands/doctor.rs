@@ -8,7 +8,7 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::ProgressBar;
 
-use crate::doctor::{Check, Diagnosis, Standing, self_test};
+use crate::doctor::{Check, Diagnosis, Standing};
 
 /// Say what this machine permits, and what is lost without it
 ///
@@ -31,10 +31,6 @@ pub struct Doctor {
     /// For machines
     #[arg(long)]
     json: bool,
-
-    /// Read the paths one after another (the program of the self-test)
-    #[arg(long, hide = true)]
-    read: bool,
 }
 
 /// Looks and prints.
@@ -42,10 +38,6 @@ pub struct Doctor {
 /// # Errors
 /// The findings cannot be written.
 pub fn run(arguments: &Doctor) -> anyhow::Result<ExitCode> {
-    if arguments.read {
-        self_test::read_all(&arguments.paths)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let line =
         if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     let say = |what: &str| {

@@ -216,10 +216,7 @@ fn rows(profile: &DeviceProfile) -> Vec<(String, String)> {
         RandomReads::Neither => "make no difference",
         RandomReads::Hurt => "hurt",
     };
-    rows.push((
-        "useful parallelism".to_owned(),
-        with(parallelism.effective, "times one at a time"),
-    ));
+    rows.push(("useful parallelism".to_owned(), with(parallelism.effective, "requests at once")));
     let knee = format!("{} at once; parallel random reads {verdict}", parallelism.knee_depth);
     rows.push(("  nine tenths of it with".to_owned(), knee));
     rows

@@ -6,7 +6,7 @@ mod copying;
 mod files;
 mod machine;
 mod noticing;
-pub mod self_test;
+mod self_test;
 mod trial;
 
 use std::path::PathBuf;
