@@ -48,6 +48,8 @@ fn link(archive: &Path, map: &Path, library: &Path) {
     cc.arg(format!("-Wl,--version-script={}", map.display()));
     cc.args([
         "-Wl,--gc-sections",
+        // A cancelled thread's destructors are found through the hook.
+        "-Wl,--eh-frame-hdr",
         // Each launch compares the installed file with what it carries.
         "-Wl,--strip-debug",
         "-Wl,--no-undefined",

@@ -23,12 +23,13 @@ pub extern "C" fn ra_hook(frame: &mut Frame) -> isize {
 /// Called before a `syscall` instruction that the stub executes itself
 /// (`clone`, `clone3`, `fork`, `vfork`).
 pub extern "C" fn ra_before(frame: &mut Frame) {
-    if let Some(state) = state()
-        && state.role.load(Relaxed) == role::SPECULATIVE
-    {
-        speculative::call(frame);
-        // The table parks all of these: not reached. Were it, the filter
-        // would trap the call.
+    let Some(state) = state() else { return };
+    match state.role.load(Relaxed) {
+        // The table parks all of these: it does not return. Were it to, the
+        // filter would trap the call.
+        role::SPECULATIVE => _ = speculative::call(frame),
+        role::NORMAL => normal::before_process(state),
+        _ => {}
     }
 }
 

@@ -48,6 +48,13 @@ enum Kind {
     Delicate,
     Prctl,
     Syscall,
+    /// Waits, with options in the third argument.
+    Waits,
+    /// Waits, with options in the fourth.
+    WaitsById,
+    /// No copy may live beside it.
+    Alone,
+    Namespaces,
 }
 
 /// The functions, by name.
@@ -106,6 +113,15 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"fanotify_init", Kind::Delicate),
     (b"prctl", Kind::Prctl),
     (b"syscall", Kind::Syscall),
+    (b"waitpid", Kind::Waits),
+    (b"wait4", Kind::Waits),
+    (b"waitid", Kind::WaitsById),
+    (b"umount", Kind::Alone),
+    (b"umount2", Kind::Alone),
+    (b"chroot", Kind::Alone),
+    (b"setsid", Kind::Alone),
+    (b"unshare", Kind::Namespaces),
+    (b"setns", Kind::Namespaces),
 ];
 
 const _: () = assert!(FUNCTIONS.len() <= THUNKS_MAX);
@@ -350,7 +366,7 @@ impl Kind {
 
     /// What a call is about to change.
     fn before(self, state: &'static State, call: &Interposed) {
-        let [first, second, ..] = call.args;
+        let [first, second, third, fourth, ..] = call.args;
         match self {
             Kind::Close => state.forget(first as u32 as usize),
             Kind::Dup2 => state.opened(second as i32 as isize),
@@ -359,9 +375,19 @@ impl Kind {
             Kind::Fcntl => normal::before_fcntl(state, first, second),
             Kind::Execs if normal::own(state) => normal::end_speculation(state),
             Kind::Ends => normal::ending(state, first as i32),
+            Kind::Waits if normal::waits_for_all(third) => normal::before_alone(state),
+            Kind::WaitsById if normal::waits_for_all(fourth) => normal::before_alone(state),
+            Kind::Alone => normal::before_alone(state),
+            Kind::Namespaces => normal::before_namespaces(state),
             Kind::Delicate => normal::delicate(state),
             Kind::Prctl if normal::restricts(nr::PRCTL, first) => normal::restricted(state),
             Kind::Syscall if normal::restricts(first, second) => normal::restricted(state),
+            Kind::Syscall if matches!(first, nr::UNSHARE | nr::SETNS) => {
+                normal::before_namespaces(state);
+            }
+            Kind::Syscall if matches!(first, nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT) => {
+                normal::before_alone(state);
+            }
             Kind::Syscall if matches!(first, nr::IO_URING_SETUP | nr::USERFAULTFD) => {
                 normal::delicate(state);
             }

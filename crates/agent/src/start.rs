@@ -44,41 +44,66 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     let Some(environment) = (unsafe { Environment::at(envp) }) else { return };
     let Some(text) = environment.value(SESSION_VARIABLE.as_bytes()) else { return };
     let Some(session) = session::parse(text) else { return };
-    if session.mode == Mode::Off || environment.value(b"RUNAHEAD") == Some(b"off") {
-        return;
+    let opted_out = environment.value(b"RUNAHEAD") == Some(b"off");
+    let tier = if session.mode == Mode::Off || opted_out {
+        Tier::None
+    } else {
+        begin(&session, text, passed)
+    };
+    // The program finds the environment that it would have had, except in tier
+    // T0, which puts nothing back at an exec: there its children need it.
+    if tier != Tier::Symbols {
+        environment.scrub(session.agent);
     }
-    let Some(status) = status::read() else { return };
-    if !unrestricted(&session, &status) {
-        return;
+}
+
+/// How calls are hooked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    /// Not at all.
+    None,
+    /// Tier T1: at patched sites.
+    Sites,
+    /// Tier T0: by symbol.
+    Symbols,
+}
+
+/// Hooks what can be hooked. `passed`: the constructor was given arguments,
+/// so the libc is no musl.
+fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
+    let Some(status) = status::read() else { return Tier::None };
+    if !unrestricted(session, &status) {
+        return Tier::None;
     }
     // SAFETY: one thread, and nobody has read the texts yet.
     if !(unsafe {
         CONFIG.session.set(&[SESSION_VARIABLE.as_bytes(), b"=", text, b"\0"])
             && CONFIG.preload.set(&[b"LD_PRELOAD=", session.agent, b"\0"])
     }) {
-        return;
+        return Tier::None;
     }
-    if !configure(&session) {
-        return;
+    if !configure(session) {
+        return Tier::None;
     }
-    let Some(state) = state() else { return };
+    let Some(state) = state() else { return Tier::None };
     begin_process(state);
-    if patch::all(&session, state, &status) {
+    let tier = if patch::all(session, state, &status) {
         if !passed {
             // musl: its cancellation points share one site, which must not be
             // patched.
             interpose::cancellation_points();
         }
-        environment.scrub(session.agent);
-        state.role.store(role::NORMAL, Release);
+        Tier::Sites
     } else if status.threads == 1 && interpose::all() {
-        state.role.store(role::NORMAL, Release);
+        Tier::Symbols
     } else {
         if let Some(slot) = state.slot() {
             slot.lose(Loss::NoHooks);
         }
-        state.role.store(role::OFF, Release);
-    }
+        Tier::None
+    };
+    state.role.store(if tier == Tier::None { role::OFF } else { role::NORMAL }, Release);
+    tier
 }
 
 /// Whether the agent may make calls of its own: there is no seccomp filter, or
@@ -285,7 +310,7 @@ impl Environment {
 
     /// Takes out what the launcher put in, so that the program finds the
     /// environment that it would have had.
-    fn scrub(&self, agent: &[u8]) {
+    fn scrub(self, agent: &[u8]) {
         let mut kept = 0;
         for index in 0..self.len {
             if keep(self.string(index), agent) {

@@ -66,3 +66,22 @@ pub fn restore() {
         }
     }
 }
+
+/// The environment as it was given: every string, in order, also those that
+/// are no `NAME=value`.
+pub fn environment() -> Vec<Vec<u8>> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut strings = Vec::new();
+    // SAFETY: a null-terminated array of C strings, which nothing changes:
+    // the launcher sets no variable.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            strings.push(std::ffi::CStr::from_ptr(*at).to_bytes().to_vec());
+            at = at.add(1);
+        }
+    }
+    strings
+}

@@ -94,7 +94,7 @@ fn the_agent_and_its_session_reach_the_program() {
     };
     let preload = value("LD_PRELOAD");
     let (first, rest) = preload.split_once(':').unwrap();
-    assert_eq!(rest, "libutil.so.1:libdl.so.2");
+    assert_eq!(rest, "libutil.so.1 libdl.so.2:", "as it was given");
     assert_eq!(fs::read(first).unwrap(), fs::read(&agent).unwrap());
     assert_eq!(value("KEPT"), "a=b;c");
 

@@ -59,7 +59,8 @@ fn variant_can_run(program: &Program, variant: &Variant) -> bool {
     let root = is_root();
     !(program.needs("root") && (!root || variant.user == User::Nobody)
         || (variant.user == User::Nobody || variant.cold) && !root
-        || variant.cold && program.needs("resident"))
+        || variant.cold && program.needs("resident")
+        || program.not.iter().any(|name| name == variant.name))
 }
 
 fn compare(program: &Program, variant: &Variant, plain: &Outcome, found: &Outcome) -> Vec<String> {

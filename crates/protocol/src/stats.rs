@@ -198,6 +198,8 @@ losses! {
     NoProc = "/proc is not mounted: no speculation",
     /// The program uses leases, inotify or io_uring.
     Delicate = "it uses leases, inotify, io_uring or userfaultfd, which a second process could disturb: no speculation",
+    /// The program makes or enters namespaces.
+    Namespace = "it makes or enters namespaces, whose first process must be its own: no speculation",
     /// Too many processes allowed for the user.
     ProcessLimit = "a process could not be made (RLIMIT_NPROC, a pids cgroup or memory): no speculation",
 }

@@ -117,6 +117,12 @@ const INTERESTING: &[c_long] = &[
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
+    // Calls beside which no speculative process may live.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setsid,
     // Delicate users, beside whom nothing is reopened.
     libc::SYS_inotify_init,
     libc::SYS_inotify_init1,

@@ -37,6 +37,12 @@ pub mod nr {
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
+    pub const UNSHARE: usize = 272;
+    pub const SETNS: usize = 308;
+    pub const SETSID: usize = 112;
+    pub const CHROOT: usize = 161;
+    pub const PIVOT_ROOT: usize = 155;
+    pub const UMOUNT2: usize = 166;
     pub const WAITID: usize = 247;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;

@@ -90,35 +90,25 @@ fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usi
     let mut preload = CONFIG.preload.get().as_ptr() as usize;
     let ours = CONFIG.preload.get().strip_suffix(b"\0").unwrap_or(&[]);
     let mut joined = Writer { words: text, len: 0 };
-    if given.preload_len > 0 && !joined.add(ours) {
-        return plain(frame);
-    }
-    let mut len = 0usize;
-    for index in 0..given.variables {
-        let pointer = given.pointer(index);
+    if let Some(index) = given.preload_at {
+        let theirs = given.pointer(index) + PRELOAD.len();
         // SAFETY: `Given::at` has found it readable.
-        if unsafe { begins(pointer, PRELOAD) } {
-            // SAFETY: as above.
-            if !(joined.add(b":") && unsafe { joined.add_string(pointer + PRELOAD.len()) }) {
-                return plain(frame);
-            }
-            continue;
-        }
-        if let Some(slot) = array.get_mut(len) {
-            *slot = pointer;
-        }
-        len += 1;
-    }
-    if given.preload_len > 0 {
-        if !joined.add(b"\0") {
+        let fits = joined.add(ours) && joined.add(b":") && unsafe { joined.add_string(theirs) };
+        if !(fits && joined.add(b"\0")) {
             return plain(frame);
         }
         preload = joined.words.as_ptr() as usize;
     }
-    for pointer in [preload, CONFIG.session.get().as_ptr() as usize, 0] {
-        let Some(slot) = array.get_mut(len) else { return plain(frame) };
+    // In the place of the program's own, so that the environment can be given
+    // back as it was.
+    let variables = (0..given.variables).map(|index| match given.preload_at {
+        Some(at) if at == index => preload,
+        _ => given.pointer(index),
+    });
+    let added = given.preload_at.is_none().then_some(preload);
+    let all = variables.chain(added).chain([CONFIG.session.get().as_ptr() as usize, 0]);
+    for (slot, pointer) in array.iter_mut().zip(all) {
         *slot = pointer;
-        len += 1;
     }
     let mut args = frame.args;
     if let Some(slot) = args.get_mut(environment_arg) {
@@ -132,7 +122,10 @@ fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usi
 struct Given {
     array: usize,
     variables: usize,
-    /// Bytes of its `LD_PRELOAD`, the separator counted in; 0: none.
+    /// Which of them is `LD_PRELOAD`: the last, where there are several, which
+    /// is the one that the dynamic linker uses.
+    preload_at: Option<usize>,
+    /// Bytes of its value, the separator counted in; 0: none.
     preload_len: usize,
 }
 
@@ -146,7 +139,7 @@ impl Given {
     unsafe fn at(array: usize) -> Option<Given> {
         // SAFETY: the caller's promise.
         let variables = unsafe { count(array) }?;
-        let mut given = Given { array, variables, preload_len: 0 };
+        let mut given = Given { array, variables, preload_at: None, preload_len: 0 };
         for index in 0..variables {
             let pointer = given.pointer(index);
             if !readable(pointer) {
@@ -159,7 +152,8 @@ impl Given {
                     return None;
                 }
                 if begins(pointer, PRELOAD) {
-                    given.preload_len += 1 + string_len(pointer + PRELOAD.len());
+                    given.preload_at = Some(index);
+                    given.preload_len = 1 + string_len(pointer + PRELOAD.len());
                 }
             }
         }

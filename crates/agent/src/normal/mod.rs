@@ -32,7 +32,7 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
 /// Calls that are watched because they change what we assume, and all that
 /// are hooked for the speculative process's sake only.
 fn other(state: &'static State, frame: &mut Frame) -> isize {
-    let [first, second, ..] = frame.args;
+    let [first, second, third, fourth, ..] = frame.args;
     match frame.number {
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => {
             let fd = plain(frame);
@@ -66,6 +66,13 @@ fn other(state: &'static State, frame: &mut Frame) -> isize {
             CONFIG.ticks_per_us.store(0, Relaxed);
             plain(frame)
         }
+        nr::WAIT4 if waits_for_all(third) => alone(state, frame),
+        nr::WAITID if waits_for_all(fourth) => alone(state, frame),
+        nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT | nr::SETSID => alone(state, frame),
+        nr::UNSHARE | nr::SETNS => {
+            before_namespaces(state);
+            plain(frame)
+        }
         nr::EXECVE => exec::execute(state, frame, 2),
         nr::EXECVEAT => exec::execute(state, frame, 3),
         nr::EXIT_GROUP => {
@@ -75,6 +82,60 @@ fn other(state: &'static State, frame: &mut Frame) -> isize {
         _ => plain(frame),
     }
 }
+
+/// Whether the options of a wait are `__WCLONE` or `__WALL`, which find
+/// children without an exit signal, too.
+pub fn waits_for_all(options: usize) -> bool {
+    const WCLONE_WALL: usize = 0xc000_0000;
+    options & WCLONE_WALL != 0
+}
+
+/// Before a call whose result a living copy would change: it waits for
+/// children of every kind, unmounts what the copy has open, or counts the
+/// members of the process group.
+#[cold]
+pub fn before_alone(state: &'static State) {
+    if own(state) {
+        end_speculation(state);
+    }
+}
+
+/// Before `unshare` and `setns`: the next child may be the first process of a
+/// new namespace, which no copy of ours must become.
+#[cold]
+pub fn before_namespaces(state: &'static State) {
+    if own(state) {
+        end_speculation(state);
+        state.disable(Loss::Namespace);
+    }
+}
+
+#[cold]
+fn alone(state: &'static State, frame: &Frame) -> isize {
+    before_alone(state);
+    plain(frame)
+}
+
+/// Before a process is made. A copy counts as one of the user's processes:
+/// where few are allowed, the program gets its place.
+#[cold]
+pub fn before_process(state: &'static State) {
+    const RLIMIT_NPROC: usize = 6;
+    if state.speculative.load(Relaxed) == 0 || !own(state) {
+        return;
+    }
+    let mut limit = [u64::MAX; 2];
+    let at = limit.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes one struct rlimit64.
+    unsafe { sys::call(nr::PRLIMIT64, &[0, RLIMIT_NPROC, 0, at]) };
+    if limit.first().is_some_and(|&soft| soft < PROCESSES_FEW) {
+        end_speculation(state);
+    }
+}
+
+/// Fewer processes than this are few: by default a limit is in the ten
+/// thousands.
+const PROCESSES_FEW: u64 = 4096;
 
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_TSC: usize = 26;

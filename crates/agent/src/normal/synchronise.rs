@@ -366,6 +366,10 @@ pub fn await_detached(state: &State) {
 
 /// Whether the starting copy has died by itself.
 fn wait_only_starting(state: &State) -> bool {
+    // A vfork child, which shares the state, has no such child to wait for.
+    if !super::own(state) {
+        return false;
+    }
     let child = state.speculative.load(Relaxed);
     if wait(state, child, WNOHANG) == 0 {
         return false;

@@ -9,17 +9,15 @@ use super::resolve::{self, SHELL};
 use crate::inherited;
 
 /// `execve(2)`; returns only to tell why it failed.
-pub fn execute(path: &Path, command: &[OsString], environment: &[(OsString, OsString)]) -> Failure {
+pub fn execute(path: &Path, command: &[OsString], environment: &[Vec<u8>]) -> Failure {
     let name = command[0].as_os_str();
-    let variables =
-        environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
     // Arguments and variables came as C strings, so none holds a NUL.
     let strings = |texts: &mut dyn Iterator<Item = Vec<u8>>| -> Vec<CString> {
         texts.filter_map(|text| CString::new(text).ok()).collect()
     };
     let file = strings(&mut std::iter::once(path.as_os_str().as_bytes().to_vec()));
     let arguments = strings(&mut command.iter().map(|word| word.as_bytes().to_vec()));
-    let variables = strings(&mut variables.into_iter());
+    let variables = strings(&mut environment.iter().cloned());
     let errno = execve(&file[0], &arguments, &variables);
     if errno == libc::ENOEXEC && resolve::is_text(path) {
         // As execvp(3) does: the shell runs what has no `#!`.

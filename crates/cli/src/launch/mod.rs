@@ -18,7 +18,7 @@ mod session;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -108,7 +108,7 @@ pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<In
         Some(Provided::InMemory(ref files)) => collector.as_ref().map(|held| files.held_by(held)),
         None => None,
     };
-    let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let mut environment = inherited::environment();
     if let Some(files) = files {
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
         let session = Session {
@@ -193,21 +193,28 @@ fn without_collector(was_asked_for: bool, error: &std::io::Error) {
     }
 }
 
-/// Puts the agent and its session into the environment.
-fn enlist(environment: &mut Vec<(OsString, OsString)>, session: &Session<'_>) {
+/// Puts the agent and its session into the environment: the agent in front of
+/// the list that the dynamic linker will use (the last, where there are
+/// several), everything else where and as it was, so that the agent can take
+/// both out again without a trace.
+fn enlist(environment: &mut Vec<Vec<u8>>, session: &Session<'_>) {
+    const PRELOAD: &[u8] = b"LD_PRELOAD=";
     let Some(text) = session::format(session) else { return };
-    let preload = environment.iter().find(|(name, _)| name == "LD_PRELOAD");
-    let mut value = session.agent.to_vec();
-    // glibc and musl both split at colons and blanks.
-    let others =
-        preload.iter().flat_map(|(_, old)| old.as_bytes().split(|byte| b": ".contains(byte)));
-    for entry in others.filter(|entry| !entry.is_empty() && *entry != session.agent) {
-        value.push(b':');
-        value.extend(entry);
+    let name = SESSION_VARIABLE.as_bytes();
+    environment
+        .retain(|variable| !variable.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")));
+    match environment.iter_mut().rfind(|variable| variable.starts_with(PRELOAD)) {
+        Some(variable) => {
+            let others = variable.split_off(PRELOAD.len());
+            // Inherited from a program under another runahead.
+            let ours = [session.agent, b":"].concat();
+            let others = others.strip_prefix(ours.as_slice()).unwrap_or(&others);
+            variable.extend(&ours);
+            variable.extend(others);
+        }
+        None => environment.push([PRELOAD, session.agent].concat()),
     }
-    environment.retain(|(name, _)| name != "LD_PRELOAD" && name != SESSION_VARIABLE);
-    environment.push(("LD_PRELOAD".into(), OsString::from_vec(value)));
-    environment.push((SESSION_VARIABLE.into(), text));
+    environment.push([name, b"=", text.as_bytes()].concat());
 }
 
 /// The directories in which the agent cannot be installed, best first and each

@@ -2,7 +2,8 @@
 //!
 //! A line `// needs: WORD...` at its start says what it cannot do without:
 //! `root`; `resident` (not run on the slow device, where it would take too
-//! long or the file system lacks something).
+//! long or the file system lacks something). A line `// not: VARIANT (why)`
+//! leaves a variant out: a limitation that docs/SAFETY.md lists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ pub struct Program {
     pub name: String,
     pub binary: PathBuf,
     pub needs: Vec<String>,
+    /// Variants that are left out.
+    pub not: Vec<String>,
 }
 
 impl Program {
@@ -62,10 +65,9 @@ fn build(name: String, into: &Path) -> Program {
     let output = compiler.arg(&binary).arg(&source).arg("-lrt").output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(&source).unwrap();
-    let needs = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("// needs:"))
-        .flat_map(|words| words.split_whitespace().map(str::to_owned))
-        .collect();
-    Program { name, binary, needs }
+    let words = |start: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(start));
+        lines.flat_map(|words| words.split_whitespace().map(str::to_owned)).collect()
+    };
+    Program { name, binary, needs: words("// needs:"), not: words("// not:") }
 }

@@ -1,0 +1,27 @@
+// needs: root
+/* A program that unmounts what it has just read from. */
+#include "common.h"
+#include <sched.h>
+#include <sys/mount.h>
+int main(void)
+{
+	CHECK(unshare(CLONE_NEWNS) == 0);
+	CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+	CHECK(mkdir("mnt", 0755) == 0);
+	for (int round = 0; round < 20; round++) {
+		CHECK(mount("none", "mnt", "tmpfs", 0, "size=1m") == 0);
+		int fd = open("mnt/file", O_RDWR | O_CREAT, 0644);
+		char buffer[100] = { 'x' };
+		for (int i = 0; i < 100; i++)
+			write(fd, buffer, 100);
+		lseek(fd, 0, SEEK_SET);
+		int total = 0;
+		while (read(fd, buffer, 100) > 0)
+			total++;
+		close(fd);
+		CHECK(chdir("mnt") == 0 && chdir("..") == 0);
+		printf("%d %u ", total, ahead(3));
+		sum_file("mnt/file");
+		printf("%d\n", umount("mnt"));
+	}
+}
