@@ -57,7 +57,7 @@ pub fn build_all(into: &Path) -> Vec<Program> {
     built
 }
 
-fn build(name: String, into: &Path) -> Program {
+pub fn build(name: String, into: &Path) -> Program {
     let source = sources().join(format!("{name}.c"));
     let binary = into.join(&name);
     let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));

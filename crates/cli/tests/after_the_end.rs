@@ -1,0 +1,101 @@
+//! When a program that was run ahead of has ended, nothing of it is left: no
+//! process, no file, no shared memory, and what it read from can be unmounted
+//! at once. Alone in its file, because it adopts the orphans of its process.
+
+// What compares runs is for the other file.
+#[allow(dead_code)]
+mod suite;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use runahead_protocol::session::TEST_EVERY_READ_STALLS;
+use suite::{RUNAHEAD, Scratch, furnish, is_root, program, variant::User};
+
+const RUNS: usize = 1000;
+const UNMOUNTS: usize = 50;
+
+fn count(directory: &str) -> usize {
+    fs::read_dir(directory).map_or(0, Iterator::count)
+}
+
+/// Names of ours among the POSIX shared memory objects.
+fn shared_memory() -> Vec<String> {
+    let names = fs::read_dir("/dev/shm").into_iter().flatten();
+    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("runahead")).collect()
+}
+
+/// One run in `directory`; nothing of it may be alive afterwards, not even a
+/// zombie: orphans come here, and children of every kind are looked for.
+fn run(binary: &Path, directory: &Path, scratch: &Path, statistics: Option<&Path>) {
+    let mut command = Command::new(RUNAHEAD);
+    command.arg("run").arg(format!("--test={TEST_EVERY_READ_STALLS}"));
+    if let Some(statistics) = statistics {
+        command.arg(format!("--stats={}", statistics.display()));
+    }
+    command.arg(binary).current_dir(directory);
+    command.env("XDG_CACHE_HOME", scratch.join("cache")).env("TMPDIR", scratch.join("tmp"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+}
+
+fn nobody_is_left() {
+    let mut status = 0;
+    // SAFETY: a word for the status.
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::WNOHANG) };
+    assert_eq!(pid, -1, "a process is left");
+}
+
+#[test]
+fn nothing_is_left() {
+    // SAFETY: a flag of this process.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    let scratch = Scratch::new("after-the-end");
+    let place = scratch.path().join("place");
+    for name in ["place", "cache", "tmp"] {
+        fs::create_dir(scratch.path().join(name)).unwrap();
+    }
+    furnish(&place, User::Own);
+    let binary = program::build("fd_numbers".into(), scratch.path()).binary;
+
+    let statistics = scratch.path().join("run.json");
+    run(&binary, &place, scratch.path(), Some(&statistics));
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&statistics).unwrap()).unwrap();
+    let made = json.pointer("/speculation/synchronizations/completed").unwrap();
+    assert!(made.as_u64() > Some(0), "no speculation: {json}");
+    // The collector may live a moment longer than its report.
+    // SAFETY: waits for whatever it is.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::__WALL) } > 0 {}
+
+    let cache = count(&scratch.path().join("cache/runahead").display().to_string());
+    let descriptors = count("/proc/self/fd");
+    for _ in 0..RUNS {
+        run(&binary, &place, scratch.path(), None);
+        nobody_is_left();
+    }
+    assert_eq!(count(&scratch.path().join("cache/runahead").display().to_string()), cache);
+    assert_eq!(count(&scratch.path().join("tmp").display().to_string()), 0);
+    assert_eq!(count("/proc/self/fd"), descriptors);
+    assert_eq!(shared_memory(), Vec::<String>::new());
+
+    if is_root() {
+        unmounts(&binary, scratch.path());
+    }
+}
+
+/// The file system is free the moment that the program has ended.
+fn unmounts(binary: &Path, scratch: &Path) {
+    let mount = scratch.join("mount");
+    fs::create_dir(&mount).unwrap();
+    for round in 0..UNMOUNTS {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount(c"none", &mount, c"tmpfs", flags, c"size=4m").unwrap();
+        furnish(&mount, User::Own);
+        run(binary, &mount, scratch, None);
+        let unmounted = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::empty());
+        assert_eq!(unmounted, Ok(()), "round {round}: busy");
+    }
+}
