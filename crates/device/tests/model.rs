@@ -155,6 +155,14 @@ fn finds_the_parameters_of_a_network_volume() {
 }
 
 #[test]
+fn a_full_measurement_takes_two_minutes_at_most() {
+    for name in ["hdd", "array-2003", "cloud", "object"] {
+        let full = profile_of(name, &Options { time_s: 100.0, ..Options::default() }, 1);
+        assert!(full.measured.elapsed_s < 120.0, "{name}: {} s", full.measured.elapsed_s);
+    }
+}
+
+#[test]
 fn a_lower_load_takes_fewer_reads_not_more_time() {
     let full = profile_of("cloud", &Options { load: 1.0, ..Options::default() }, 1);
     let tenth = profile_of("cloud", &Options { load: 0.1, ..Options::default() }, 1);
