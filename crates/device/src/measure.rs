@@ -52,11 +52,13 @@ pub struct Options {
     pub load: f64,
     /// Seed of the places that are read.
     pub seed: u64,
+    /// Load average of the machine before, if known: kept with the profile.
+    pub machine_load: Option<f64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { time_s: 20.0, load: 0.8, seed: 1 }
+        Self { time_s: 20.0, load: 0.8, seed: 1, machine_load: None }
     }
 }
 
@@ -93,6 +95,7 @@ pub fn measure(
         unix_time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
         elapsed_s: (ended_ns - began_ns) as f64 / 1e9,
         load: options.load,
+        machine_load: options.machine_load,
         reads: spent.reads,
         bytes: spent.bytes,
     };

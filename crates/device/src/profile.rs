@@ -54,6 +54,9 @@ pub struct Measurement {
     pub elapsed_s: f64,
     /// Limit on the device's busy share, 0 to 1.
     pub load: f64,
+    /// Load average of the machine before it; null where nobody looked. Above
+    /// the number of processors times come out too long, beyond the intervals.
+    pub machine_load: Option<f64>,
     /// Reads made.
     pub reads: u64,
     /// Bytes of them.

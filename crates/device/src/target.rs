@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::ReadWriteFlags;
 
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -105,28 +105,27 @@ impl Target {
 
     /// One read into `buffer`; `None` where memory answered.
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<Option<Timed>> {
-        let resident = self.positions == Positions::CachedFile && !self.evict(buffer, offset);
+        let cached = self.positions == Positions::CachedFile;
+        if cached {
+            let len = std::num::NonZeroU64::new(buffer.len() as u64);
+            let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed);
+        }
         let start_ns = self.now_ns();
+        // Asking starts the read where the answer is no, so it is timed too.
+        let resident = cached && self.is_resident(buffer, offset);
         let read = self.file.read_exact_at(buffer, offset);
         let end_ns = self.now_ns();
         read.map_err(|error| Error::io(&self.path, error))?;
         Ok((!resident).then_some(Timed { start_ns, end_ns }))
     }
 
-    /// Gives the pages back; false where they are still in memory.
-    fn evict(&self, buffer: &mut [u8], offset: u64) -> bool {
-        let len = std::num::NonZeroU64::new(buffer.len() as u64);
-        let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed);
-        // Asking whether the page is there may start its read (facts of
-        // 6.18: RWF_NOWAIT does), so the last page is asked about, and the
-        // first is what the time of a small read begins with.
-        if buffer.len() <= ALIGNMENT {
-            return true;
-        }
-        let last = offset + buffer.len() as u64 - ALIGNMENT as u64;
-        let mut slices = [io::IoSliceMut::new(&mut buffer[..ALIGNMENT])];
-        let asked = rustix::io::preadv2(&self.file, &mut slices, last, ReadWriteFlags::NOWAIT);
-        matches!(asked, Err(Errno::AGAIN | Errno::OPNOTSUPP))
+    /// Whether the first page is in memory (RWF_NOWAIT, preadv2(2)); false
+    /// where the file system does not tell.
+    fn is_resident(&self, buffer: &mut [u8], offset: u64) -> bool {
+        let page = buffer.len().min(ALIGNMENT);
+        let mut slices = [io::IoSliceMut::new(&mut buffer[..page])];
+        let asked = rustix::io::preadv2(&self.file, &mut slices, offset, ReadWriteFlags::NOWAIT);
+        asked.is_ok_and(|read| read > 0)
     }
 }
 

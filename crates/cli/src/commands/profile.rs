@@ -137,6 +137,7 @@ fn measure(arguments: &Profile) -> anyhow::Result<DeviceProfile> {
         time_s: arguments.time.unwrap_or(quick_or_full),
         load: arguments.load,
         seed: arguments.seed,
+        machine_load: load_average(),
     };
     let bar = progress();
     bar.println(format!("{}: reading {}", reader.path().display(), reader.positions().text()));
@@ -179,7 +180,20 @@ fn describe(profile: &DeviceProfile) -> String {
         table.add_row([name, value]);
     }
     text += &format!("{table}\n");
-    text + &throughput(profile)
+    text += &throughput(profile);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(load) = measured.machine_load.filter(|load| *load > processors as f64) {
+        text += &format!(
+            "the machine was busy (load average {load:.1} on {processors} processors): times are too \
+             long by more than the intervals say; measure again when it is quiet\n"
+        );
+    }
+    text
+}
+
+/// Of the last minute (proc_loadavg(5)).
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 fn rows(profile: &DeviceProfile) -> Vec<(String, String)> {
