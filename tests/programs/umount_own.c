@@ -19,9 +19,14 @@ int main(void)
 		while (read(fd, buffer, 100) > 0)
 			total++;
 		close(fd);
-		CHECK(chdir("mnt") == 0 && chdir("..") == 0);
 		printf("%d %u ", total, ahead(3));
-		sum_file("mnt/file");
+		/* A copy that is made here has its working directory and the file
+		 * there. */
+		CHECK(chdir("mnt") == 0);
+		fd = open("file", O_RDONLY);
+		CHECK(read(fd, buffer, 100) == 100);
+		CHECK(chdir("..") == 0);
+		close(fd);
 		printf("%d\n", umount("mnt"));
 	}
 }
