@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::descriptors::{File, FileId};
 use crate::kernel::Kernel;
 
-/// What one `RWF_NOWAIT` miss starts at least, in bytes: Linux's default
+/// What one `RWF_NOWAIT` miss starts at most, in bytes: Linux's default
 /// `read_ahead_kb`.
 const NOWAIT_WINDOW_BYTES: u64 = 128 * 1024;
 
@@ -59,8 +59,7 @@ impl<K: Kernel> Context<'_, K> {
             if sequential { to.max(file.prefetched_to) } else { end };
     }
 
-    /// After a `RWF_NOWAIT` miss, which lets the kernel's own readahead
-    /// work: it reads a sequential stream in windows of its own.
+    /// After a `RWF_NOWAIT` miss, which has begun a read by itself.
     fn prefetch_begun(
         &mut self,
         id: FileId,
@@ -71,14 +70,22 @@ impl<K: Kernel> Context<'_, K> {
         if sequential && end <= file.prefetched_to {
             return;
         }
-        let first_end = end.min(start.saturating_add(NOWAIT_WINDOW_BYTES));
+        // What the miss has begun: at the beginning of a file the kernel's
+        // first window, twice the read (get_init_ra_size); else the read
+        // alone, because a read that copied nothing does not count as the
+        // last one of a stream.
+        let len = if start == 0 { (end - start).saturating_mul(2) } else { end - start };
+        let begun_end = start.saturating_add(len.min(NOWAIT_WINDOW_BYTES)).min(file.size.max(end));
+        let first_end = end.min(begun_end);
         self.started(id, first_end - 1, first_end - start);
-        if first_end < end {
-            self.prefetch(id, first_end, end);
+        let mut to = end.max(begun_end);
+        if sequential && start != 0 {
+            to = to.max(start.saturating_add(RUN_BYTES).min(file.size));
         }
-        let window_end = start.saturating_add(NOWAIT_WINDOW_BYTES).min(file.size);
-        self.e.table.file_mut(id).prefetched_to =
-            if sequential { end.max(window_end) } else { end };
+        if begun_end < to {
+            self.prefetch(id, begun_end, to);
+        }
+        self.e.table.file_mut(id).prefetched_to = if sequential { to } else { end };
     }
 
     /// Prefetches a range with `readahead(2)`, in chunks that the kernel does

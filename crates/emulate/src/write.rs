@@ -136,6 +136,7 @@ impl<K: Kernel> Context<'_, K> {
                 self.e.table.file_mut(id).offset = offset as u64;
                 return Ok(offset);
             }
+            Kind::SinkDirectory if (a[1] as i64) < 0 => return errno(EINVAL),
             Kind::Null | Kind::Zero | Kind::Random | Kind::SinkDirectory => return Ok(0),
             _ => return errno(ESPIPE),
         }

@@ -443,7 +443,13 @@ fn writing() -> impl Strategy<Value = Op> {
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 96 };
-    ProptestConfig { failure_persistence: None, cases, ..default }
+    // The same cases in every run, so that a change is judged by what it
+    // changes; PROPTEST_RNG_SEED and PROPTEST_CASES look further.
+    let rng_seed = match std::env::var_os("PROPTEST_RNG_SEED") {
+        Some(_) => default.rng_seed,
+        None => proptest::test_runner::RngSeed::Fixed(2003),
+    };
+    ProptestConfig { failure_persistence: None, cases, rng_seed, ..default }
 }
 
 proptest! {
