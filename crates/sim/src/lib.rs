@@ -8,6 +8,7 @@ mod cost;
 mod disk;
 mod engine;
 mod filesystem;
+pub mod memory;
 mod program;
 mod random;
 pub mod scenario;
