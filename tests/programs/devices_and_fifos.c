@@ -2,7 +2,7 @@
 #include "common.h"
 int main(void)
 {
-	char buffer[100];
+	char buffer[100] = { 0 };
 	CHECK(mkfifo("fifo", 0644) == 0);
 	for (int round = 0; round < 10; round++) {
 		ahead(2);

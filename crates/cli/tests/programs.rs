@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use suite::outcome::{Counts, Outcome};
 use suite::program::{Program, build_all};
@@ -65,6 +66,9 @@ fn variant_can_run(program: &Program, variant: &Variant) -> bool {
 
 fn compare(program: &Program, variant: &Variant, plain: &Outcome, found: &Outcome) -> Vec<String> {
     let mut differences = Vec::new();
+    if plain.hung() && found.hung() {
+        differences.push(format!("{} [{}]: {}", program.name, variant.name, found.ended));
+    }
     let mut compare = |what: &str, plain: &str, found: &str| {
         if plain != found {
             let at = plain.lines().zip(found.lines()).take_while(|(a, b)| a == b).count();
@@ -184,6 +188,27 @@ fn judge(findings: &Findings, whole: bool) {
             assert!(total.prefetches > 0, "{}: nothing was prefetched", variant.name);
         }
     }
+}
+
+/// The runs are bounded: a program that waits for ever, and one whose child
+/// has left its session and keeps the output open, are killed and named.
+#[test]
+fn a_program_that_hangs_is_killed_and_named() {
+    use suite::outcome::observe;
+    let scratch = Scratch::new("hang");
+    let run = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        let none = scratch.path().join("none");
+        observe(&mut shell, &scratch.path().join("."), &none, Duration::from_millis(700))
+    };
+    let hung = run("echo begun; sleep 1000 & setsid sleep 1000");
+    assert!(hung.hung() && hung.ended.contains("sleep ("), "{}", hung.ended);
+    assert_eq!(hung.stdout, "begun\n", "{}", hung.ended);
+    let left = run("setsid sleep 5 & exit 3");
+    assert!(left.hung() && left.ended.contains("exit status 3"), "{}", left.ended);
+    let calm = run("exit 3");
+    assert_eq!(calm.ended, "exit status 3");
 }
 
 fn whole() -> bool {

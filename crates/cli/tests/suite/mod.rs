@@ -72,5 +72,5 @@ pub fn run(program: &Program, variant: &Variant, directory: &Path, cache: &Path)
     }
     // Both are seen by the program: the same in every variant.
     command.env("XDG_CACHE_HOME", cache).env("LC_ALL", "C");
-    outcome::observe(&mut command, directory, &statistics)
+    outcome::observe(&mut command, directory, &statistics, outcome::HANG)
 }

@@ -6,13 +6,17 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 /// A run that takes longer than this hangs.
-const HANG: Duration = Duration::from_secs(120);
+pub const HANG: Duration = Duration::from_secs(120);
+
+/// How a run ended that had to be killed; no program prints it.
+const HUNG: &str = "hung, killed";
 
 /// Times before this were set by the program; later ones are the clock's.
 const CLOCK_FROM_S: i64 = 1_000_000_000;
@@ -36,54 +40,125 @@ pub struct Counts {
     pub prefetches: u64,
 }
 
+impl Outcome {
+    /// Whether it had to be killed: a failure even where all others hang, too.
+    pub fn hung(&self) -> bool {
+        self.ended.starts_with(HUNG)
+    }
+}
+
 impl PartialEq for Counts {
     fn eq(&self, _: &Counts) -> bool {
         true
     }
 }
 
-/// Runs `command` in `directory` and takes everything down.
-pub fn observe(command: &mut Command, directory: &Path, statistics: &Path) -> Outcome {
+/// Runs `command` in `directory` and takes everything down. It is killed, with
+/// all that it has started, where it takes longer than `limit`.
+pub fn observe(
+    command: &mut Command,
+    directory: &Path,
+    statistics: &Path,
+    limit: Duration,
+) -> Outcome {
     let _ = fs::remove_file(statistics);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own: a program that signals its group hits no test.
     command.process_group(0);
     let mut child = command.spawn().unwrap();
-    let reader = |mut pipe: Box<dyn Read + Send>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            pipe.read_to_end(&mut bytes).unwrap();
-            String::from_utf8_lossy(&bytes).into_owned()
+    let stdout = text_of(child.stdout.take().unwrap());
+    let stderr = text_of(child.stderr.take().unwrap());
+    let end = Instant::now() + limit;
+    let mut ended = match wait_until(&mut child, end) {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (_, signal) => format!("signal {signal:?}, core {}", status.core_dumped()),
+        },
+        None => {
+            let state = states(&family(child.id()));
+            kill_family(&mut child);
+            format!("{HUNG} after {limit:?}: {state}")
+        }
+    };
+    // A process that outlives the program may hold the pipes.
+    let mut rest = |pipe: mpsc::Receiver<String>, name: &str| {
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        pipe.recv_timeout(left).unwrap_or_else(|_| {
+            ended = format!("{HUNG}: its {name} is still open; it had {ended}");
+            String::new()
         })
     };
-    let stdout = reader(Box::new(child.stdout.take().unwrap()));
-    let stderr = reader(Box::new(child.stderr.take().unwrap()));
-    let began = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if began.elapsed() > HANG {
-            let group = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            child.wait().unwrap();
-            panic!("{command:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
-    let ended = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (_, signal) => format!("signal {signal:?}, core {}", status.core_dumped()),
-    };
+    let (stdout, stderr) = (rest(stdout, "standard output"), rest(stderr, "standard error"));
     let mut tree = BTreeMap::new();
     take_down(directory, "", &mut tree);
-    Outcome {
-        stdout: stdout.join().unwrap(),
-        stderr: stderr.join().unwrap(),
-        ended,
-        tree,
-        counts: counts(statistics),
+    Outcome { stdout, stderr, ended, tree, counts: counts(statistics) }
+}
+
+/// All that comes out of a pipe, read beside.
+fn text_of(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (text, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = text.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
+}
+
+fn wait_until(child: &mut Child, end: Instant) -> Option<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if Instant::now() > end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A process and its descendants, by parent; those in sessions of their own
+/// are found, those whose parent has died are not.
+fn family(root: u32) -> Vec<u32> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
+        if let Some(parent) = rest.split(' ').nth(1).and_then(|field| field.parse::<u32>().ok()) {
+            parents.push((pid, parent));
+        }
+    }
+    let mut family = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = family.get(next) {
+        family.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family
+}
+
+/// What each of them does, for the message.
+fn states(family: &[u32]) -> String {
+    let state = |pid: &u32| {
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let name = read("comm")?.trim().to_owned();
+        let state = read("stat")?.rsplit_once(") ")?.1.chars().next()?;
+        Some(format!("{name} ({pid}) {state} in {}", read("wchan").unwrap_or_default()))
+    };
+    family.iter().filter_map(state).collect::<Vec<_>>().join(", ")
+}
+
+fn kill_family(child: &mut Child) {
+    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+    // Twice: one may have been forking.
+    for _ in 0..2 {
+        for pid in family(child.id()) {
+            let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
+        }
+        let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    }
+    child.wait().unwrap();
 }
 
 fn counts(statistics: &Path) -> Counts {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -91,7 +92,10 @@ pub fn run(scratch: &Scratch, test: u64, command: &[&str], prepare: impl Fn(&mut
 /// The report, which is there when the program has ended; where no agent could
 /// tell of the end, somewhat later.
 fn report(file: &Path) -> Value {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let began = Instant::now();
     loop {
+        assert!(began.elapsed() < LONGEST, "no statistics after {LONGEST:?}");
         if let Ok(text) = fs::read_to_string(file)
             && let Ok(stats) = serde_json::from_str(&text)
         {
@@ -99,7 +103,7 @@ fn report(file: &Path) -> Value {
             fs::remove_file(file).unwrap();
             return stats;
         }
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
