@@ -17,8 +17,9 @@ pub struct Status {
     pub filters: u64,
 }
 
-/// Bytes read at once; the text is 1.5 KiB unless the user is in many groups.
-const CHUNK_LEN: usize = 2048;
+/// Bytes read at once. Little: the program's stack may be the smallest that a
+/// signal handler can have, with 2 KiB left (`small_signal_stack`).
+const CHUNK_LEN: usize = 256;
 /// Longest line that is looked at, in bytes.
 const LINE_LEN: usize = 40;
 
