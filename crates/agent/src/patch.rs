@@ -2,33 +2,18 @@
 //! jumps into stubs (crate `sites` finds them, the launcher hands over the
 //! table). A site that does not look exactly as the table says is left alone.
 
-use crate::arch::{STUB_LEN, jump, nr, stub};
+use crate::arch::{STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, stub, stubs_address};
 use crate::elf::{self, Object};
+use crate::normal;
 use crate::state::{CONFIG, State};
 use crate::status::Status;
 use crate::sys::{self, PAGE_SIZE, call};
-use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
 use runahead_protocol::sites::{
     self, Header, JUMP_LEN, KIND_BEFORE, OBJECT_SITES_MAX, OBJECTS_MAX, SITE_LEN_MAX, Site,
 };
 use runahead_protocol::stats::{Counter, Loss};
-
-/// Stubs that there is room for.
-const STUBS_MAX: usize = 512;
-
-/// Memory of the stubs: in the agent's image, which the dynamic linker puts
-/// next to the libraries, within reach of a `jmp rel32`.
-#[repr(C, align(4096))]
-struct Stubs(UnsafeCell<[u8; STUBS_MAX * STUB_LEN]>);
-
-// SAFETY: written during the constructor only, by its one thread.
-unsafe impl Sync for Stubs {}
-
-static STUBS: Stubs = Stubs(UnsafeCell::new([0xcc; STUBS_MAX * STUB_LEN]));
-
-const _: () = assert!((STUBS_MAX * STUB_LEN).is_multiple_of(PAGE_SIZE));
 
 /// Patches what the table knows; false where nothing was hooked.
 pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
@@ -51,7 +36,7 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
             refused += sites.len() - (used - before);
         }
     });
-    protect(STUBS.0.get() as usize, STUBS_MAX * STUB_LEN, sys::PROT_READ | sys::PROT_EXEC);
+    protect(stubs_address(), STUBS_MAX * STUB_LEN, sys::PROT_READ | sys::PROT_EXEC);
     state.count(Counter::SitesPatched, used as u64);
     state.count(Counter::SitesRefused, refused as u64);
     if used == 0 {
@@ -71,7 +56,7 @@ fn lose(state: &State, loss: Loss) {
 /// has been touched.
 fn writable_stubs() -> bool {
     let all = sys::PROT_READ | sys::PROT_WRITE | sys::PROT_EXEC;
-    protect(STUBS.0.get() as usize, STUBS_MAX * STUB_LEN, all)
+    protect(stubs_address(), STUBS_MAX * STUB_LEN, all)
 }
 
 fn protect(start: usize, len: usize, protection: usize) -> bool {
@@ -117,9 +102,9 @@ fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
     if unsafe { core::slice::from_raw_parts(at as *const u8, len) } != expected {
         return false;
     }
-    let stub_at = STUBS.0.get() as usize + index * STUB_LEN;
-    let Some(code) = stub(stub_at, at, expected, site.kind == KIND_BEFORE) else { return false };
-    let Some(jump) = jump(at, stub_at) else { return false };
+    let stub_at = stubs_address() + index * STUB_LEN;
+    let Some(code) = stub(stub_at, at, expected, stub_kind(site)) else { return false };
+    let Some(jump) = jump(at, stub_at + STUB_ENTRY) else { return false };
     // SAFETY: stub memory `index` is ours and writable; the site is writable,
     // exactly `len` bytes are replaced by a jump and breakpoints that nothing
     // reaches, and no other thread exists that could be in between.
@@ -129,6 +114,16 @@ fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
         core::ptr::write_bytes((at + JUMP_LEN) as *mut u8, 0xcc, len - JUMP_LEN);
     }
     true
+}
+
+/// What a site's stub decides by itself. Where the code does not fix the
+/// number, any call may come: the hook looks.
+fn stub_kind(site: &Site) -> StubKind {
+    match usize::try_from(site.number) {
+        _ if site.kind == KIND_BEFORE => StubKind::Before,
+        Ok(number) => normal::stub_kind(number),
+        Err(_) => StubKind::Hook,
+    }
 }
 
 /// A mapped site table.

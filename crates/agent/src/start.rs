@@ -4,7 +4,7 @@
 
 use crate::arch::nr;
 use crate::stat;
-use crate::state::{CONFIG, STATE_LEN, State, role, state};
+use crate::state::{CONFIG, STATE, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
 use crate::sys::{self, call};
 use crate::{elf, interpose, patch};
@@ -140,7 +140,7 @@ fn configure(session: &Session<'_>) -> bool {
         unsafe { call(nr::MUNMAP, &[address, STATE_LEN]) };
         return false;
     }
-    CONFIG.state.store(address as *mut State, Relaxed);
+    STATE.store(address as *mut State, Relaxed);
     CONFIG.stats.store(map_statistics(session.stats).cast_mut(), Relaxed);
     true
 }

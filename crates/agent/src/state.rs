@@ -78,8 +78,6 @@ pub mod class {
 /// Fixed at start.
 #[derive(Debug)]
 pub struct Config {
-    /// The process's state; null until the agent has started.
-    pub state: AtomicPtr<State>,
     /// A [`runahead_protocol::session::Mode`] as a number.
     pub mode: AtomicU32,
     /// `TEST_*` bits of the session.
@@ -151,7 +149,6 @@ impl<const MAX: usize> Text<MAX> {
 
 /// The one configuration.
 pub static CONFIG: Config = Config {
-    state: AtomicPtr::new(core::ptr::null_mut()),
     mode: AtomicU32::new(0),
     test: AtomicU64::new(0),
     ticks_per_us: AtomicU64::new(0),
@@ -165,6 +162,10 @@ pub static CONFIG: Config = Config {
     session: Text::new(),
     preload: Text::new(),
 };
+
+/// The process's state; null until the agent has started. By itself, because
+/// the stubs of patched sites load it.
+pub static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
 /// What is rationed by measured cost and benefit.
 #[derive(Debug)]
@@ -188,6 +189,12 @@ pub struct State {
     pub credit: AtomicU32,
     /// Reads since one last waited, while none is asked about.
     pub calm: AtomicU32,
+    /// Reads that the stubs make without telling the hook, before the next
+    /// one does; 0 wherever the hook must see them all. Counted down without
+    /// a lock: two threads may lose a count between them.
+    pub unasked: AtomicU32,
+    /// Highest descriptor seen plus one.
+    pub fds_end: AtomicU32,
     /// Process id of the speculative process; 0: none.
     pub speculative: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
@@ -211,8 +218,6 @@ pub struct State {
     pub stalled_ns: AtomicU64,
     /// 1 while a thread decides about or makes a speculative process.
     pub lock: AtomicU32,
-    /// Highest descriptor seen plus one.
-    pub fds_end: AtomicU32,
     /// Number of synchronisations.
     pub epoch: AtomicU32,
     /// Processors that this process may use; 0: not asked yet.
@@ -251,7 +256,7 @@ pub const STATE_LEN: usize = size_of::<State>().next_multiple_of(crate::sys::PAG
 /// The state, or `None` before start.
 #[inline]
 pub fn state() -> Option<&'static State> {
-    let state = CONFIG.state.load(Relaxed);
+    let state = STATE.load(Relaxed);
     // SAFETY: set once to STATE_LEN bytes of zeroed memory that is never
     // unmapped; all fields are atomics, or guarded by `lock`.
     unsafe { state.as_ref() }

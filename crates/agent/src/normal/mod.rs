@@ -7,7 +7,7 @@ mod exec;
 mod reads;
 mod synchronise;
 
-use crate::arch::{Frame, nr};
+use crate::arch::{Frame, StubKind, nr};
 use crate::hook::plain;
 use crate::state::{CONFIG, State, role};
 use crate::sys;
@@ -19,68 +19,130 @@ use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};
 pub use synchronise::end_speculation;
 
-/// One system call of the program.
-#[inline]
-pub fn call(state: &'static State, frame: &mut Frame) -> isize {
-    match frame.number {
-        nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => reads::read(state, frame),
-        nr::SENDFILE | nr::COPY_FILE_RANGE => reads::transfer(state, frame),
-        _ => other(state, frame),
-    }
+/// What a normal process's calls of one number mean to the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// Nothing: hooked for the speculative process's sake only.
+    Nothing,
+    /// Reads through a descriptor.
+    Read,
+    /// Reads one descriptor and writes another.
+    Transfer,
+    /// Returns a new descriptor.
+    Open,
+    /// Returns its second argument, a descriptor that changes.
+    Renumber,
+    Close,
+    CloseRange,
+    Fcntl,
+    /// Uses something that a second process would disturb.
+    Delicate,
+    /// May restrict the system calls; `prctl` may do more.
+    Restrict,
+    /// Waits for children, with options in this argument.
+    Wait(usize),
+    /// No copy may live beside it.
+    Alone,
+    Namespaces,
+    /// Executes a program, with an environment in this argument.
+    Execute(usize),
+    Exit,
 }
 
-/// Calls that are watched because they change what we assume, and all that
-/// are hooked for the speculative process's sake only.
-fn other(state: &'static State, frame: &mut Frame) -> isize {
-    let [first, second, third, fourth, ..] = frame.args;
-    match frame.number {
-        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => {
-            let fd = plain(frame);
-            state.opened(fd);
-            fd
-        }
-        nr::CLOSE => {
-            state.forget(first as u32 as usize);
-            plain(frame)
-        }
-        nr::DUP2 | nr::DUP3 => {
-            state.opened(second as i32 as isize);
-            plain(frame)
-        }
-        nr::CLOSE_RANGE => {
-            state.forget_range(first as u32 as usize, second as u32 as usize);
-            plain(frame)
-        }
-        nr::FCNTL => fcntl(state, frame, first, second),
+/// The one list of what is watched.
+fn watch(number: usize) -> Watch {
+    match number {
+        nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => Watch::Read,
+        nr::SENDFILE | nr::COPY_FILE_RANGE => Watch::Transfer,
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => Watch::Open,
+        nr::DUP2 | nr::DUP3 => Watch::Renumber,
+        nr::CLOSE => Watch::Close,
+        nr::CLOSE_RANGE => Watch::CloseRange,
+        nr::FCNTL => Watch::Fcntl,
         nr::INOTIFY_INIT
         | nr::INOTIFY_INIT1
         | nr::FANOTIFY_INIT
         | nr::IO_URING_SETUP
-        | nr::USERFAULTFD => {
-            delicate(state);
+        | nr::USERFAULTFD => Watch::Delicate,
+        nr::PRCTL | nr::SECCOMP => Watch::Restrict,
+        nr::WAIT4 => Watch::Wait(2),
+        nr::WAITID => Watch::Wait(3),
+        nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT | nr::SETSID => Watch::Alone,
+        nr::UNSHARE | nr::SETNS => Watch::Namespaces,
+        nr::EXECVE => Watch::Execute(2),
+        nr::EXECVEAT => Watch::Execute(3),
+        nr::EXIT_GROUP => Watch::Exit,
+        _ => Watch::Nothing,
+    }
+}
+
+/// What the stub of a site with this number decides by itself, in a normal
+/// process. What it lets through comes here in no other way, so that must be
+/// what the hook does with it.
+pub fn stub_kind(number: usize) -> StubKind {
+    match watch(number) {
+        Watch::Nothing => StubKind::Through,
+        Watch::Read | Watch::Transfer => StubKind::Read,
+        Watch::Open | Watch::Renumber => StubKind::Open,
+        Watch::Close => StubKind::Close,
+        Watch::Fcntl => StubKind::Fcntl,
+        _ => StubKind::Hook,
+    }
+}
+
+/// One system call of the program.
+#[inline]
+pub fn call(state: &'static State, frame: &mut Frame) -> isize {
+    let [first, second, ..] = frame.args;
+    match watch(frame.number) {
+        Watch::Nothing => plain(frame),
+        Watch::Read => reads::read(state, frame),
+        Watch::Transfer => reads::transfer(state, frame),
+        Watch::Open => {
+            let fd = plain(frame);
+            state.opened(fd);
+            fd
+        }
+        Watch::Renumber => {
+            state.opened(second as i32 as isize);
             plain(frame)
         }
-        nr::PRCTL | nr::SECCOMP if restricts(frame.number, first) => filtered(state, frame),
-        nr::PRCTL if first == PR_SET_TSC => {
+        Watch::Close => {
+            state.forget(first as u32 as usize);
+            plain(frame)
+        }
+        Watch::CloseRange => {
+            state.forget_range(first as u32 as usize, second as u32 as usize);
+            plain(frame)
+        }
+        Watch::Fcntl => fcntl(state, frame, first, second),
+        rare => self::rare(state, frame, rare),
+    }
+}
+
+/// The calls after which a process is another.
+#[cold]
+fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
+    let [first, ..] = frame.args;
+    match watch {
+        Watch::Delicate => delicate(state),
+        Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
+        Watch::Restrict if frame.number == nr::PRCTL && first == PR_SET_TSC => {
             // From here on rdtsc may fault: use the clock.
             CONFIG.ticks_per_us.store(0, Relaxed);
-            plain(frame)
         }
-        nr::WAIT4 if waits_for_all(third) => alone(state, frame),
-        nr::WAITID if waits_for_all(fourth) => alone(state, frame),
-        nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT | nr::SETSID => alone(state, frame),
-        nr::UNSHARE | nr::SETNS => {
-            before_namespaces(state);
-            plain(frame)
+        Watch::Wait(options) => {
+            if frame.args.get(options).is_some_and(|&options| waits_for_all(options)) {
+                before_alone(state);
+            }
         }
-        nr::EXECVE => exec::execute(state, frame, 2),
-        nr::EXECVEAT => exec::execute(state, frame, 3),
-        nr::EXIT_GROUP => {
-            ending(state, first as i32);
-            plain(frame)
-        }
-        _ => plain(frame),
+        Watch::Alone => before_alone(state),
+        Watch::Namespaces => before_namespaces(state),
+        Watch::Execute(environment) => return exec::execute(state, frame, environment),
+        Watch::Exit => ending(state, first as i32),
+        _ => {}
     }
+    plain(frame)
 }
 
 /// Whether the options of a wait are `__WCLONE` or `__WALL`, which find
@@ -108,12 +170,6 @@ pub fn before_namespaces(state: &'static State) {
         end_speculation(state);
         state.disable(Loss::Namespace);
     }
-}
-
-#[cold]
-fn alone(state: &'static State, frame: &Frame) -> isize {
-    before_alone(state);
-    plain(frame)
 }
 
 /// Before a process is made. A copy counts as one of the user's processes:

@@ -6,7 +6,8 @@
 //!
 //! * *timed*: the program has long found everything in memory. One plain
 //!   read between two looks at the time-stamp counter; a wait is noticed
-//!   afterwards.
+//!   afterwards. The longer none is, the more of these reads the stubs make
+//!   by themselves, unasked ([`State::unasked`]).
 //! * *tracked*: a speculative process runs ahead. The log says whether this
 //!   read was predicted; then one plain read, timed.
 //! * *asked*: `preadv2(RWF_NOWAIT)` at the read's offset says whether it
@@ -39,11 +40,13 @@ const COPY_BYTES_PER_NS: u64 = 3;
 /// Reads that are asked about after one that waited.
 pub const CREDIT: u32 = 24;
 
-/// Reads without a wait after which only one in [`CALM_SAMPLE`] is timed.
-const CALM_READS: u32 = 64;
+/// After so many timed reads of which none waited, one more goes unasked
+/// between two that are timed.
+const CALM_READS: u32 = 16;
 
-/// See [`CALM_READS`].
-const CALM_SAMPLE: u32 = 8;
+/// Most reads that go unasked in a row: the stalls that may pass unnoticed
+/// when data that was in memory no longer is.
+const UNASKED_MAX: u32 = 15;
 
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
@@ -140,11 +143,11 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
         return self::tracked(state, frame, request, class);
     }
     if state.credit.load(Relaxed) == 0 {
-        // Looking at the counter costs more than the rest of the hook: after
-        // many reads that did not wait, one in a few tells as well.
-        let calm = state.calm.load(Relaxed).wrapping_add(1);
-        state.calm.store(calm, Relaxed);
-        if calm > CALM_READS && !calm.is_multiple_of(CALM_SAMPLE) {
+        // The stubs count by themselves; here come the calls by symbol and
+        // those of which only the registers tell the number.
+        let unasked = state.unasked.load(Relaxed);
+        if unasked != 0 {
+            state.unasked.store(unasked - 1, Relaxed);
             return plain(frame);
         }
         return timed(state, frame, &request, class);
@@ -209,8 +212,17 @@ fn waited(ns: u64, result: isize) -> u64 {
 #[inline]
 fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let (result, waited_ns) = timed_plain(frame);
+    if waited_ns == 0 {
+        let calm = state.calm.load(Relaxed).saturating_add(1);
+        state.calm.store(calm, Relaxed);
+        // Beside a speculative process all of its thread's reads are seen.
+        if state.speculative.load(Relaxed) == 0 {
+            state.unasked.store((calm / CALM_READS).min(UNASKED_MAX), Relaxed);
+        }
+        return result;
+    }
     // What was read is asked only now: most reads never wait.
-    if waited_ns != 0 && (class != class::UNKNOWN || classify(state, request.fd)) {
+    if class != class::UNKNOWN || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
         state.credit.store(CREDIT, Relaxed);
         state.calm.store(0, Relaxed);

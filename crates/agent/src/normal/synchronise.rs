@@ -182,6 +182,7 @@ fn synchronise(
     state.owner.store(crate::arch::thread_pointer(), Relaxed);
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     state.speculative.store(child as i32, Release);
+    state.unasked.store(0, Relaxed); // Another thread's doing, if any are left.
     None
 }
 

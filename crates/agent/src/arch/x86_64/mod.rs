@@ -1,10 +1,15 @@
 //! x86-64: the system call gate, the hook's entry and exit, stubs for patched
-//! sites, the clone that makes a speculative process, the signal restorer.
+//! sites, the signal restorer.
 //!
-//! A patched site jumps to its stub with a plain `jmp`, the stub puts the
-//! address to resume at into `rcx`, which `syscall` clobbers anyway, and jumps
-//! to the entry. So nothing is pushed onto the program's stack before its red
-//! zone has been skipped, and shadow stacks stay balanced.
+//! A patched site jumps to its stub with a plain `jmp`. Where the stub does
+//! not make the call itself, it puts the address to resume at into `rcx`,
+//! which `syscall` clobbers anyway, and jumps to the entry. So nothing is
+//! pushed onto the program's stack before its red zone has been skipped, and
+//! shadow stacks stay balanced.
+
+mod stubs;
+
+pub use stubs::{STUB_ENTRY, STUB_LEN, STUB_TAIL_MAX, STUBS_MAX, StubKind, stub, stubs_address};
 
 use core::arch::{asm, global_asm};
 
@@ -128,17 +133,17 @@ global_asm!(
     //
     // Unwinding passes (a thread cancelled in a hooked call, an exception out
     // of a signal handler, a debugger): to the unwinder this frame was called
-    // by the original site, whose address the stub keeps in the eight bytes
-    // before the resume point. The frame's CFA is the stack pointer there; the
-    // return address is found by DW_CFA_expression, in column 16: first at
-    // rcx - 8, then at [rbp - 8] - 8, where rcx is saved.
+    // by the original site, whose address the stub keeps in its first eight
+    // bytes. The frame's CFA is the stack pointer there; the return address is
+    // found by DW_CFA_expression, in column 16: first at rcx & -128, then at
+    // [rbp - 8] & -128, where rcx is saved (stubs.rs).
     ".globl ra_hook_entry",
     ".hidden ra_hook_entry",
     ".p2align 6",
     "ra_hook_entry:",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 0",
-    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
+    ".cfi_escape 0x10, 0x10, 5, 0x72, 0x00, 0x09, 0x80, 0x1a",
     // syscall(3) takes any number: calls that return twice or need the stack
     // as it is (clone, fork, vfork, clone3, rt_sigreturn) are made here, with
     // nothing pushed; r9 is an argument of none of them.
@@ -157,7 +162,7 @@ global_asm!(
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
     "push rcx",
-    ".cfi_escape 0x10, 0x10, 5, 0x76, 0x78, 0x06, 0x38, 0x1c",
+    ".cfi_escape 0x10, 0x10, 6, 0x76, 0x78, 0x06, 0x09, 0x80, 0x1a",
     "push r9",
     "push r8",
     "push r10",
@@ -176,18 +181,20 @@ global_asm!(
     "pop r8",
     "pop r9",
     "pop rcx",
-    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
+    ".cfi_escape 0x10, 0x10, 5, 0x72, 0x00, 0x09, 0x80, 0x1a",
     "pop rbp",
     ".cfi_def_cfa rsp, 128",
     ".cfi_restore rbp",
     "lea rsp, [rsp + 128]",
     ".cfi_def_cfa_offset 0",
     "jmp rcx",
-    ".cfi_endproc",
     "2:",
     "mov r9, rcx",
+    // The same by r9.
+    ".cfi_escape 0x10, 0x10, 5, 0x79, 0x00, 0x09, 0x80, 0x1a",
     "syscall",
     "jmp r9",
+    ".cfi_endproc",
     // ra_before_entry: the same for calls that the stub makes itself
     // afterwards. rax is preserved, so the call goes ahead unchanged.
     ".globl ra_before_entry",
@@ -196,7 +203,7 @@ global_asm!(
     "ra_before_entry:",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 0",
-    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
+    ".cfi_escape 0x10, 0x10, 5, 0x72, 0x00, 0x09, 0x80, 0x1a",
     "lea rsp, [rsp - 128]",
     ".cfi_def_cfa_offset 128",
     "push rbp",
@@ -205,7 +212,7 @@ global_asm!(
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
     "push rcx",
-    ".cfi_escape 0x10, 0x10, 5, 0x76, 0x78, 0x06, 0x38, 0x1c",
+    ".cfi_escape 0x10, 0x10, 6, 0x76, 0x78, 0x06, 0x09, 0x80, 0x1a",
     "push r9",
     "push r8",
     "push r10",
@@ -225,7 +232,7 @@ global_asm!(
     "pop r8",
     "pop r9",
     "pop rcx",
-    ".cfi_escape 0x10, 0x10, 2, 0x72, 0x78",
+    ".cfi_escape 0x10, 0x10, 5, 0x72, 0x00, 0x09, 0x80, 0x1a",
     "pop rbp",
     ".cfi_def_cfa rsp, 128",
     ".cfi_restore rbp",
@@ -450,54 +457,11 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// Room of one stub in bytes.
-pub const STUB_LEN: usize = 64;
-
-/// Bytes of a stub before its resume point: `lea`, `jmp` and the address
-/// behind the original `syscall` instruction.
-const STUB_HEAD_LEN: usize = 7 + 5 + 8;
-
-/// Longest run of relocated bytes behind the `syscall` instruction.
-pub const STUB_TAIL_MAX: usize = STUB_LEN - STUB_HEAD_LEN - 2 - 5;
-
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-
 /// A jump from `at` to `target` (`jmp rel32`), or `None` where it is too far.
 pub fn jump(at: usize, target: usize) -> Option<[u8; 5]> {
     let distance = i32::try_from((target as i64).wrapping_sub(at as i64).wrapping_sub(5)).ok()?;
     let [b0, b1, b2, b3] = distance.to_le_bytes();
     Some([0xe9, b0, b1, b2, b3])
-}
-
-/// The code of a stub at address `at` for a site at `site` whose original
-/// bytes are `original` (beginning with `syscall`).
-///
-/// `before`: the stub makes the call itself after telling the hook. `None`
-/// where a distance does not fit in 32 bits or the bytes are too many.
-pub fn stub(at: usize, site: usize, original: &[u8], before: bool) -> Option<[u8; STUB_LEN]> {
-    let tail = original.strip_prefix(&SYSCALL)?;
-    if tail.len() > STUB_TAIL_MAX {
-        return None;
-    }
-    let mut code = [0xccu8; STUB_LEN];
-    let mut len = 0usize;
-    let mut emit = |bytes: &[u8]| -> Option<usize> {
-        code.get_mut(len..len + bytes.len())?.copy_from_slice(bytes);
-        len += bytes.len();
-        Some(len)
-    };
-    // lea rcx, [rip + 13]: the resume point.
-    emit(&[0x48, 0x8d, 0x0d, 13, 0x00, 0x00, 0x00])?;
-    let entry = if before { ra_before_entry as *const () } else { ra_hook_entry as *const () };
-    emit(&jump(at + 7, entry as usize)?)?;
-    // For unwinding: where the program seems to have called from.
-    emit(&(site + SYSCALL.len()).to_le_bytes())?;
-    if before {
-        emit(&SYSCALL)?;
-    }
-    let done = emit(tail)?;
-    emit(&jump(at + done, site + original.len())?)?;
-    Some(code)
 }
 
 /// Registers of an interrupted speculative process, in a signal frame
@@ -567,26 +531,6 @@ const _: () = assert!(core::mem::offset_of!(SignalContext, cr2) == 176);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stubs_carry_the_tail_and_return_behind_the_site() {
-        let site = 0x40_0000_1000usize;
-        let at = ra_hook_entry as *const () as usize & !0xfff;
-        let far = stub(at, site, &[0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff], false);
-        assert!(far.is_none(), "a site in another part of the address space is refused");
-        let near = at + 0x10_0000;
-        let original = [0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
-        for before in [false, true] {
-            let code = stub(at, near, &original, before).unwrap();
-            let tail_at = STUB_HEAD_LEN + if before { 2 } else { 0 };
-            assert_eq!(code[12..20], (near + 2).to_le_bytes());
-            assert_eq!(&code[tail_at..tail_at + 6], &original[2..]);
-            let back = tail_at + 6;
-            assert_eq!(code[back], 0xe9);
-            let distance = i32::from_le_bytes(code[back + 1..back + 5].try_into().unwrap());
-            assert_eq!((at + back + 5) as i64 + i64::from(distance), (near + 8) as i64);
-        }
-    }
 
     #[test]
     fn jumps_reach_two_gibibytes_and_no_further() {

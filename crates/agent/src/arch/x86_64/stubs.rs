@@ -1,0 +1,434 @@
+//! Stubs: what a patched site jumps to.
+//!
+//! Most calls of a program need nothing from the agent, and a read whose data
+//! has long been in memory needs a look now and then. So a stub decides by
+//! itself, with the two registers that `syscall` clobbers anyway (`rcx`,
+//! `r11`), and executes a `syscall` instruction of its own: no register is
+//! saved, the stack is not touched, and nothing returns through a predictor
+//! that the kernel has emptied. Only the rest goes to the hook.
+//!
+//! A stub is [`STUB_LEN`] bytes, aligned to as many:
+//!
+//! ```text
+//! address behind the site's `syscall`, for unwinding       8 bytes
+//! entry: what the kind decides; conditional jumps to slow
+//!        syscall
+//!        what the kind does afterwards
+//! tail:  the instructions moved from the site; jmp back behind it
+//! slow:  lea rcx, [tail]; jmp ra_hook_entry
+//! ```
+//!
+//! Unwinding finds the first eight bytes from any address in the stub: the
+//! whole room has one frame description, of a frame without a stack that was
+//! called by the original site.
+
+use super::{jump, ra_before_entry, ra_hook_entry};
+use crate::state::{FDS_MAX, STATE, State, class, role};
+use core::arch::global_asm;
+use core::mem::offset_of;
+
+/// Room of one stub in bytes; a power of two.
+pub const STUB_LEN: usize = 128;
+
+/// Stubs that there is room for.
+pub const STUBS_MAX: usize = 512;
+
+/// Where a site jumps to, in bytes from a stub's start.
+pub const STUB_ENTRY: usize = 8;
+
+/// Longest run of relocated bytes behind the `syscall` instruction; what is
+/// left over is the longest kind's own ([`StubKind::Open`]).
+pub const STUB_TAIL_MAX: usize = 24;
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// What a stub decides by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StubKind {
+    /// Nothing: the hook makes the call.
+    Hook,
+    /// The hook is told, then the stub makes the call: for calls that return
+    /// twice or on another stack.
+    Before,
+    /// A normal process's call needs nothing.
+    Through,
+    /// Reads: so many are made without asking ([`State::unasked`]), then one
+    /// goes to the hook.
+    Read,
+    /// Calls that return a descriptor: what was known of that number is
+    /// forgotten.
+    Open,
+    /// `close`: the same before the call.
+    Close,
+    /// `fcntl`: what only looks at flags, or sets those of the descriptor
+    /// itself, needs nothing.
+    Fcntl,
+}
+
+global_asm!(
+    // In memory without a file behind it: what is not used takes nothing.
+    ".pushsection .bss.ra_stubs, \"aw\", @nobits",
+    ".globl ra_stubs",
+    ".hidden ra_stubs",
+    ".p2align 12",
+    "ra_stubs:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    // DW_CFA_expression of column 16: rip & -128 (DW_OP_breg16 0,
+    // DW_OP_const1s -128, DW_OP_and).
+    ".cfi_escape 0x10, 0x10, 5, 0x80, 0x00, 0x09, 0x80, 0x1a",
+    ".skip {room}",
+    ".cfi_endproc",
+    ".popsection",
+    room = const STUBS_MAX * STUB_LEN,
+);
+
+unsafe extern "C" {
+    fn ra_stubs();
+}
+
+/// Address of stub number 0; the room is page-aligned.
+pub fn stubs_address() -> usize {
+    ra_stubs as *const () as usize
+}
+
+// The frame descriptions of the room and of the entries say -128.
+const _: () = assert!(STUB_LEN == 128);
+const _: () = assert!((STUBS_MAX * STUB_LEN).is_multiple_of(crate::sys::PAGE_SIZE));
+const _: () = assert!(role::NORMAL < 128 && class::UNKNOWN == 0);
+const _: () = assert!(
+    offset_of!(State, role) < 128
+        && offset_of!(State, unasked) < 128
+        && offset_of!(State, fds_end) < 128
+);
+
+/// The code of a stub at address `at` for a site at `site` whose original
+/// bytes are `original` (beginning with `syscall`).
+///
+/// `None` where a distance does not fit in 32 bits or the bytes are too many.
+pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[u8; STUB_LEN]> {
+    let tail = original.strip_prefix(&SYSCALL)?;
+    if tail.len() > STUB_TAIL_MAX {
+        return None;
+    }
+    let mut code = Code { bytes: [0xcc; STUB_LEN], at, len: 0, slow: [0; SLOW_MAX], slow_count: 0 };
+    code.put(&(site + SYSCALL.len()).to_le_bytes())?;
+    match kind {
+        StubKind::Hook => {}
+        StubKind::Before => {
+            // The hook resumes at the `syscall`.
+            code.put(&[0x48, 0x8d, 0x0d, 5, 0, 0, 0])?; // lea rcx, [rip + 5]
+            code.jump(ra_before_entry as *const () as usize)?;
+            code.put(&SYSCALL)?;
+        }
+        StubKind::Through => {
+            code.normal_only()?;
+            code.put(&SYSCALL)?;
+        }
+        StubKind::Read => {
+            let unasked = offset_of!(State, unasked) as u8;
+            code.load_state(Pointer::Rcx)?;
+            code.put(&[0x44, 0x8b, 0x59, unasked])?; // mov r11d, [rcx + unasked]
+            code.put(&[0x41, 0x83, 0xeb, 1])?; // sub r11d, 1
+            code.slow_if(BELOW)?;
+            // Not one instruction with the load: two threads may lose a count,
+            // but never take one from nothing.
+            code.put(&[0x44, 0x89, 0x59, unasked])?; // mov [rcx + unasked], r11d
+            code.put(&SYSCALL)?;
+        }
+        StubKind::Open => {
+            code.normal_only()?;
+            code.put(&SYSCALL)?;
+            code.opened()?;
+        }
+        StubKind::Close => {
+            code.normal_only()?;
+            code.put(&[0x41, 0x89, 0xfb])?; // mov r11d, edi
+            code.put(&[0x41, 0x81, 0xfb])?; // cmp r11d, FDS_MAX
+            code.put(&(FDS_MAX as u32).to_le_bytes())?;
+            code.put(&[0x73, 9])?; // jae over the store
+            code.put(&[0x42, 0xc6, 0x84, 0x19])?; // mov byte [rcx + r11 + classes], 0
+            code.put(&(offset_of!(State, classes) as u32).to_le_bytes())?;
+            code.put(&[0])?;
+            code.put(&SYSCALL)?;
+        }
+        StubKind::Fcntl => {
+            code.normal_only()?;
+            // F_GETFD, F_SETFD and F_GETFL are 1 to 3.
+            code.put(&[0x44, 0x8d, 0x5e, 0xff])?; // lea r11d, [rsi - 1]
+            code.put(&[0x41, 0x83, 0xfb, 2])?; // cmp r11d, 2
+            code.slow_if(ABOVE)?;
+            code.put(&SYSCALL)?;
+        }
+    }
+    if kind == StubKind::Hook {
+        code.put(&[0x48, 0x8d, 0x0d, 5, 0, 0, 0])?; // lea rcx, [rip + 5]
+        code.jump(ra_hook_entry as *const () as usize)?;
+    }
+    let tail_at = code.len;
+    code.put(tail)?;
+    code.jump(site + original.len())?;
+    code.slow(tail_at)?;
+    Some(code.bytes)
+}
+
+/// Conditional jumps to the slow road that a stub may hold.
+const SLOW_MAX: usize = 2;
+/// `jb`, `jne` and `ja` with a distance of one byte.
+const BELOW: u8 = 0x72;
+const NOT_EQUAL: u8 = 0x75;
+const ABOVE: u8 = 0x77;
+
+#[derive(Clone, Copy)]
+enum Pointer {
+    Rcx,
+    R11,
+}
+
+/// Code being put together.
+struct Code {
+    bytes: [u8; STUB_LEN],
+    at: usize,
+    len: usize,
+    /// Where the distances to the slow road are to be filled in.
+    slow: [usize; SLOW_MAX],
+    slow_count: usize,
+}
+
+impl Code {
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        self.bytes.get_mut(self.len..self.len + bytes.len())?.copy_from_slice(bytes);
+        self.len += bytes.len();
+        Some(())
+    }
+
+    fn jump(&mut self, target: usize) -> Option<()> {
+        self.put(&jump(self.at + self.len, target)?)
+    }
+
+    /// `mov register, [rip + STATE]`: the state's address, which is known
+    /// before the first site is patched.
+    fn load_state(&mut self, register: Pointer) -> Option<()> {
+        let opcode = match register {
+            Pointer::Rcx => [0x48, 0x8b, 0x0d],
+            Pointer::R11 => [0x4c, 0x8b, 0x1d],
+        };
+        self.put(&opcode)?;
+        let next = self.at + self.len + 4;
+        let distance = STATE.as_ptr() as i64 - next as i64;
+        self.put(&i32::try_from(distance).ok()?.to_le_bytes())
+    }
+
+    /// Leaves the state's address in `rcx`; all but a normal process go the
+    /// slow road.
+    fn normal_only(&mut self) -> Option<()> {
+        self.load_state(Pointer::Rcx)?;
+        // cmp dword [rcx + role], NORMAL
+        self.put(&[0x83, 0x79, offset_of!(State, role) as u8, role::NORMAL as u8])?;
+        self.slow_if(NOT_EQUAL)
+    }
+
+    fn slow_if(&mut self, condition: u8) -> Option<()> {
+        self.put(&[condition, 0])?;
+        *self.slow.get_mut(self.slow_count)? = self.len - 1;
+        self.slow_count += 1;
+        Some(())
+    }
+
+    /// After a call that returns a descriptor in `rax`: [`State::opened`].
+    fn opened(&mut self) -> Option<()> {
+        let fds_end = offset_of!(State, fds_end) as u8;
+        self.put(&[0x85, 0xc0])?; // test eax, eax
+        self.put(&[0x78, 36])?; // js behind all this
+        let begin = self.len;
+        self.load_state(Pointer::R11)?;
+        self.put(&[0x41, 0x3b, 0x43, fds_end])?; // cmp eax, [r11 + fds_end]
+        self.put(&[0x72, 7])?; // jb over the store
+        self.put(&[0x8d, 0x48, 1])?; // lea ecx, [rax + 1]
+        self.put(&[0x41, 0x89, 0x4b, fds_end])?; // mov [r11 + fds_end], ecx
+        self.put(&[0x3d])?; // cmp eax, FDS_MAX
+        self.put(&(FDS_MAX as u32).to_le_bytes())?;
+        self.put(&[0x73, 9])?; // jae over the store
+        self.put(&[0x41, 0xc6, 0x84, 0x03])?; // mov byte [r11 + rax + classes], 0
+        self.put(&(offset_of!(State, classes) as u32).to_le_bytes())?;
+        self.put(&[0])?;
+        debug_assert_eq!(self.len - begin, 36);
+        Some(())
+    }
+
+    /// The slow road, if anything leads there.
+    fn slow(&mut self, tail_at: usize) -> Option<()> {
+        if self.slow_count == 0 {
+            return Some(());
+        }
+        for &at in self.slow.get(..self.slow_count)? {
+            *self.bytes.get_mut(at)? = u8::try_from(self.len - (at + 1)).ok()?;
+        }
+        self.put(&[0x48, 0x8d, 0x0d])?; // lea rcx, [tail]
+        let distance = tail_at as i32 - (self.len + 4) as i32;
+        self.put(&distance.to_le_bytes())?;
+        self.jump(ra_hook_entry as *const () as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const KINDS: [StubKind; 7] = [
+        StubKind::Hook,
+        StubKind::Before,
+        StubKind::Through,
+        StubKind::Read,
+        StubKind::Open,
+        StubKind::Close,
+        StubKind::Fcntl,
+    ];
+
+    /// The usual site: `syscall; cmp rax, -4096`.
+    const ORIGINAL: [u8; 8] = [0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
+
+    #[test]
+    fn every_kind_has_room_for_the_longest_tail() {
+        let original = [&SYSCALL[..], &[0x90; STUB_TAIL_MAX]].concat();
+        let at = stubs_address() + STUB_LEN;
+        for kind in KINDS {
+            assert!(stub(at, at + 0x10_0000, &original, kind).is_some(), "{kind:?}");
+            let longer = [&original[..], &[0x90]].concat();
+            assert!(stub(at, at + 0x10_0000, &longer, kind).is_none(), "{kind:?}");
+        }
+        let sites = runahead_protocol::sites::SITE_LEN_MAX;
+        assert!(sites - SYSCALL.len() <= STUB_TAIL_MAX, "a site's tail fits");
+    }
+
+    #[test]
+    fn stubs_carry_the_tail_and_return_behind_the_site() {
+        let at = stubs_address() + 3 * STUB_LEN;
+        for kind in KINDS {
+            let far = stub(at, at.wrapping_add(1 << 40), &ORIGINAL, kind);
+            assert!(far.is_none(), "a site in another part of the address space is refused");
+            let near = at + 0x10_0000;
+            let code = stub(at, near, &ORIGINAL, kind).unwrap();
+            assert_eq!(code[..8], (near + 2).to_le_bytes());
+            let tail = code.windows(6).position(|window| window == &ORIGINAL[2..]).unwrap();
+            let back = tail + 6;
+            assert_eq!(code[back], 0xe9);
+            let distance = i32::from_le_bytes(code[back + 1..back + 5].try_into().unwrap());
+            assert_eq!((at + back + 5) as i64 + i64::from(distance), (near + 8) as i64);
+            // All but the hook's make the call themselves.
+            let calls = code[8..].windows(2).filter(|pair| *pair == SYSCALL).count();
+            assert_eq!(calls, usize::from(kind != StubKind::Hook), "{kind:?}");
+        }
+    }
+
+    /// Stubs running for real: functions whose one instruction is a patched
+    /// `syscall`.
+    struct Machine {
+        state: &'static State,
+        next: usize,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            use std::alloc::{Layout, alloc_zeroed};
+            let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+            let len = STUBS_MAX * STUB_LEN;
+            // SAFETY: zeroed memory is a valid state, never freed; the stubs'
+            // pages are used by these tests only.
+            unsafe {
+                let state = alloc_zeroed(Layout::new::<State>()).cast::<State>();
+                STATE.store(state, core::sync::atomic::Ordering::Relaxed);
+                assert_eq!(libc::mprotect(stubs_address() as *mut _, len, all), 0);
+                Machine { state: &*state, next: 0 }
+            }
+        }
+
+        /// A call of `number` through a stub of `kind`, whose site is in the
+        /// room's last stubs: `mov eax, edi; ...; syscall; cmp; ret`.
+        fn function(
+            &mut self,
+            kind: StubKind,
+        ) -> extern "C" fn(usize, usize, usize, usize) -> isize {
+            let index = self.next;
+            self.next += 1;
+            let site_code = stubs_address() + (STUBS_MAX - 1 - index) * STUB_LEN;
+            // mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx
+            let mut code: Vec<u8> = vec![0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6];
+            code.extend([0x48, 0x89, 0xca]);
+            let site = site_code + code.len();
+            let at = stubs_address() + index * STUB_LEN;
+            let made = stub(at, site, &ORIGINAL, kind).unwrap();
+            code.extend(jump(site, at + STUB_ENTRY).unwrap());
+            code.extend([0xcc; 3]);
+            code.push(0xc3);
+            // SAFETY: inside the stubs' pages, which are writable; no thread
+            // runs there yet.
+            unsafe {
+                core::ptr::copy_nonoverlapping(made.as_ptr(), at as *mut u8, STUB_LEN);
+                core::ptr::copy_nonoverlapping(code.as_ptr(), site_code as *mut u8, code.len());
+                core::mem::transmute(site_code)
+            }
+        }
+    }
+
+    #[test]
+    fn stubs_do_what_they_say() {
+        use crate::arch::nr;
+        use core::sync::atomic::Ordering::Relaxed;
+        use std::os::fd::AsRawFd;
+        let mut machine = Machine::new();
+        let state = machine.state;
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let fd = file.as_raw_fd() as usize;
+        let [through, read, renumber, close, fcntl] =
+            [StubKind::Through, StubKind::Read, StubKind::Open, StubKind::Close, StubKind::Fcntl]
+                .map(|kind| machine.function(kind));
+        // Off: the hook makes each call plainly. Normal: the stub does.
+        for role in [role::OFF, role::NORMAL] {
+            state.role.store(role, Relaxed);
+            assert_eq!(through(nr::GETPID, 0, 0, 0), std::process::id() as isize);
+            assert_eq!(through(nr::CLOSE, usize::MAX, 0, 0), -9, "EBADF comes through");
+            let garbage = 0xdead_0000_0000_0000usize | fd;
+            state.classes[fd].store(class::FILE, Relaxed);
+            assert_eq!(fcntl(nr::FCNTL, garbage, libc::F_GETFD as usize, 0), 1);
+            // A number that no other test's descriptor gets meanwhile.
+            const COPY: usize = 700;
+            state.classes[COPY].store(class::FILE, Relaxed);
+            assert_eq!(renumber(nr::DUP3, garbage, COPY, 0), COPY as isize);
+            if role == role::NORMAL {
+                assert_eq!(state.classes[COPY].load(Relaxed), class::UNKNOWN);
+                assert_eq!(state.fds_end.load(Relaxed) as usize, COPY + 1);
+                state.classes[COPY].store(class::FILE, Relaxed);
+                assert_eq!(renumber(nr::DUP3, usize::MAX, COPY, 0), -9);
+                assert_eq!(state.classes[COPY].load(Relaxed), class::FILE);
+                assert_eq!(renumber(nr::DUP3, fd, COPY - 1, 0), COPY as isize - 1);
+                assert_eq!(state.fds_end.load(Relaxed) as usize, COPY + 1);
+                assert_eq!(close(nr::CLOSE, COPY - 1, 0, 0), 0);
+                assert_eq!(state.classes[COPY].load(Relaxed), class::FILE);
+            }
+            assert_eq!(close(nr::CLOSE, garbage - fd + COPY, 0, 0), 0);
+            if role == role::NORMAL {
+                assert_eq!(state.classes[COPY].load(Relaxed), class::UNKNOWN);
+            }
+            assert_eq!(state.classes[fd].load(Relaxed), class::FILE);
+        }
+        // A read goes to the hook when none is left to be made unasked.
+        state.classes[fd].store(class::OTHER, Relaxed);
+        let mut byte = [0u8; 1];
+        for left in [2, 1, 0, 0] {
+            state.unasked.store(left, Relaxed);
+            assert_eq!(read(nr::READ, fd, byte.as_mut_ptr() as usize, 1), 1);
+            assert_eq!(state.unasked.load(Relaxed), left.saturating_sub(1));
+        }
+        // Descriptors beyond the table touch nothing behind it.
+        for number in [FDS_MAX, usize::MAX] {
+            assert_eq!(close(nr::CLOSE, number, 0, 0), -9);
+        }
+        if renumber(nr::DUP3, fd, FDS_MAX, 0) == FDS_MAX as isize {
+            assert_eq!(state.fds_end.load(Relaxed) as usize, FDS_MAX + 1);
+            assert_eq!(close(nr::CLOSE, FDS_MAX, 0, 0), 0);
+        }
+        STATE.store(core::ptr::null_mut(), Relaxed);
+    }
+}
