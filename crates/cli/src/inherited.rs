@@ -4,7 +4,9 @@
 //! (SIGXFSZ). The program must get all of it as it was, so it is noted before
 //! the runtime starts and put back before the program is executed.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// Signals whose disposition changes.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
@@ -14,13 +16,19 @@ const FIRST_SIGNAL_BIT: usize = 3;
 /// Bits 0 to 2: this descriptor was closed; then one for each signal.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 
-/// Runs before Rust's runtime: glibc calls the entries of `.init_array`, the
-/// runtime starts in `main`.
+/// The argument array and its length.
+static ARGUMENTS: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
+static ARGUMENT_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs before Rust's runtime: glibc calls the entries of `.init_array` with
+/// the arguments of `main`, the runtime starts in `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE: extern "C" fn() = note;
+static NOTE: extern "C" fn(c_int, *mut *const c_char) = note;
 
-extern "C" fn note() {
+extern "C" fn note(argc: c_int, argv: *mut *const c_char) {
+    ARGUMENT_COUNT.store(usize::try_from(argc).unwrap_or(0), Ordering::Relaxed);
+    ARGUMENTS.store(argv, Ordering::Relaxed);
     let mut noted = 0;
     for fd in 0..3 {
         // SAFETY: F_GETFD takes no pointer; any number may be asked about.
@@ -64,6 +72,56 @@ pub fn restore() {
             // process owns it.
             unsafe { libc::close(fd) };
         }
+    }
+}
+
+/// Words from one of this process's arguments on to the last, where they
+/// stand: a program may be given a hundred thousand, and each copy of them
+/// is time that it starts later.
+#[derive(Clone, Copy, Debug)]
+pub struct Words(&'static [*const c_char]);
+
+impl Words {
+    /// From argument number `first` on (0: this command's own name).
+    pub fn from(first: usize) -> Words {
+        let array = ARGUMENTS.load(Ordering::Relaxed).cast_const();
+        if array.is_null() {
+            return Words(&[std::ptr::null()]);
+        }
+        let count = ARGUMENT_COUNT.load(Ordering::Relaxed);
+        // SAFETY: `count` pointers and a null one, as `main` is given them;
+        // nothing changes them.
+        let all = unsafe { std::slice::from_raw_parts(array, count + 1) };
+        Words(&all[first.min(count)..])
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.0.len() - 1
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = &'static OsStr> {
+        // SAFETY: all but the last are C strings that live as long as the
+        // process.
+        self.0[..self.len()]
+            .iter()
+            .map(|word| OsStr::from_bytes(unsafe { CStr::from_ptr(*word) }.to_bytes()))
+    }
+
+    /// The first; empty where there is none.
+    pub fn first(self) -> &'static OsStr {
+        self.iter().next().unwrap_or_default()
+    }
+
+    /// Copies of at most `count` of them.
+    pub fn head(self, count: usize) -> Vec<OsString> {
+        self.iter().take(count).map(OsStr::to_owned).collect()
+    }
+
+    /// Pointers to them, and a null pointer.
+    pub fn pointers(self) -> &'static [*const c_char] {
+        self.0
     }
 }
 

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::inherited::Words;
+
 /// Hides I/O latency from unmodified programs by speculative execution.
 ///
 /// `runahead CMD` is short for `runahead run CMD`.
@@ -65,26 +67,42 @@ const NOT_RUN: &[&str] = &[
     "--version",
 ];
 
+/// Words that are looked at for the options of `run`: all of those with their
+/// values, the words `run` and `--` and the program are fewer.
+const HEAD_WORDS: usize = 20;
+
 /// Runs the subcommand that the arguments name.
 pub fn run() -> anyhow::Result<ExitCode> {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
-    if let Some(arguments) = arguments_of_run(&arguments) {
-        return Ok(run::run(parse_run(arguments)));
+    let head = Words::from(0).head(HEAD_WORDS);
+    if let Some(arguments) = arguments_of_run(&head) {
+        return Ok(run_program(parse_run(arguments), head.len()));
     }
-    match Cli::parse_from(arguments).command {
+    let all = Words::from(0).head(usize::MAX);
+    let count = all.len();
+    match Cli::parse_from(all).command {
         Command::Bench(command) => bench::run(command),
         Command::Completions(command) => Ok(completions::complete(&command, Cli::command())),
         Command::ManPages(command) => completions::manual(&command, Cli::command()),
         Command::Doctor(command) => doctor::run(&command),
         Command::Profile(command) => profile::run(&command),
-        Command::Run(command) => Ok(run::run(command)),
+        Command::Run(command) => Ok(run_program(command, count)),
         Command::Sim(command) => sim::run(command),
         Command::Slowdisk(command) => slowdisk::run(command),
     }
 }
 
+/// Runs the program whose words begin where those that `parsed` was made of,
+/// the first `seen` of all, leave off being options.
+fn run_program(parsed: run::Run, seen: usize) -> ExitCode {
+    let first = seen - parsed.command().len();
+    run::run(parsed, Words::from(first))
+}
+
 /// `arguments` are those of `run`, after the command's own name.
 fn parse_run(mut arguments: Vec<OsString>) -> run::Run {
+    if arguments.get(1).is_some_and(|first| first == "--") && arguments.len() > 2 {
+        return run::Run::plain(arguments.split_off(2));
+    }
     let has_options =
         arguments.get(1).is_none_or(|first| first.as_encoded_bytes().starts_with(b"-"));
     if has_options {
@@ -155,9 +173,25 @@ mod tests {
 
     #[test]
     fn a_command_without_options_is_what_parsing_makes_of_it() {
-        for given in [&["runahead", "ls"][..], &["runahead", "run", "ls", "-l", "--", "--stats"]] {
+        for given in [
+            &["runahead", "ls"][..],
+            &["runahead", "run", "ls", "-l", "--", "--stats"],
+            &["runahead", "run", "--", "--odd", "--", "-x"],
+            &["runahead", "--", "--"],
+        ] {
             let arguments = arguments_of_run(&words(given)).unwrap();
             assert_eq!(parse_run(arguments.clone()), RunAlone::parse_from(arguments).run);
         }
+    }
+
+    #[test]
+    fn the_options_of_run_end_within_the_words_looked_at() {
+        let run = RunAlone::command();
+        let words: usize = run
+            .get_arguments()
+            .filter(|argument| !argument.is_positional())
+            .map(|argument| 1 + argument.get_num_args().map_or(1, |range| range.max_values()))
+            .sum();
+        assert!(3 + words < HEAD_WORDS, "{words}");
     }
 }

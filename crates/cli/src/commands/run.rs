@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use runahead_protocol::session::Mode;
 
 use crate::agent_image::AGENT;
+use crate::inherited::Words;
 use crate::launch::{self, Options};
 use crate::stats::Destination;
 
@@ -57,6 +58,7 @@ pub struct Run {
     agent: Option<PathBuf>,
 
     /// The program and its arguments
+    // Only the first of them, where there are many: see `commands::run`.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -69,8 +71,7 @@ impl Run {
         Run { stats: None, mode, horizon: 0, depth: 0, test: 0, agent: None, command }
     }
 
-    /// The program and its arguments.
-    #[cfg(test)]
+    /// The program and its arguments, as far as they were parsed.
     pub fn command(&self) -> &[OsString] {
         &self.command
     }
@@ -92,8 +93,9 @@ fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Replaces this process by the program; returns only where that failed.
-pub fn run(arguments: Run) -> ExitCode {
+/// Replaces this process by the program, whose words are `command`; returns
+/// only where that failed.
+pub fn run(arguments: Run, command: Words) -> ExitCode {
     let report = match &arguments.stats {
         None => None,
         Some(None) => Some(Destination::Stderr),
@@ -116,7 +118,7 @@ pub fn run(arguments: Run) -> ExitCode {
         Ok(other) => other.as_deref().unwrap_or(AGENT),
         Err(error) => return fail(1, &format!("the agent library cannot be read: {error}")),
     };
-    let Err(failure) = launch::launch(options, agent, &arguments.command);
+    let Err(failure) = launch::launch(options, agent, command);
     fail(failure.status, &failure.message)
 }
 

@@ -1,31 +1,28 @@
 //! Becoming the program.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Failure;
 use super::resolve::{self, SHELL};
-use crate::inherited;
+use crate::inherited::{self, Words};
 
 /// `execve(2)`; returns only to tell why it failed.
-pub fn execute(path: &Path, command: &[OsString], environment: &[Vec<u8>]) -> Failure {
-    let name = command[0].as_os_str();
-    // Arguments and variables came as C strings, so none holds a NUL.
-    let strings = |texts: &mut dyn Iterator<Item = Vec<u8>>| -> Vec<CString> {
-        texts.filter_map(|text| CString::new(text).ok()).collect()
-    };
-    let file = strings(&mut std::iter::once(path.as_os_str().as_bytes().to_vec()));
-    let arguments = strings(&mut command.iter().map(|word| word.as_bytes().to_vec()));
-    let variables = strings(&mut environment.iter().cloned());
-    let errno = execve(&file[0], &arguments, &variables);
+pub fn execute(path: &Path, command: Words, environment: Vec<Vec<u8>>) -> Failure {
+    // Both came as C strings, so none holds a NUL.
+    let file = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+    let variables: Vec<CString> =
+        environment.into_iter().filter_map(|text| CString::new(text).ok()).collect();
+    let errno = execve(&file, command.pointers(), &variables);
     if errno == libc::ENOEXEC && resolve::is_text(path) {
         // As execvp(3) does: the shell runs what has no `#!`.
         let shell = CString::new(SHELL).unwrap_or_default();
-        let words = [std::slice::from_ref(&shell), &file, &arguments[1..]].concat();
+        let rest = &command.pointers()[1..];
+        let words = [&[shell.as_ptr(), file.as_ptr()], rest].concat();
         execve(&shell, &words, &variables);
     }
-    failure_of(name, path, errno)
+    failure_of(command.first(), path, errno)
 }
 
 fn failure_of(name: &OsStr, path: &Path, errno: i32) -> Failure {
@@ -47,11 +44,10 @@ fn failure_of(name: &OsStr, path: &Path, errno: i32) -> Failure {
 }
 
 /// Returns the error number; what was inherited is as it was found.
-fn execve(path: &CString, arguments: &[CString], variables: &[CString]) -> i32 {
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    let (arguments, variables) = (pointers(arguments), pointers(variables));
+/// `arguments` end with a null pointer.
+fn execve(path: &CStr, arguments: &[*const c_char], variables: &[CString]) -> i32 {
+    let variables: Vec<*const c_char> =
+        variables.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
     inherited::restore();
     // SAFETY: three C strings or null-terminated arrays of them, alive until
     // the call returns.

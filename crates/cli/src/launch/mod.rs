@@ -16,7 +16,7 @@ mod resolve;
 mod session;
 
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session};
 
-use crate::inherited;
+use crate::inherited::{self, Words};
 use crate::stats::{Destination, Report};
 pub use clock::is_invariant as is_tsc_invariant;
 use collector::{Collector, Task};
@@ -74,10 +74,10 @@ fn error_text(error: &std::io::Error) -> String {
 ///
 /// # Errors
 /// [`Failure`] where the program cannot be executed.
-pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<Infallible, Failure> {
+pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallible, Failure> {
     let started = Instant::now();
     inherited::survive_size_limit();
-    let path = resolve::find(&command[0])?;
+    let path = resolve::find(command.first())?;
     let mut losses = Vec::new();
     let provided = agent_files(&options, agent, &path, &mut losses);
     let (mode, filters) = permitted(options.mode, provided.is_some(), &mut losses);
@@ -124,7 +124,7 @@ pub fn launch(options: Options, agent: &[u8], command: &[OsString]) -> Result<In
         };
         enlist(&mut environment, &session);
     }
-    let failure = execute::execute(&path, command, &environment);
+    let failure = execute::execute(&path, command, environment);
     if let Some(collector) = collector {
         collector.dismiss();
     }
