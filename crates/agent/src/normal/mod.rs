@@ -131,10 +131,8 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             // From here on rdtsc may fault: use the clock.
             CONFIG.ticks_per_us.store(0, Relaxed);
         }
-        Watch::Wait(options) => {
-            if frame.args.get(options).is_some_and(|&options| waits_for_all(options)) {
-                before_alone(state);
-            }
+        Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
+            before_alone(state);
         }
         Watch::Alone => before_alone(state),
         Watch::Namespaces => before_namespaces(state),
