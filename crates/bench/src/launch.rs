@@ -154,7 +154,10 @@ pub fn fingerprint(finished: &Finished, output: &Output, files: String) -> Resul
 }
 
 /// Fingerprint of what a program wrote, which is removed then.
-fn take_away(writes: &[PathBuf]) -> Result<String> {
+///
+/// # Errors
+/// If it cannot be read or removed.
+pub fn take_away(writes: &[PathBuf]) -> Result<String> {
     let files = digest::of_trees(writes)?;
     for path in writes {
         let Ok(metadata) = std::fs::symlink_metadata(path) else { continue };

@@ -83,6 +83,44 @@ impl Ratio {
     }
 }
 
+/// A ratio of pairs of runs and what it is at least.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairedRatio {
+    /// Geometric mean of the ratios of the pairs.
+    pub value: f64,
+    /// Lower bound that holds in 95 of 100 cases (one-sided).
+    pub low: f64,
+}
+
+impl PairedRatio {
+    /// The ratio of pairs that were measured side by side, so that what
+    /// disturbs both does not count. The bound is Student's, of the logarithms.
+    /// None for fewer than two pairs.
+    pub fn of(numerators: &[f64], denominators: &[f64]) -> Option<Self> {
+        let logs: Vec<f64> = numerators
+            .iter()
+            .zip(denominators)
+            .map(|(numerator, denominator)| (numerator / denominator).ln())
+            .filter(|log| log.is_finite())
+            .collect();
+        let degrees = logs.len().checked_sub(1).filter(|degrees| *degrees > 0)?;
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = (squares / degrees as f64 / logs.len() as f64).sqrt();
+        Some(Self { value: mean.exp(), low: (mean - student_95(degrees) * error).exp() })
+    }
+}
+
+/// The 95% quantile of Student's distribution.
+fn student_95(degrees: usize) -> f64 {
+    const TABLE: [f64; 15] = [
+        6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
+        1.761, 1.753,
+    ];
+    // Beyond the table the last value, a little too careful.
+    TABLE[degrees.clamp(1, TABLE.len()) - 1]
+}
+
 /// Order statistics of the latencies of single calls, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
@@ -149,6 +187,17 @@ mod tests {
         assert_eq!((exact.low, exact.high), (1.0, 1.0));
         assert_eq!(Ratio::of(&[], &ahead), None);
         assert_eq!(Ratio::of(&plain, &[0.0]), None);
+    }
+
+    #[test]
+    fn pairs_bound_their_ratio() {
+        // Whatever slows both of a pair does not count.
+        let pairs = PairedRatio::of(&[1.1, 2.2, 11.0], &[1.0, 2.0, 10.0]).unwrap();
+        assert!((pairs.value - 1.1).abs() < 1e-9 && (pairs.low - 1.1).abs() < 1e-9);
+        let noisy = PairedRatio::of(&[1.0, 1.2, 1.1], &[1.0; 3]).unwrap();
+        assert!(noisy.low < 1.0 && noisy.value > 1.09, "{noisy:?}");
+        assert_eq!(PairedRatio::of(&[1.0], &[1.0]), None);
+        assert!(student_95(100) > 1.645);
     }
 
     #[test]

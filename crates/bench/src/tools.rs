@@ -14,7 +14,8 @@ pub struct Tool {
     pub package: &'static str,
 }
 
-const fn tool(program: &'static str, package: &'static str) -> Tool {
+/// A program and its package.
+pub const fn tool(program: &'static str, package: &'static str) -> Tool {
     Tool { program, package }
 }
 

@@ -142,3 +142,32 @@ fn an_interrupted_benchmark_leaves_nothing_mounted() {
     assert!(!mounts().contains(&here), "{}", mounts());
     assert!(bed::eventually(|| !is_running()), "the program is still there");
 }
+
+/// Commands under every condition: outputs equal, every cell with its pairs.
+#[test]
+fn everyday_commands_run_under_every_condition() {
+    let bed = bed!();
+    let arguments = [
+        "harm",
+        "--profile=cloud",
+        "--only=sha256sum,cp -r,ld,xargs -n1",
+        "--scale=0.005",
+        "--runs=2",
+        "--run-seconds=0.0001",
+    ];
+    let output = bench(&bed, &arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    // The exit status is about time: 0 or 1, whatever the machine does.
+    assert!(output.status.code().is_some_and(|code| code <= 1), "{output:?}");
+    assert!(said.contains("geometric mean"), "{output:?}");
+    let results = json(&bed, "harm-cloud.json");
+    let cells = results["cells"].as_array().unwrap();
+    let impossible = results["impossible"].as_array().unwrap();
+    assert_eq!(cells.len() + impossible.len(), 4 * 7, "{results}");
+    for cell in cells {
+        assert_eq!(cell["failures"].as_array().unwrap().len(), 0, "{cell}");
+        assert_eq!(cell["runahead_s"].as_array().unwrap().len(), 2, "{cell}");
+        let limited = cell["condition"].as_str().unwrap().starts_with("memory");
+        assert_eq!(cell["memory_bytes"].is_null(), !limited, "{cell}");
+    }
+}

@@ -39,7 +39,11 @@ pub fn make(directory: &Path, spec: &TreeSpec, seed: u64) -> Result<()> {
     git(directory, &["repack", "-q", "-a", "-d"])
 }
 
-fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
+/// Runs `git` with settings of its own in `directory`.
+///
+/// # Errors
+/// If it is not there or fails.
+pub fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
     let done = Command::new("git")
         .args(arguments)
         .current_dir(directory)

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use runahead_bench::apps::{self, Metadata};
 use runahead_bench::explicit::{self, ExplicitOptions};
+use runahead_bench::harm::{self, Condition, HarmOptions};
 use runahead_bench::interference::{self, InterferenceOptions};
 use runahead_bench::overhead::{self, OverheadOptions};
 use runahead_bench::place::PlaceOptions;
@@ -49,6 +50,15 @@ enum Which {
     /// Resident reads of 4 KiB, the start of a thousand processes, whole
     /// programs that run a second or longer, idle and busy processors.
     Overhead(Overhead),
+    /// Whether anything becomes slower: everyday commands, unkind conditions
+    ///
+    /// Some sixty commands of Debian packages with cold and warm caches, busy
+    /// processors, a memory cgroup of half, three quarters and all of the
+    /// working set, and a plain reader on the same device. Plain runs and runs
+    /// under runahead alternate, and a cell counts as harm where the lower 95%
+    /// bound of its slowdown is above 1.03. The worst is printed on top; the
+    /// exit status is 1 if one is harmed or the geometric mean is above 1.
+    Harm(Harm),
     /// TIP (Patterson 1997): simulated tables beside the thesis's
     ///
     /// Elapsed time as a fraction of not hinting: seven applications on five
@@ -126,6 +136,40 @@ struct Overhead {
     /// The runahead executable to measure [default: this one]
     #[arg(long, value_name = "FILE")]
     runahead: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Harm {
+    /// A short selection: some fifteen commands, four conditions, smaller data,
+    /// three pairs
+    #[arg(long)]
+    quick: bool,
+    /// Only these commands
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only these conditions: cold, warm, busy, memory50, memory75, memory100,
+    /// shared
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = condition)]
+    condition: Vec<Condition>,
+    /// Pairs of runs [default: 5; quick: 3]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
+    runs: Option<u16>,
+    /// Repeat a command within a run until it takes so long, in seconds
+    /// [default: 1; quick: 0.1]
+    #[arg(long, value_name = "S")]
+    run_seconds: Option<f64>,
+    /// Size of the data relative to the full one [default: 1; quick: 0.3]
+    #[arg(long, value_name = "F")]
+    scale: Option<f64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+fn condition(name: &str) -> Result<Condition> {
+    Condition::from_name(name).with_context(|| {
+        let known: Vec<_> = Condition::ALL.iter().map(|condition| condition.name()).collect();
+        format!("no condition {name:?}: give some of {}", known.join(", "))
+    })
 }
 
 #[derive(Debug, Args)]
@@ -219,6 +263,7 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         }
         Which::Interference(arguments) => interfere(arguments),
         Which::Overhead(arguments) => weigh(arguments),
+        Which::Harm(arguments) => harm(arguments),
         Which::Tip(tip) => {
             sim::print_tables(tip.table, &runahead_sim::thesis::DISKS, &tip.seed, tip.json)?;
             Ok(ExitCode::SUCCESS)
@@ -277,6 +322,36 @@ fn interfere(arguments: Interference) -> Result<ExitCode> {
     });
     results::write_json(&json, &results)?;
     println!("{}\nWritten: {}", interference::table(&results), json.display());
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn harm(arguments: Harm) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let or = |given: Option<f64>, quick, full| {
+        given.unwrap_or(if arguments.quick { quick } else { full })
+    };
+    let options = HarmOptions {
+        commands: arguments.only.clone(),
+        conditions: arguments.condition.clone(),
+        quick: arguments.quick,
+        place: place(common),
+        runs: usize::from(arguments.runs.unwrap_or(if arguments.quick { 3 } else { 5 })),
+        run_s: or(arguments.run_seconds, 0.1, 1.0),
+        scale: or(arguments.scale, 0.3, 1.0),
+        seed: common.seed,
+        install: common.install,
+        runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
+    };
+    let mut written = PathBuf::new();
+    let results = harm::run(&options, |results| {
+        written = common.json.clone().unwrap_or_else(|| {
+            let name = format!("harm-{}.json", results.profile.replace(' ', "-"));
+            Path::new(RESULTS).join(name)
+        });
+        results::write_json(&written, results)
+    })?;
+    println!("{}\nWritten: {}", harm::table(&results), written.display());
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
