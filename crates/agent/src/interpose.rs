@@ -17,7 +17,7 @@ use crate::arch::{Frame, Interposed, THUNKS_MAX, nr, thunk_address};
 use crate::elf::{self, Object, ProgramHeader};
 use crate::hook::ra_hook;
 use crate::normal;
-use crate::state::{State, role, state};
+use crate::state::{CONFIG, State, role, state};
 use crate::symbols::Tables;
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::AtomicUsize;
@@ -55,6 +55,8 @@ enum Kind {
     /// No copy may live beside it.
     Alone,
     Namespaces,
+    /// Attaches System V shared memory.
+    Attaches,
 }
 
 /// The functions, by name.
@@ -120,6 +122,19 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"umount2", Kind::Alone),
     (b"chroot", Kind::Alone),
     (b"setsid", Kind::Alone),
+    (b"setuid", Kind::Alone),
+    (b"setgid", Kind::Alone),
+    (b"seteuid", Kind::Alone),
+    (b"setegid", Kind::Alone),
+    (b"setreuid", Kind::Alone),
+    (b"setregid", Kind::Alone),
+    (b"setresuid", Kind::Alone),
+    (b"setresgid", Kind::Alone),
+    (b"setfsuid", Kind::Alone),
+    (b"setfsgid", Kind::Alone),
+    (b"setgroups", Kind::Alone),
+    (b"initgroups", Kind::Alone),
+    (b"shmat", Kind::Attaches),
     (b"unshare", Kind::Namespaces),
     (b"setns", Kind::Namespaces),
 ];
@@ -380,6 +395,8 @@ impl Kind {
             Kind::Alone => normal::before_alone(state),
             Kind::Namespaces => normal::before_namespaces(state),
             Kind::Delicate => normal::delicate(state),
+            Kind::Attaches => CONFIG.attaches.store(1, Relaxed),
+            Kind::Syscall if normal::changes_rights(first) => normal::before_alone(state),
             Kind::Prctl if normal::restricts(nr::PRCTL, first) => normal::restricted(state),
             Kind::Syscall if normal::restricts(first, second) => normal::restricted(state),
             Kind::Syscall if matches!(first, nr::UNSHARE | nr::SETNS) => {

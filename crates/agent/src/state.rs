@@ -91,6 +91,9 @@ pub struct Config {
     /// The program may not make calls that it did not mean to make (a seccomp
     /// filter of its own): this process and its children are left alone.
     pub forbidden: AtomicU32,
+    /// 1: this process or a parent has attached System V shared memory, which
+    /// counts its attachments.
+    pub attaches: AtomicU32,
     /// Statistics file, or null.
     pub stats: AtomicPtr<Header>,
     /// The logs, shared with speculative processes, or null. In memory that
@@ -155,6 +158,7 @@ pub static CONFIG: Config = Config {
     horizon: AtomicU64::new(0),
     depth: AtomicU32::new(0),
     forbidden: AtomicU32::new(0),
+    attaches: AtomicU32::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     image_start: AtomicUsize::new(0),
@@ -195,6 +199,9 @@ pub struct State {
     pub unasked: AtomicU32,
     /// Highest descriptor seen plus one.
     pub fds_end: AtomicU32,
+    /// 1 from before the clone until the copy has left the descriptor table.
+    /// The process's own word: the log's may be noise.
+    pub detaching: AtomicU32,
     /// Process id of the speculative process; 0: none.
     pub speculative: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
@@ -322,15 +329,26 @@ impl State {
         }
     }
 
-    /// Runs `action` unless another thread is at it; never waits.
-    pub fn try_locked<R>(&self, action: impl FnOnce(&mut Rations) -> R) -> Option<R> {
+    /// Runs `action` unless another thread is at it; never waits. No signal
+    /// interrupts it: one whose handler leaves by `longjmp`, or a
+    /// cancellation, would leave the lock held for good. `action` is given
+    /// the thread's signal mask.
+    pub fn try_locked<R>(&self, action: impl FnOnce(&mut Rations, u64) -> R) -> Option<R> {
         use core::sync::atomic::Ordering::{Acquire, Release};
-        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        if self.lock.load(Relaxed) != 0 {
             return None;
         }
-        // SAFETY: `lock` is held, so this is the only reference.
-        let result = action(unsafe { &mut *self.rations.get() });
-        self.lock.store(0, Release);
-        Some(result)
+        let mask = crate::sys::set_signal_mask(u64::MAX);
+        let mut result = None;
+        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+            // SAFETY: `lock` is held, so this is the only reference.
+            result = Some(action(unsafe { &mut *self.rations.get() }, mask));
+            self.lock.store(0, Release);
+        }
+        // A speculative process made meanwhile keeps its own mask.
+        if self.role.load(Relaxed) != role::SPECULATIVE {
+            crate::sys::set_signal_mask(mask);
+        }
+        result
     }
 }

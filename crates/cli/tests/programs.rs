@@ -174,8 +174,8 @@ fn judge(findings: &Findings, whole: bool) {
         let (mut runs, mut total) = (0, Counts::default());
         for (_, count) in counts {
             runs += 1;
-            total.synchronizations += count.synchronizations;
-            total.prefetches += count.prefetches;
+            total.synchronizations = total.synchronizations.saturating_add(count.synchronizations);
+            total.prefetches = total.prefetches.saturating_add(count.prefetches);
         }
         eprintln!(
             "{}: {runs} programs, {} synchronisations, {} prefetches",

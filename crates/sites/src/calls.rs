@@ -117,6 +117,9 @@ const INTERESTING: &[c_long] = &[
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
+    libc::SYS_capset,
+    // System V segments count their attachments.
+    libc::SYS_shmat,
     // Calls beside which no speculative process may live.
     libc::SYS_unshare,
     libc::SYS_setns,

@@ -17,7 +17,7 @@ use runahead_protocol::stats::{Counter, Loss};
 pub use capture::hand_over;
 use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};
-pub use synchronise::end_speculation;
+pub use synchronise::{await_detached, end_speculation};
 
 /// What a normal process's calls of one number mean to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ enum Watch {
     /// No copy may live beside it.
     Alone,
     Namespaces,
+    /// Attaches System V shared memory.
+    Attach,
     /// Executes a program, with an environment in this argument.
     Execute(usize),
     Exit,
@@ -68,6 +70,8 @@ fn watch(number: usize) -> Watch {
         nr::WAIT4 => Watch::Wait(2),
         nr::WAITID => Watch::Wait(3),
         nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT | nr::SETSID => Watch::Alone,
+        number if changes_rights(number) => Watch::Alone,
+        nr::SHMAT => Watch::Attach,
         nr::UNSHARE | nr::SETNS => Watch::Namespaces,
         nr::EXECVE => Watch::Execute(2),
         nr::EXECVEAT => Watch::Execute(3),
@@ -83,7 +87,7 @@ pub fn stub_kind(number: usize) -> StubKind {
     match watch(number) {
         Watch::Nothing => StubKind::Through,
         Watch::Read | Watch::Transfer => StubKind::Read,
-        Watch::Open | Watch::Renumber => StubKind::Open,
+        Watch::Open => StubKind::Open,
         Watch::Close => StubKind::Close,
         Watch::Fcntl => StubKind::Fcntl,
         _ => StubKind::Hook,
@@ -105,15 +109,15 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
         }
         Watch::Renumber => {
             state.opened(second as i32 as isize);
-            plain(frame)
+            closing(state, frame)
         }
         Watch::Close => {
             state.forget(first as u32 as usize);
-            plain(frame)
+            closing(state, frame)
         }
         Watch::CloseRange => {
             state.forget_range(first as u32 as usize, second as u32 as usize);
-            plain(frame)
+            closing(state, frame)
         }
         Watch::Fcntl => fcntl(state, frame, first, second),
         rare => self::rare(state, frame, rare),
@@ -135,12 +139,42 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             before_alone(state);
         }
         Watch::Alone => before_alone(state),
+        Watch::Attach => CONFIG.attaches.store(1, Relaxed),
         Watch::Namespaces => before_namespaces(state),
         Watch::Execute(environment) => return exec::execute(state, frame, environment),
         Watch::Exit => ending(state, first as i32),
         _ => {}
     }
     plain(frame)
+}
+
+/// A call that closes a descriptor. Another thread's copy that is leaving the
+/// descriptor table holds open files for moments: the close has its effect
+/// when it returns, as it would alone.
+fn closing(state: &State, frame: &Frame) -> isize {
+    let result = plain(frame);
+    if state.detaching.load(Relaxed) != 0 && own(state) {
+        await_detached(state);
+    }
+    result
+}
+
+/// Whether a call changes whose process this is. A copy of the old rights
+/// could not be killed any more, nor would it die with the program.
+pub fn changes_rights(number: usize) -> bool {
+    matches!(
+        number,
+        nr::SETUID
+            | nr::SETGID
+            | nr::SETREUID
+            | nr::SETREGID
+            | nr::SETRESUID
+            | nr::SETRESGID
+            | nr::SETFSUID
+            | nr::SETFSGID
+            | nr::SETGROUPS
+            | nr::CAPSET
+    )
 }
 
 /// Whether the options of a wait are `__WCLONE` or `__WALL`, which find
@@ -171,20 +205,24 @@ pub fn before_namespaces(state: &'static State) {
 }
 
 /// Before a process is made. A copy counts as one of the user's processes:
-/// where few are allowed, the program gets its place.
+/// where few are allowed, none of them is one of ours.
 #[cold]
 pub fn before_process(state: &'static State) {
-    const RLIMIT_NPROC: usize = 6;
-    if state.speculative.load(Relaxed) == 0 || !own(state) {
-        return;
+    if state.speculative.load(Relaxed) != 0 && own(state) && few_processes() {
+        end_speculation(state);
+        state.disable(Loss::ProcessLimit);
     }
+}
+
+/// Whether the limit on processes (RLIMIT_NPROC) is so low that a program may
+/// be about to reach it.
+pub fn few_processes() -> bool {
+    const RLIMIT_NPROC: usize = 6;
     let mut limit = [u64::MAX; 2];
     let at = limit.as_mut_ptr() as usize;
     // SAFETY: the kernel writes one struct rlimit64.
     unsafe { sys::call(nr::PRLIMIT64, &[0, RLIMIT_NPROC, 0, at]) };
-    if limit.first().is_some_and(|&soft| soft < PROCESSES_FEW) {
-        end_speculation(state);
-    }
+    limit.first().is_some_and(|&soft| soft < PROCESSES_FEW)
 }
 
 /// Fewer processes than this are few: by default a limit is in the ten

@@ -481,7 +481,7 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     if waited(end_ns.saturating_sub(start_ns), result) != 0 {
         count_stall(state, end_ns.saturating_sub(start_ns), true);
     }
-    state.try_locked(|rations| {
+    state.try_locked(|rations, _| {
         rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
     });
     result
@@ -494,14 +494,14 @@ fn prefetch_whole(state: &State, request: &Request) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
         return;
     }
-    let eager = state.try_locked(|rations| rations.whole_files.eager());
+    let eager = state.try_locked(|rations, _| rations.whole_files.eager());
     let mut stat = sys::Stat::default();
     if eager != Some(true) || sys::fstat(request.fd, &mut stat) != 0 {
         return;
     }
     let size = stat.size.max(0) as u64;
     let rate = state.bytes_per_s.load(Relaxed);
-    let decided = state.try_locked(|rations| {
+    let decided = state.try_locked(|rations, _| {
         let depth = depth_bytes(rations.synchronisations.stall_ns(), rate);
         rations.whole_files.decide(size, request.len, depth)
     });
@@ -521,7 +521,7 @@ fn found(state: &State, request: &Request, copied: usize) {
         && class.load(Relaxed) == class::FILE_WHOLE
     {
         class.store(class::FILE, Relaxed);
-        state.try_locked(|rations| rations.whole_files.used());
+        state.try_locked(|rations, _| rations.whole_files.used());
     }
 }
 

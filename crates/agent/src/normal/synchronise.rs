@@ -56,13 +56,13 @@ pub fn at_stall(
     if state.epoch.load(Relaxed) == 0 && !permitted(state) {
         return None;
     }
-    state.try_locked(|rations| {
+    state.try_locked(|rations, mask| {
         let ration = &mut rations.synchronisations;
         if standing != Standing::Behind {
             account(state, ration);
         }
         match decide(state, ration, standing, now_ns) {
-            Decision::Synchronise => synchronise(state, ration, frame, request, now_ns),
+            Decision::Synchronise => synchronise(state, ration, frame, request, (now_ns, mask)),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
                 let reason =
@@ -103,8 +103,9 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
 }
 
 /// Looked at once, before the first synchronisation: nobody traces the
-/// program (a debugger would be told of the copy), and /proc is there, which
-/// descriptors are opened again through.
+/// program (a debugger would be told of the copy), /proc is there, which
+/// descriptors are opened again through, and a copy takes no other process's
+/// place.
 #[cold]
 fn permitted(state: &State) -> bool {
     let Some(status) = status::read() else {
@@ -114,6 +115,10 @@ fn permitted(state: &State) -> bool {
     let allowed = CONFIG.test.load(Relaxed) & TEST_ALLOW_TRACER != 0;
     if !allowed && status.tracer != 0 {
         state.disable(Loss::Traced);
+        return false;
+    }
+    if super::few_processes() {
+        state.disable(Loss::ProcessLimit);
         return false;
     }
     true
@@ -129,7 +134,7 @@ fn synchronise(
     ration: &mut Ration,
     frame: &mut Frame,
     request: Request,
-    now_ns: u64,
+    (now_ns, mask): (u64, u64),
 ) -> Option<isize> {
     state.count(Counter::SyncsAttempted, 1);
     kill(state, Park::OffTrack);
@@ -145,8 +150,6 @@ fn synchronise(
     }
     // SAFETY: the lock is held: `ration` is what it guards.
     unsafe { capture::take(&request, state.fds_end.load(Relaxed)) };
-    // No signal may run one of the program's handlers in the copy.
-    let mask = sys::set_signal_mask(u64::MAX);
     // SAFETY: queries.
     let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
     let parent = Parent {
@@ -155,6 +158,9 @@ fn synchronise(
         parent: parent as u32,
         signal_mask: mask,
     };
+    state.detaching.store(1, Release);
+    // No signal can run one of the program's handlers in the copy: all are
+    // blocked (`State::try_locked`).
     // SAFETY: fork-like: the child runs on a copy of this memory. It is the
     // only thread there, and `speculative::begin` puts it under its filter
     // before one instruction of the program runs.
@@ -162,13 +168,13 @@ fn synchronise(
     if child == 0 {
         return Some(speculative::begin(state, log, frame, parent));
     }
-    sys::set_signal_mask(mask);
     let end_ns = sys::now_ns();
     let took_ns = end_ns.saturating_sub(now_ns);
     state.count(Counter::SyncNs, took_ns);
     ration.synchronised(took_ns);
     if child < 0 {
         log.life.store(life::NONE, Relaxed);
+        state.detaching.store(0, Release);
         state.disable(Loss::ProcessLimit);
         return None;
     }
@@ -259,8 +265,10 @@ fn kill(state: &State, reason: Park) {
     // number another process's by now, it must not be hit.
     if wait(state, child, WNOHANG) == 0 {
         // SAFETY: kills a child of ours, which the wait above has just seen.
-        unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
-        if wait(state, child, WNOHANG) == 0 {
+        let killed = unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
+        // Refused where the program has given up its rights unseen: it is
+        // not waited for, its processor time is limited.
+        if killed == 0 && wait(state, child, WNOHANG) == 0 {
             let free = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0);
             match free {
                 Some(cell) => cell.store(child, Relaxed),
@@ -347,23 +355,39 @@ pub fn end_speculation(state: &'static State) {
 /// at descriptors hold them for moments, so that a lock, a pipe or a socket
 /// would outlive its close; and an exec would unshare the table and lose the
 /// program's POSIX locks. The wait for the data is nearly always longer.
+///
+/// What a rogue copy does to the log makes this at most [`DETACH_NS`] long.
 pub fn await_detached(state: &State) {
     const YIELDS: u32 = 64;
-    let Some(log) = state.log() else { return };
     let mut turns = 0u32;
-    while state.speculative.load(Relaxed) != 0 && log.life.load(Acquire) == life::STARTING {
+    let mut since_ns = 0;
+    while state.detaching.load(Acquire) != 0 {
         turns = turns.saturating_add(1);
+        let starting = state.log().is_some_and(|log| log.life.load(Acquire) == life::STARTING);
+        // Another thread is between the clone and its notes.
+        let unknown = state.lock.load(Relaxed) != 0;
+        if !starting && !unknown {
+            break;
+        }
         if turns < YIELDS {
             // SAFETY: gives the processor to the copy, if it waits for one.
             unsafe { call(nr::SCHED_YIELD, &[]) };
-        } else {
-            if wait_only_starting(state) {
-                return;
-            }
-            sys::sleep(20_000);
+            continue;
         }
+        let now_ns = sys::now_ns();
+        if since_ns == 0 {
+            since_ns = now_ns;
+        }
+        if wait_only_starting(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
+            break;
+        }
+        sys::sleep(20_000);
     }
+    state.detaching.store(0, Relaxed);
 }
+
+/// Far longer than a copy takes to leave the table, in ns.
+const DETACH_NS: u64 = 2_000_000_000;
 
 /// Whether the starting copy has died by itself.
 fn wait_only_starting(state: &State) -> bool {
@@ -372,7 +396,7 @@ fn wait_only_starting(state: &State) -> bool {
         return false;
     }
     let child = state.speculative.load(Relaxed);
-    if wait(state, child, WNOHANG) == 0 {
+    if child == 0 || wait(state, child, WNOHANG) == 0 {
         return false;
     }
     state.speculative.store(0, Relaxed);

@@ -50,6 +50,12 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     if unsafe { call(nr::CLOSE_RANGE, &[0, u32::MAX as usize, CLOSE_RANGE_UNSHARE]) } != 0 {
         exit();
     }
+    // The kernel counts attachments of System V segments: before the program
+    // goes on, where it is known to have any.
+    let early = CONFIG.attaches.load(Relaxed) != 0;
+    if early && !shared::make_private_on_touch() {
+        exit();
+    }
     log.life.store(life::DETACHED, Release);
     emulator.start(&Start {
         identity: identity(parent),
@@ -71,7 +77,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     drop_statistics();
     // Before it is not dumpable: then its own /proc files refuse it.
     first_for_the_oom_killer();
-    if !shared::make_private_on_touch() {
+    if !early && !shared::make_private_on_touch() {
         exit();
     }
     prctl(PR_SET_DUMPABLE, 0);

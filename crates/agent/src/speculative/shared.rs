@@ -18,6 +18,10 @@ const GRANULE: usize = 64 * 1024;
 /// Shared writable mappings that are kept track of.
 const REGIONS_MAX: usize = 128;
 
+/// Largest attached System V segment of which a copy is kept, in bytes: it
+/// lies on the prologue's stack meanwhile. PostgreSQL's has 56.
+const ATTACHED_COPY_MAX: usize = 4 * PAGE_SIZE;
+
 /// Granules that may become private: two mappings each.
 const PRIVATE_GRANULES_MAX: usize = 8192;
 
@@ -117,33 +121,39 @@ fn drop_other_log() {
     }
 }
 
-/// One shared writable mapping of /proc/self/maps.
+/// One shared writable mapping of /proc/self/maps, or an attached segment.
 #[derive(Clone, Copy, Default)]
 struct Line {
     start: usize,
     end: usize,
     device: bool,
+    /// A System V segment, writable or not.
+    attached: bool,
+    readable: bool,
 }
 
 impl Line {
     /// "7f00-7f10 rw-s 00000000 00:01 42   /dev/zero (deleted)"; `None` for
-    /// mappings that are not both shared and writable.
+    /// mappings that are neither both shared and writable nor attached.
     fn parse(text: &[u8]) -> Option<Line> {
         let mut fields = text.splitn(2, |&byte| byte == b' ');
         let mut range = fields.next()?.splitn(2, |&byte| byte == b'-');
         let start = hexadecimal(range.next()?)?;
         let end = hexadecimal(range.next()?)?;
         let rest = fields.next()?;
-        if rest.get(1) != Some(&b'w') || rest.get(3) != Some(&b's') {
+        let path = rest.iter().position(|&byte| byte == b'/').and_then(|at| rest.get(at..));
+        let attached = path.is_some_and(|path| path.starts_with(b"/SYSV"));
+        let shared = rest.get(3) == Some(&b's');
+        if !shared || !(attached || rest.get(1) == Some(&b'w')) {
             return None;
         }
-        let path = rest.iter().position(|&byte| byte == b'/').and_then(|at| rest.get(at..));
         let device = path.is_some_and(|path| {
             path.starts_with(b"/dev/")
                 && !path.starts_with(b"/dev/zero")
                 && !path.starts_with(b"/dev/shm/")
         });
-        Some(Line { start, end, device })
+        let readable = rest.first() == Some(&b'r');
+        Some(Line { start, end, device, attached, readable })
     }
 }
 
@@ -159,6 +169,9 @@ impl Regions {
         let log = super::LOG.load(Relaxed) as usize;
         if line.start <= log && log < line.end {
             return true;
+        }
+        if line.attached {
+            return self.detach(line);
         }
         // Device memory may act on reads, too.
         let protection = if line.device { 0 } else { sys::PROT_READ };
@@ -180,6 +193,33 @@ impl Regions {
         *slot = Region { start: line.start, end: line.end, first: self.granules };
         self.len += 1;
         self.granules += granules;
+        true
+    }
+
+    /// Replaces an attached System V segment, so that the kernel does not
+    /// count this process's attachment: by a private copy where it is small,
+    /// else by memory that ends the speculation when it is touched.
+    fn detach(&mut self, line: &Line) -> bool {
+        let len = line.end - line.start;
+        // The scratch memory holds lines of the file that is being read.
+        let copied = len <= ATTACHED_COPY_MAX && line.readable;
+        let protection = if copied { sys::PROT_READ | sys::PROT_WRITE } else { 0 };
+        let mut bytes = [0u8; ATTACHED_COPY_MAX];
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
+        let args = [line.start, len, protection, flags, usize::MAX, 0];
+        // SAFETY: the segment is attached, thus readable; its replacement is
+        // of the same place and length.
+        unsafe {
+            if copied {
+                core::ptr::copy_nonoverlapping(line.start as *const u8, bytes.as_mut_ptr(), len);
+            }
+            if call(nr::MMAP, &args) != line.start as isize {
+                return false;
+            }
+            if copied {
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), line.start as *mut u8, len);
+            }
+        }
         true
     }
 

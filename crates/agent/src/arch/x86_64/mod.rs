@@ -53,6 +53,14 @@ pub mod nr {
     pub const FCNTL: usize = 72;
     pub const CREAT: usize = 85;
     pub const GETRUSAGE: usize = 98;
+    pub const SETUID: usize = 105;
+    pub const SETGID: usize = 106;
+    pub const SETREUID: usize = 113;
+    pub const SETREGID: usize = 114;
+    pub const SETGROUPS: usize = 116;
+    pub const SETRESUID: usize = 117;
+    pub const SETRESGID: usize = 119;
+    pub const CAPSET: usize = 126;
     pub const SETPGID: usize = 109;
     pub const GETPPID: usize = 110;
     pub const GETPGID: usize = 121;
@@ -399,7 +407,7 @@ pub fn restorer_address() -> usize {
 }
 
 /// Functions that can be hooked by their address.
-pub const THUNKS_MAX: usize = 64;
+pub const THUNKS_MAX: usize = 96;
 
 /// A call of a library function, as a thunk hands it on.
 #[derive(Debug)]

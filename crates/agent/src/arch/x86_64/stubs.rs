@@ -58,7 +58,7 @@ pub enum StubKind {
     /// Calls that return a descriptor: what was known of that number is
     /// forgotten.
     Open,
-    /// `close`: the same before the call.
+    /// `close`: the same before the call, where no copy is being made.
     Close,
     /// `fcntl`: what only looks at flags, or sets those of the descriptor
     /// itself, needs nothing.
@@ -99,6 +99,7 @@ const _: () = assert!(role::NORMAL < 128 && class::UNKNOWN == 0);
 const _: () = assert!(
     offset_of!(State, role) < 128
         && offset_of!(State, unasked) < 128
+        && offset_of!(State, detaching) < 128
         && offset_of!(State, fds_end) < 128
 );
 
@@ -143,6 +144,9 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
         }
         StubKind::Close => {
             code.normal_only()?;
+            // cmp dword [rcx + detaching], 0
+            code.put(&[0x83, 0x79, offset_of!(State, detaching) as u8, 0])?;
+            code.slow_if(NOT_EQUAL)?;
             code.put(&[0x41, 0x89, 0xfb])?; // mov r11d, edi
             code.put(&[0x41, 0x81, 0xfb])?; // cmp r11d, FDS_MAX
             code.put(&(FDS_MAX as u32).to_le_bytes())?;
