@@ -10,7 +10,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 TARGET := x86_64-unknown-linux-gnu
 RUNAHEAD := target/$(TARGET)/release/runahead
 
-.PHONY: all setup build demo test lint bench install clean
+.PHONY: all setup build demo test test-compiler lint bench install clean
 
 all: build
 
@@ -30,6 +30,11 @@ demo: build
 test: setup
 	@[ "$$(id -u)" = 0 ] && export RUNAHEAD_REQUIRE_ROOT_TESTS=1; \
 	cargo test --workspace --locked
+
+# The compiler pass, on each version of LLVM.
+test-compiler:
+	@scripts/setup-compiler
+	compiler/test/run
 
 lint: setup
 	cargo fmt --all --check

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod compile;
 mod completions;
 mod doctor;
 mod profile;
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use runahead_compile::Language;
 
 use crate::inherited::Words;
 
@@ -33,6 +35,12 @@ enum Command {
     /// Measure programs with and without runahead (root)
     Bench(bench::Bench),
     Sim(sim::Sim),
+    #[command(name = "cc")]
+    C(compile::Compile),
+    #[command(name = "c++")]
+    Cxx(compile::Compile),
+    #[command(name = "fc")]
+    Fortran(compile::Compile),
     /// Mount an emulated disk array, for tests, benchmarks and demos (root)
     Slowdisk(slowdisk::Slowdisk),
     Completions(completions::Completions),
@@ -54,8 +62,11 @@ struct RunAlone {
 /// questions about the command itself.
 const NOT_RUN: &[&str] = &[
     "bench",
+    "c++",
+    "cc",
     "completions",
     "doctor",
+    "fc",
     "man-pages",
     "profile",
     "sim",
@@ -81,6 +92,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let count = all.len();
     match Cli::parse_from(all).command {
         Command::Bench(command) => bench::run(command),
+        Command::C(command) => compile::run(Language::C, &command),
+        Command::Cxx(command) => compile::run(Language::Cxx, &command),
+        Command::Fortran(command) => compile::run(Language::Fortran, &command),
         Command::Completions(command) => Ok(completions::complete(&command, Cli::command())),
         Command::ManPages(command) => completions::manual(&command, Cli::command()),
         Command::Doctor(command) => doctor::run(&command),

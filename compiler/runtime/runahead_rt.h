@@ -1,0 +1,72 @@
+/* The interface between compiled programs and the run-time layer (Mowry, Demke
+ * and Krieger 1996, section 2.4). Keep in step with pass/Runahead.cpp. */
+#ifndef RUNAHEAD_RT_H
+#define RUNAHEAD_RT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    RA_LEVELS_MAX = 6,
+    RA_STREAMS_MAX = 24,
+    RA_FLAG_WRITE = 1,
+    RA_FLAG_INDIRECT = 2,
+    RA_FLAG_INDEX_SIGNED = 4,
+    RA_FLAG_INDEX_BYTES_SHIFT = 8
+};
+
+/* One reference, or a group of references that share their data. */
+struct ra_stream {
+    uint64_t base;    /* address in the first iteration of all loops */
+    int64_t low;      /* bytes of the group around it: [low, high) */
+    int64_t high;
+    uint64_t flags;
+    uint64_t target;  /* indirect: address that index 0 stands for */
+    int64_t scale;    /* indirect: bytes per index */
+    int64_t stride[RA_LEVELS_MAX]; /* bytes per iteration, outermost loop first */
+};
+
+/* One execution of a loop nest; on the program's stack. */
+struct ra_frame {
+    uint64_t strip[8]; /* out: iterations until the next tick, by level */
+    uint64_t index[8]; /* in, at a tick: iterations done, by level */
+    /* The run-time layer's own. */
+    struct ra_plan *plan;
+    uint64_t cursor;     /* iterations of the tick level prefetched so far */
+    struct ra_plan *next; /* nest that is expected after this one */
+    uint64_t next_cursor;
+    uint64_t next_bytes; /* of nests already prefetched behind this one */
+    uint64_t reserved[3];
+    uint64_t released[RA_STREAMS_MAX]; /* address up to which it was given back */
+    uint64_t reserved_streams[RA_STREAMS_MAX];
+    /* Parameters, at word 72. */
+    uint64_t count[8];
+    struct ra_stream streams[];
+};
+
+/* One loop nest of the program. */
+struct ra_site {
+    uint64_t low;  /* a small nest whose first stream begins in */
+    uint64_t span; /* [low, low + span) needs no call */
+    uint32_t levels;
+    uint32_t streams;
+    uint32_t strip_mined; /* bit per level */
+    uint32_t steps; /* small nests: calls that went the same way in a row */
+    const char *name;
+    struct ra_plan *last; /* what it was the last time */
+};
+
+/* Inserted by the pass. */
+void ra_begin(struct ra_site *site, struct ra_frame *frame);
+void ra_tick(struct ra_site *site, struct ra_frame *frame, uint64_t level);
+void ra_memcpy(void *to, const void *from, uint64_t bytes);
+void ra_memset(void *to, uint8_t value, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Random loop nests, compiled with and without the pass; the outputs must be
+the same bit by bit.
+
+    random_nests.py CLANG PLUGIN RUNTIME SEED COUNT
+
+Each program has several nests over arrays in memory: up to four loops, steps
+forwards and backwards, triangular and symbolic bounds, loops left early,
+strides across rows, offsets, indirect references, conditions, sums, copies and
+fills, calls that are not inlined. Many nests are put into one file, so that
+COUNT programs take few compilations. A seed makes the same programs again; it
+is printed with whatever fails.
+"""
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+PROGRAMS_PER_FILE = 100
+ROWS, COLUMNS = 37, 1153  # an array of 341 KB; rows are no multiple of a page
+CELLS = ROWS * COLUMNS
+
+
+class Nest:
+    def __init__(self, rng):
+        self.rng = rng
+        self.lines = []
+        self.loops = []  # (name, most that it gets to)
+
+    def bound(self, most):
+        """An upper bound, known or not."""
+        n = self.rng.randint(1, most)
+        return self.rng.choice([str(n), f"opaque({n})", f"opaque({n})"]), n
+
+    def index(self):
+        """A cell that is surely inside."""
+        names = [name for name, most in self.loops]
+        kind = self.rng.random()
+        rows = [name for name, most in self.loops if most < ROWS]
+        if len(names) >= 2 and rows and kind < 0.5:
+            row = self.rng.choice(rows)
+            column = self.rng.choice([name for name in names if name != row])
+            text = f"{row} * {COLUMNS} + {column}"
+        elif kind < 0.75:
+            name = self.rng.choice(names)
+            text = f"{name} * {COLUMNS if name in rows else self.rng.choice([1, 1, 2, 3, 5])}"
+        else:
+            text = " + ".join(names)
+        if self.rng.random() < 0.3:
+            text += f" + {self.rng.randint(-3, 3) + 4}"
+        return f"({text}) % {CELLS}" if self.rng.random() < 0.1 else f"({text})"
+
+    def cell(self):
+        index = self.index()
+        if self.rng.random() < 0.2:
+            return f"{self.rng.choice('abc')}[where[{index}]]"
+        return f"{self.rng.choice('abc')}[{index}]"
+
+    def expression(self):
+        terms = [self.cell() for _ in range(self.rng.randint(1, 3))]
+        return self.rng.choice([" + ", " - ", " * 0.5 + "]).join(terms)
+
+    def statement(self, depth):
+        pad = "    " * depth
+        kind = self.rng.random()
+        target = f"{self.rng.choice('abc')}[{self.index()}]"
+        if kind < 0.45:
+            self.lines.append(f"{pad}{target} = 0.25 * ({self.expression()}) + 1;")
+        elif kind < 0.7:
+            self.lines.append(f"{pad}s += {self.expression()};")
+        elif kind < 0.8:
+            self.lines.append(f"{pad}if ({self.cell()} > 1) {target} *= 0.5;")
+        elif kind < 0.87:
+            self.lines.append(f"{pad}{target} = opaque_double({self.cell()});")
+        elif kind < 0.93:
+            self.lines.append(f"{pad}where[{self.index()}] = (int)({self.index()}) % {CELLS};")
+        else:
+            self.lines.append(f"{pad}if ({self.cell()} < -1e300) break;")
+
+    def loop(self, depth, room):
+        name = "ijkl"[depth - 1]
+        most = min(room, self.rng.choice([3, 9, ROWS - 8, 300, COLUMNS - 8]))
+        text, most = self.bound(max(1, most))
+        kind = self.rng.random()
+        pad = "    " * depth
+        if kind < 0.55:
+            head = f"for (long {name} = 0; {name} < {text}; ++{name})"
+        elif kind < 0.7:
+            head = f"for (long {name} = {text}; {name} >= 0; --{name})"
+        elif kind < 0.8:
+            head = f"for (long {name} = 1; {name} <= {text}; {name} += {self.rng.randint(2, 7)})"
+        elif kind < 0.9 and self.loops:
+            head = f"for (long {name} = 0; {name} < {text} && {name} <= {self.loops[-1][0]}; ++{name})"
+        else:
+            head = f"for (int {name} = 0; {name} < (int){text}; ++{name})"
+        self.loops.append((name, most + 1))
+        self.lines.append(f"{pad}{head} {{")
+        for _ in range(self.rng.randint(0, 1)):
+            self.statement(depth + 1)
+        if depth < 4 and self.rng.random() < 0.65:
+            used = 1
+            for _, m in self.loops:
+                used *= m
+            self.loop(depth + 1, max(1, 40000 // used))
+        else:
+            for _ in range(self.rng.randint(1, 3)):
+                self.statement(depth + 1)
+        self.lines.append(f"{pad}}}")
+        self.loops.pop()
+
+
+def program(rng, number):
+    text = [f"static void nest{number}(double *restrict a, double *b, double *c, int *where) {{",
+            "    double s = 0;"]
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.random()
+        if kind < 0.08:
+            text.append(f"    memset(a, 0, 8 * (size_t)opaque({rng.randint(1, CELLS)}));")
+        elif kind < 0.16:
+            text.append(f"    memcpy(b, c, 8 * (size_t)opaque({rng.randint(1, CELLS)}));")
+        nest = Nest(rng)
+        nest.loop(1, 1200)
+        text += nest.lines
+    text += ["    a[0] += s;", "}"]
+    return "\n".join(text)
+
+
+HEAD = """#include <stdio.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#define CELLS %d
+#define ROOM (2 * CELLS)
+__attribute__((noinline)) static long opaque(long n) { __asm__("" : "+r"(n)); return n; }
+__attribute__((noinline)) static double opaque_double(double x) { __asm__("" : "+x"(x)); return x; }
+""" % CELLS
+
+TAIL = """
+static double *array(void) { return malloc(ROOM * sizeof(double)); }
+static void digest(uint64_t *h, const void *from, size_t bytes) {
+    const uint32_t *word = from;
+    for (size_t i = 0; i < bytes / 4; ++i) *h = (*h ^ word[i]) * 0x100000001b3u;
+}
+int main(void) {
+    double *a = array(), *b = array(), *c = array();
+    int *where = malloc(ROOM * sizeof(int));
+    for (unsigned n = 0; n < sizeof(nests) / sizeof(*nests); ++n) {
+        for (long i = 0; i < ROOM; ++i) {
+            a[i] = (double)(i %% 977) / 977; b[i] = (double)(i %% 379) / 379 - 0.5;
+            c[i] = 1.0 / (double)(i + 1); where[i] = (int)((i * 7919L) %% CELLS);
+        }
+        nests[n](a, b, c, where);
+        uint64_t h = 14695981039346656037u;
+        digest(&h, a, ROOM * 8); digest(&h, b, ROOM * 8); digest(&h, c, ROOM * 8);
+        digest(&h, where, ROOM * 4);
+        printf("%%u %%016lx\\n", n, h);
+    }
+}
+"""
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def main():
+    clang, plugin, runtime, seed, count = sys.argv[1:]
+    seed, count = int(seed), int(count)
+    differing = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        source = os.path.join(scratch, "nests.c")
+        for first in range(0, count, PROGRAMS_PER_FILE):
+            numbers = range(first, min(first + PROGRAMS_PER_FILE, count))
+            rng = random.Random(seed * 1_000_003 + first)
+            text = HEAD + "\n".join(program(rng, n) for n in numbers)
+            text += "\nstatic void (*const nests[])(double *, double *, double *, int *) = {"
+            text += ", ".join(f"nest{n}" for n in numbers) + "};"
+            with open(source, "w") as out:
+                out.write(text + TAIL.replace("%%", "%"))
+            outputs = []
+            level = rng.choice(["-O1", "-O2", "-O2", "-O3"])
+            for extra in [[], [f"-fpass-plugin={plugin}", runtime, "-pthread"]]:
+                program_file = os.path.join(scratch, "nests")
+                built = run([clang, level, "-w", "-std=gnu11", source, "-o", program_file] + extra)
+                if built.returncode != 0:
+                    print(f"seed {seed}, file {first}: does not compile\n{built.stderr[-3000:]}")
+                    return 1
+                # A small memory, so that windows are short and releases happen.
+                outputs.append(run([program_file], env={"RUNAHEAD_CC_MEMORY": "1000000"}))
+            plain, hinted = outputs
+            if plain.returncode != hinted.returncode or plain.stdout != hinted.stdout:
+                keep = os.path.join(os.getcwd(), f"nests-{seed}-{first}.c")
+                os.replace(source, keep)
+                lines = [n for n, (x, y) in enumerate(zip(plain.stdout.split("\n"),
+                                                          hinted.stdout.split("\n"))) if x != y]
+                print(f"seed {seed}, file {first} {level}: {plain.returncode} {hinted.returncode}, "
+                      f"differing nests {[first + n for n in lines[:5]]}, kept as {keep}")
+                differing += max(1, len(lines))
+            elif len(plain.stdout.split()) != 2 * len(numbers):
+                print(f"seed {seed}, file {first}: not all nests ran ({plain.returncode})")
+                return 1
+    print(f"{count} random programs, seed {seed}: {differing} differ")
+    return 1 if differing else 0
+
+
+sys.exit(main())

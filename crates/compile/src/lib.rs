@@ -1,0 +1,235 @@
+//! `runahead cc`, `c++` and `fc`: the compilers of LLVM with the pass of
+//! Mowry, Demke and Krieger (1996), which inserts prefetches and releases.
+//!
+//! The sources of the pass and of its run-time layer are inside this library.
+//! They are built for the LLVM that is there, once, into the user's cache: a
+//! pass must come from the headers of the very version that loads it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+const PASS: &str = include_str!("../../../compiler/pass/Runahead.cpp");
+const RUNTIME: &str = include_str!("../../../compiler/runtime/runahead_rt.c");
+const RUNTIME_HEADER: &str = include_str!("../../../compiler/runtime/runahead_rt.h");
+
+/// Versions of LLVM that the pass is tested with, the preferred one first.
+pub const VERSIONS: [u32; 3] = [22, 19, 14];
+
+/// A language, and with it a compiler.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Language {
+    /// clang
+    C,
+    /// clang++
+    Cxx,
+    /// flang, from LLVM 19 on
+    Fortran,
+}
+
+impl Language {
+    /// Executables that may be there, the likeliest first.
+    fn names(self, version: u32) -> Vec<String> {
+        let plain: &[&str] = match self {
+            Self::C => &["clang"],
+            Self::Cxx => &["clang++"],
+            Self::Fortran => &["flang", "flang-new"],
+        };
+        plain
+            .iter()
+            .flat_map(|name| {
+                [format!("/usr/lib/llvm-{version}/bin/{name}"), format!("{name}-{version}")]
+            })
+            .collect()
+    }
+}
+
+/// A compiler with what it needs.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    /// The executable.
+    pub program: PathBuf,
+    /// Major version of LLVM.
+    pub version: u32,
+    pass: PathBuf,
+    runtime: PathBuf,
+}
+
+impl Compiler {
+    /// Finds a compiler for the language, of one version or of the newest that
+    /// is there, and builds the pass and the run-time layer for it below
+    /// `cache`, unless they are there.
+    ///
+    /// # Errors
+    /// If there is no such compiler or it lacks its headers, with the packages
+    /// to install; or if the pass does not compile.
+    pub fn find(language: Language, version: Option<u32>, cache: &Path) -> Result<Self> {
+        if let Some(version) = version {
+            ensure!(
+                VERSIONS.contains(&version),
+                "LLVM {version}: the pass is tested with {VERSIONS:?} only"
+            );
+        }
+        let versions: Vec<u32> = version.map_or_else(|| VERSIONS.to_vec(), |version| vec![version]);
+        let mut lacking = None;
+        for version in versions {
+            let Some(program) =
+                language.names(version).iter().find_map(|name| executable(OsStr::new(name)))
+            else {
+                continue;
+            };
+            let Some(headers) = headers(version) else {
+                lacking.get_or_insert(version);
+                continue;
+            };
+            let (pass, runtime) = build(version, &headers, cache)?;
+            return Ok(Self { program, version, pass, runtime });
+        }
+        if let Some(version) = lacking {
+            bail!("the headers of LLVM {version} are missing: install llvm-{version}-dev");
+        }
+        let (what, packages) = match language {
+            Language::C | Language::Cxx => ("clang", "clang-19 and llvm-19-dev"),
+            Language::Fortran => ("flang", "flang-19 and llvm-19-dev"),
+        };
+        bail!(
+            "no {what} of LLVM 22, 19 or 14 is installed: install {packages} (the names on Debian \
+             and Ubuntu), or name another version with --llvm"
+        )
+    }
+
+    /// The command that compiles with `arguments`, which are the compiler's own.
+    /// With `explain` it reports what was inserted where, and why not elsewhere.
+    pub fn command(&self, arguments: &[OsString], explain: bool) -> Command {
+        let mut command = Command::new(&self.program);
+        let mut option = OsString::from("-fpass-plugin=");
+        option.push(&self.pass);
+        command.arg(option);
+        if explain {
+            command.args(["-Rpass=runahead", "-Rpass-missed=runahead"]);
+        }
+        command.args(arguments);
+        if links(arguments) {
+            command.arg(&self.runtime).args(["-pthread", "-lm"]);
+        }
+        command
+    }
+
+    /// The pass, for `-fpass-plugin=` and `opt -load-pass-plugin=`.
+    pub fn pass(&self) -> &Path {
+        &self.pass
+    }
+}
+
+/// Does a command line end in a linked program?
+fn links(arguments: &[OsString]) -> bool {
+    const NOT: [&str; 9] =
+        ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-v", "--help"];
+    let has_input = arguments.iter().any(|argument| !argument.as_encoded_bytes().starts_with(b"-"));
+    has_input && !arguments.iter().any(|argument| NOT.iter().any(|not| argument == not))
+}
+
+/// An executable by path or in PATH.
+fn executable(name: &OsStr) -> Option<PathBuf> {
+    let is_there = |path: &Path| path.is_file();
+    if name.as_encoded_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return is_there(&path).then_some(path);
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|directory| directory.join(name))
+        .find(|path| is_there(path))
+}
+
+fn headers(version: u32) -> Option<PathBuf> {
+    let own = PathBuf::from(format!("/usr/lib/llvm-{version}/include"));
+    if own.join("llvm/IR/PassManager.h").is_file() {
+        return Some(own);
+    }
+    let config = executable(OsStr::new(&format!("llvm-config-{version}")))?;
+    let output = Command::new(config).arg("--includedir").output().ok()?;
+    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    path.join("llvm/IR/PassManager.h").is_file().then_some(path)
+}
+
+/// Builds pass and run-time layer; the directory's name says from what.
+fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf)> {
+    let exact = fs::read_to_string(headers.join("llvm/Config/llvm-config.h")).unwrap_or_default();
+    let mut hasher = blake3::Hasher::new();
+    for text in [PASS, RUNTIME, RUNTIME_HEADER, &exact] {
+        hasher.update(text.as_bytes());
+    }
+    let hash = hasher.finalize().to_hex();
+    let directory = cache.join(format!("llvm-{version}-{}", &hash[..16]));
+    let pass = directory.join(format!("Runahead-{version}.so"));
+    let runtime = directory.join("runahead_rt.o");
+    if pass.is_file() && runtime.is_file() {
+        return Ok((pass, runtime));
+    }
+    fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
+    let scratch = tempfile::tempdir_in(cache).context("make a directory to build the pass in")?;
+    let write = |name: &str, text: &str| {
+        let path = scratch.path().join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    };
+    write("Runahead.cpp", PASS)?;
+    write("runahead_rt.c", RUNTIME)?;
+    write("runahead_rt.h", RUNTIME_HEADER)?;
+    let mut include = OsString::from("-isystem");
+    include.push(headers);
+    let compile = |program: &str, package: &str, arguments: &[&OsStr]| {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(scratch.path())
+            .env("LC_ALL", "C")
+            .output()
+            .with_context(|| format!("start {program}: install {package}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{program} failed on a source of the pass:\n{errors}");
+        Ok(())
+    };
+    let pass_name = OsString::from(format!("Runahead-{version}.so"));
+    let words =
+        ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
+    let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    arguments.extend([&include, OsStr::new("Runahead.cpp"), OsStr::new("-o"), &pass_name]);
+    compile("g++", "g++", &arguments)?;
+    let words = ["-std=gnu11", "-O2", "-fPIC", "-c", "runahead_rt.c", "-o", "runahead_rt.o"];
+    compile("gcc", "gcc", &words.map(OsStr::new))?;
+    fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+    for name in [&pass_name, OsStr::new("runahead_rt.o")] {
+        fs::rename(scratch.path().join(name), directory.join(name))
+            .with_context(|| format!("put {} into the cache", name.display()))?;
+    }
+    Ok((pass, runtime))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_time_layer_is_linked_where_something_is_linked() {
+        for (line, expected) in [
+            ("-O2 a.c -o a", true),
+            ("a.o b.o", true),
+            ("-c a.c", false),
+            ("-O2 -S a.c", false),
+            ("--version", false),
+            ("-E a.c", false),
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(links(&arguments), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_refused_by_name() {
+        let cache = tempfile::tempdir().unwrap();
+        let error = Compiler::find(Language::C, Some(3), cache.path()).unwrap_err().to_string();
+        assert!(error.contains("LLVM 3"), "{error}");
+    }
+}
