@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -37,7 +38,7 @@ enum {
     PLANS_MAX = 8192,          /* a power of two: slots of the table */
     RANGES_PER_ADVANCE_MAX = 4096,
     REGIONS_MAX = 1024,
-    WRITES_MAX = 256,
+    RELEASES_MAX = 1024,
     CHAIN_MAX = 8,
 };
 #define PAGE ((uint64_t)1 << PAGE_SHIFT)
@@ -48,6 +49,9 @@ static const uint64_t RELEASE_BYTES = 256 << 10;
 /* All of user space at one bit a page; only what is used costs memory. */
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 static const uint64_t ARENA_BYTES = 16 << 20;
+/* Dirty pages are written this much at a time, or after this long. */
+static const uint64_t WRITE_BYTES = 4 << 20;
+static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 static const uint64_t QUIET_NS = 200 * 1000000ull;
 
 enum operation { PREFETCH, RELEASE };
@@ -849,12 +853,34 @@ static struct {
     int regions;
     uint64_t read_ns;
     int pagemap;
-    /* Dirty pages being written; given back when they are clean. */
-    struct { uint64_t address, bytes, ns; } write[WRITES_MAX];
-    uint32_t write_head, write_tail;
     int sweep_region;
     uint64_t sweep_at;
 } h;
+
+struct release {
+    uint64_t address, bytes, ns, offset;
+    int fd; /* of the file, where pages may be dirty; below 0: none */
+};
+
+/* From the helper to its releaser. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct release queue[RELEASES_MAX];
+    uint32_t head, tail;
+    int busy; /* file being written */
+} w = {.busy = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
+
+/* Closes a file as soon as nothing in the queue is about it. */
+static void retire_file(int fd) {
+    pthread_mutex_lock(&w.lock);
+    bool is_used = w.busy == fd;
+    for (uint32_t at = w.tail; at != w.head; ++at)
+        is_used |= w.queue[at % RELEASES_MAX].fd == fd;
+    pthread_mutex_unlock(&w.lock);
+    if (!is_used)
+        close(fd); /* else it stays open until the program ends */
+}
 
 static void read_regions(void) {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -892,9 +918,10 @@ static void read_regions(void) {
                 fresh[i].fd = h.region[k].fd;
                 h.region[k].fd = -2;
             }
+    /* Files of mappings that are gone: held until no release can name them. */
     for (int k = 0; k < h.regions; ++k)
         if (h.region[k].fd >= 0)
-            close(h.region[k].fd);
+            retire_file(h.region[k].fd);
     memcpy(h.region, fresh, sizeof(fresh[0]) * (size_t)n);
     h.regions = n;
 }
@@ -975,11 +1002,60 @@ static void do_prefetch(uint64_t address, uint64_t bytes) {
 }
 
 static void give_back(uint64_t address, uint64_t bytes) {
-    /* PAGEOUT writes what is dirty before it takes it away; where the kernel
-     * does not know it nothing happens. */
+    /* Where the kernel does not know PAGEOUT nothing happens. Never DONTNEED:
+     * on private memory it would destroy the data. */
     if (madvise((void *)(uintptr_t)address, bytes, MADV_PAGEOUT) == 0)
         count(&ra.count.released, bytes >> PAGE_SHIFT);
     count(&ra.count.calls, 1);
+}
+
+/* Releases have a thread of their own: writing what is dirty takes as long as
+ * the disks take, and prefetches must not wait for it. Reclaim leaves dirty file
+ * pages alone, so they are written first, in pieces large enough for an array
+ * of disks. */
+static void *releaser(void *nothing) {
+    (void)nothing;
+    pthread_mutex_lock(&w.lock);
+    for (;;) {
+        while (w.head == w.tail)
+            pthread_cond_wait(&w.filled, &w.lock);
+        /* Neighbours are one piece. */
+        struct release one = w.queue[w.tail % RELEASES_MAX];
+        uint32_t next = w.tail + 1;
+        while (next != w.head && w.queue[next % RELEASES_MAX].fd == one.fd) {
+            const struct release *more = &w.queue[next % RELEASES_MAX];
+            if (more->address == one.address + one.bytes) {
+                one.bytes += more->bytes;
+            } else if (more->address + more->bytes == one.address) {
+                one.address = more->address;
+                one.offset = more->offset;
+                one.bytes += more->bytes;
+            } else {
+                break;
+            }
+            ++next;
+        }
+        if (one.fd >= 0 && one.bytes < WRITE_BYTES && next == w.head && now_ns() - one.ns < WRITE_WAIT_NS) {
+            struct timespec until;
+            clock_gettime(CLOCK_REALTIME, &until);
+            until.tv_nsec += 50000000;
+            if (until.tv_nsec >= 1000000000)
+                until.tv_sec++, until.tv_nsec -= 1000000000;
+            pthread_cond_timedwait(&w.filled, &w.lock, &until);
+            continue;
+        }
+        w.tail = next;
+        w.busy = one.fd;
+        pthread_mutex_unlock(&w.lock);
+        if (one.fd >= 0)
+            sync_file_range(one.fd, (off_t)one.offset, (off_t)one.bytes,
+                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                SYNC_FILE_RANGE_WAIT_AFTER);
+        give_back(one.address, one.bytes);
+        pthread_mutex_lock(&w.lock);
+        w.busy = -1;
+    }
+    return NULL;
 }
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
@@ -987,35 +1063,25 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     struct region *r = region_of(address);
     if (!r)
         return;
-    if (!(flags & RA_FLAG_WRITE) || !r->is_file || !r->is_shared) {
-        give_back(address, bytes);
-        return;
+    if (r->high - address < bytes)
+        bytes = r->high - address;
+    struct release one = {.address = address, .bytes = bytes, .ns = now_ns(), .fd = -1};
+    if ((flags & RA_FLAG_WRITE) && r->is_file && r->is_shared) {
+        if (r->fd == -1) {
+            r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOATIME);
+            if (r->fd < 0)
+                r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+            if (r->fd < 0)
+                r->fd = -2;
+        }
+        one.fd = r->fd;
+        one.offset = r->offset + (address - r->low);
     }
-    /* Reclaim leaves dirty file pages alone: have them written first. */
-    if (r->fd == -1) {
-        r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOATIME);
-        if (r->fd < 0)
-            r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
-        if (r->fd < 0)
-            r->fd = -2;
-    }
-    if (r->fd >= 0)
-        sync_file_range(r->fd, (off_t)(r->offset + (address - r->low)), (off_t)bytes,
-                        SYNC_FILE_RANGE_WRITE);
-    if (h.write_head - h.write_tail < WRITES_MAX) {
-        uint32_t at = h.write_head++ % WRITES_MAX;
-        h.write[at].address = address;
-        h.write[at].bytes = bytes;
-        h.write[at].ns = now_ns();
-    }
-}
-
-static void finish_writes(uint64_t now) {
-    const uint64_t written_after_ns = 150 * 1000000ull;
-    while (h.write_tail != h.write_head && now - h.write[h.write_tail % WRITES_MAX].ns > written_after_ns) {
-        uint32_t at = h.write_tail++ % WRITES_MAX;
-        give_back(h.write[at].address, h.write[at].bytes);
-    }
+    pthread_mutex_lock(&w.lock);
+    if (w.head - w.tail < RELEASES_MAX)
+        w.queue[w.head++ % RELEASES_MAX] = one;
+    pthread_cond_signal(&w.filled);
+    pthread_mutex_unlock(&w.lock);
 }
 
 /* Keeps the bit vector true: what the kernel has reclaimed loses its bit. What
@@ -1079,11 +1145,29 @@ static bool is_alone(void) {
     if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
                       &state, &threads) != 2)
         return false;
-    return state == 'Z' && threads <= 2;
+    return state == 'Z' && threads <= 3; /* the main thread, the helper, its releaser */
+}
+
+/* With the signals that the caller has blocked. */
+static bool start_thread(void *(*body)(void *)) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 256 << 10);
+    bool is_started = pthread_create(&thread, &attributes, body, NULL) == 0;
+    pthread_attr_destroy(&attributes);
+    return is_started;
 }
 
 static void *helper(void *nothing) {
     (void)nothing;
+    /* A table of descriptors of its own, empty: what is opened here must never
+     * take a number that the program's next open would have got. */
+    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 || !start_thread(releaser)) {
+        atomic_store(&ra.state, 2);
+        return NULL;
+    }
     uint64_t issued_before = 0, faults_before = major_faults(), quiet_since = now_ns();
     uint64_t swept_ns = 0, alone_ns = now_ns();
     h.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -1103,7 +1187,6 @@ static void *helper(void *nothing) {
                 do_release(copy.address, copy.bytes, copy.flags);
         }
         uint64_t now = now_ns();
-        finish_writes(now);
         bool active = atomic_load(&ra.active);
         if (active && now - swept_ns > 4 * 1000000ull) {
             sweep(8192);
@@ -1135,7 +1218,7 @@ static void *helper(void *nothing) {
         if (now - alone_ns > 500 * 1000000ull) {
             alone_ns = now;
             if (is_alone())
-                return NULL;
+                exit(0); /* what the C library does with the last thread */
         }
         if (worked == 64)
             continue;
@@ -1159,14 +1242,8 @@ static void start_helper(void) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 256 << 10);
-    if (pthread_create(&thread, &attributes, helper, NULL) != 0)
+    if (!start_thread(helper))
         atomic_store(&ra.state, 2);
-    pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;
 }
