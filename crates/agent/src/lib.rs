@@ -18,6 +18,7 @@ pub mod arch;
 pub mod elf;
 pub mod hook;
 pub mod interpose;
+pub mod maps;
 pub mod normal;
 pub mod patch;
 pub mod speculative;

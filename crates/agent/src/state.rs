@@ -24,8 +24,15 @@ pub const FDS_MAX: usize = 1024;
 pub const ZOMBIES_MAX: usize = 4;
 
 /// Logs used in turn, so that a dying speculative process cannot write into
-/// that of the next.
-pub const LOGS: usize = 2;
+/// that of the next. One more than two: after a page fault no wait follows in
+/// which the last one could die.
+pub const LOGS: usize = 3;
+
+/// Threads that get notice of their page faults; more do without.
+pub const NOTICED_THREADS_MAX: usize = 64;
+
+/// Large mappings of files that are kept track of; more do without.
+pub const AREAS_MAX: usize = 64;
 
 /// Longest path of the agent library, in bytes.
 pub const AGENT_PATH_LEN_MAX: usize = 512;
@@ -180,6 +187,26 @@ pub struct Rations {
     pub whole_files: WholeFiles,
 }
 
+/// A thread that gets notice of its page faults ([`crate::normal`]).
+#[derive(Debug)]
+pub struct NoticedThread {
+    /// [`crate::arch::thread_pointer`]; 0: free.
+    pub thread: AtomicUsize,
+    /// The mapping that keeps its event alive; 0: the event was refused.
+    pub ring: AtomicUsize,
+    /// Notices that the event still gives.
+    pub left: AtomicU32,
+}
+
+/// A range of addresses; empty: free.
+#[derive(Debug)]
+pub struct Area {
+    /// First address.
+    pub start: AtomicUsize,
+    /// Address after it.
+    pub end: AtomicUsize,
+}
+
 /// Of one process. All-zero is a valid value: what a forked child sees.
 #[derive(Debug)]
 #[repr(C)]
@@ -253,6 +280,21 @@ pub struct State {
     /// Rationing of synchronisations and of whole-file prefetches; touched
     /// under `lock` only.
     pub rations: UnsafeCell<Rations>,
+    /// Whether notice of page faults is wanted: 0: no; 1: by every thread; 2:
+    /// it was refused.
+    pub notice: AtomicU32,
+    /// Questions whether a mapped page is there that are left.
+    pub samples: AtomicU32,
+    /// Large mappings made so far.
+    pub large_mappings: AtomicU32,
+    /// When this process last had notice of a fault, in ns.
+    pub noticed_ns: AtomicU64,
+    /// Processor time of the thread then, in ns.
+    pub noticed_cpu_ns: AtomicU64,
+    /// Threads that get notice.
+    pub noticed: [NoticedThread; NOTICED_THREADS_MAX],
+    /// Large mappings of files.
+    pub areas: [Area; AREAS_MAX],
     /// Class of each descriptor.
     pub classes: [AtomicU8; FDS_MAX],
 }

@@ -144,6 +144,15 @@ pub fn now_ns() -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(ns)
 }
 
+/// `CLOCK_THREAD_CPUTIME_ID` in ns.
+pub fn thread_cpu_ns() -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel writes one struct timespec.
+    unsafe { call(nr::CLOCK_GETTIME, &[3, time.as_mut_ptr() as usize]) };
+    let [seconds, ns] = time;
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(ns)
+}
+
 /// Sleeps `ns` (below one second).
 pub fn sleep(ns: u64) {
     let time = [0u64, ns.min(999_999_999)];

@@ -78,6 +78,8 @@ pub const SEEK_HOLE: usize = 4;
 
 pub const PROT_READ: usize = 1;
 pub const PROT_WRITE: usize = 2;
+pub const PROT_EXEC: usize = 4;
+pub const MAP_DENYWRITE: usize = 0x800;
 pub const MAP_SHARED: usize = 1;
 pub const MAP_PRIVATE: usize = 2;
 pub const MAP_SHARED_VALIDATE: usize = 3;

@@ -9,6 +9,17 @@ pub trait Calls {
     fn call(&mut self, number: usize, args: [usize; 6]) -> isize;
 }
 
+/// What a new mapping of a file shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// The file's real descriptor.
+    pub fd: i32,
+    /// Offset of the mapping's first byte.
+    pub offset: u64,
+    /// `PROT_*` bits.
+    pub protection: usize,
+}
+
 /// Raw system calls, the program's memory and time. The agent implements it
 /// through its gate, tests with a model.
 pub trait Kernel: Calls {
@@ -29,9 +40,9 @@ pub trait Kernel: Calls {
     /// kernel must not be asked to make it writable.
     fn is_shared(&mut self, address: usize, len: usize) -> bool;
 
-    /// Told after the program made a new private mapping: of the file behind
-    /// the real descriptor `fd` from `offset` on, or anonymous with `fd` -1.
-    fn mapped(&mut self, address: usize, len: usize, fd: i32, offset: u64);
+    /// Told after the program made a new private mapping: `of` a file's data,
+    /// else of code or anonymous memory.
+    fn mapped(&mut self, address: usize, len: usize, of: Option<Mapped>);
 
     /// Told after the program removed every mapping in a range.
     fn unmapped(&mut self, address: usize, len: usize);

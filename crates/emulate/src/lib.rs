@@ -45,5 +45,5 @@ mod write;
 
 pub use descriptors::Kind;
 pub use emulator::{Counters, Emulator, Identity, Inherited, PROTECTED_MAX, SIGNALS_MAX, Start};
-pub use kernel::{Calls, Kernel};
+pub use kernel::{Calls, Kernel, Mapped};
 pub use outcome::Outcome;

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::arch::nr;
 use crate::context::Context;
 use crate::descriptors::Kind;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Mapped};
 use crate::outcome::{Answer, Stop, errno, park};
 use runahead_protocol::stats::Park;
 
@@ -21,7 +21,7 @@ pub(crate) const MAP_ALLOWED: usize = MAP_PRIVATE
     | MAP_ANONYMOUS
     | 0x40 // MAP_32BIT
     | 0x100 // MAP_GROWSDOWN
-    | 0x800 // MAP_DENYWRITE
+    | MAP_DENYWRITE
     | 0x1000 // MAP_EXECUTABLE
     | 0x4000 // MAP_NORESERVE
     | MAP_POPULATE
@@ -93,7 +93,11 @@ impl<K: Kernel> Context<'_, K> {
         let private = private & !MAP_POPULATE;
         let mapping = self.on_program(nr::MMAP, [address, len, prot, private, real, offset])?;
         self.prefetch_mapped(id, offset as u64, len as u64);
-        self.k.mapped(mapping, len, real as i32, offset as u64);
+        // The dynamic linker's mappings, recognised by its flag, are a
+        // library's, of which no part may be missing.
+        let data = prot & PROT_EXEC == 0 && flags & MAP_DENYWRITE == 0;
+        let of = Mapped { fd: real as i32, offset: offset as u64, protection: prot };
+        self.k.mapped(mapping, len, data.then_some(of));
         Ok(mapping)
     }
 
@@ -101,7 +105,7 @@ impl<K: Kernel> Context<'_, K> {
         self.charge(len)?;
         let minus_one = usize::MAX;
         let mapping = self.on_program(nr::MMAP, [address, len, prot, flags, minus_one, 0])?;
-        self.k.mapped(mapping, len, -1, 0);
+        self.k.mapped(mapping, len, None);
         Ok(mapping)
     }
 
@@ -153,7 +157,7 @@ impl<K: Kernel> Context<'_, K> {
         self.charge(new_len.saturating_sub(old_len))?;
         let mapping = self.on_program(nr::MREMAP, a)?;
         self.k.unmapped(address, old_len);
-        self.k.mapped(mapping, new_len, -1, 0);
+        self.k.mapped(mapping, new_len, None);
         Ok(mapping)
     }
 

@@ -19,6 +19,9 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// further ahead than this.
 pub const ENTRIES_MAX: usize = 16 * 1024;
 
+/// Entries in the ring of predicted pages; a power of two.
+pub const PAGES_MAX: usize = 8 * 1024;
+
 /// One predicted read.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -98,6 +101,58 @@ pub struct Log {
 
     /// Ring of predictions; entry of read `n` is at `n % ENTRIES_MAX`.
     pub entries: [Entry; ENTRIES_MAX],
+    /// Pages of memory whose data has been asked for.
+    pub pages: Pages,
+}
+
+/// The pages of memory (of mapped files, of swapped memory) that the
+/// speculative process found missing and prefetched. Unlike reads they are
+/// not numbered on both sides: the program's touches of pages that are there
+/// are not seen. Written by the speculative process only.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Pages {
+    /// Pages predicted since the synchronisation; the last [`PAGES_MAX`] of
+    /// them are in `ring`.
+    pub tail: AtomicU64,
+    /// Of those, pages that the normal process has been seen to have mapped.
+    pub consumed: AtomicU64,
+    /// Ring of page numbers (address divided by the page size).
+    pub ring: [AtomicU64; PAGES_MAX],
+}
+
+impl Pages {
+    /// Appends a page. Called by the speculative process only.
+    pub fn push(&self, page: u64) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        self.cell(tail).store(page, Ordering::Relaxed);
+        // Publishes the entry: pairs with the load in `contains`.
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The page predicted as number `n`, if the ring still has it.
+    pub fn get(&self, n: u64) -> Option<u64> {
+        let ahead = self.tail.load(Ordering::Acquire).wrapping_sub(n);
+        (ahead != 0 && ahead <= PAGES_MAX as u64).then(|| self.cell(n).load(Ordering::Relaxed))
+    }
+
+    /// Whether a page was predicted, as far as the ring reaches.
+    pub fn contains(&self, page: u64) -> bool {
+        let filled = self.tail.load(Ordering::Acquire).min(PAGES_MAX as u64) as usize;
+        self.ring.iter().take(filled).any(|cell| cell.load(Ordering::Relaxed) == page)
+    }
+
+    /// Predicted pages that the normal process has not come to, as the
+    /// speculative process last saw it.
+    pub fn ahead(&self) -> u64 {
+        let tail = self.tail.load(Ordering::Acquire);
+        tail.saturating_sub(self.consumed.load(Ordering::Relaxed))
+    }
+
+    fn cell(&self, n: u64) -> &AtomicU64 {
+        // The mask keeps the index inside the array for every `n`.
+        &self.ring[n as usize & (PAGES_MAX - 1)]
+    }
 }
 
 /// A prediction as read by the other side.
@@ -162,7 +217,8 @@ impl Log {
 
 const _: () = assert!(ENTRIES_MAX.is_power_of_two());
 const _: () = assert!(size_of::<Entry>() == 32);
-const _: () = assert!(size_of::<Log>() == 128 + 32 * ENTRIES_MAX);
+const _: () = assert!(PAGES_MAX.is_power_of_two());
+const _: () = assert!(size_of::<Log>() == 128 + 32 * ENTRIES_MAX + 16 + 8 * PAGES_MAX);
 
 #[cfg(test)]
 mod tests {
@@ -194,6 +250,21 @@ mod tests {
         assert_eq!(log.get(total - 1), Some(prediction(total - 1)));
         assert_eq!(log.get(total), None, "not yet made");
         assert_eq!(log.lead(), total as i64);
+    }
+
+    #[test]
+    fn pages_are_known_until_the_ring_has_gone_round() {
+        let log = zeroed();
+        assert!(!log.pages.contains(0), "an empty ring predicts nothing");
+        for page in 10..10 + PAGES_MAX as u64 + 3 {
+            log.pages.push(page);
+        }
+        assert!(!log.pages.contains(12), "overwritten");
+        assert!(log.pages.contains(13) && log.pages.contains(PAGES_MAX as u64 + 12));
+        assert_eq!(log.pages.get(2), None);
+        assert_eq!(log.pages.get(3), Some(13));
+        log.pages.consumed.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(log.pages.ahead(), 0, "noise");
     }
 
     #[test]

@@ -84,6 +84,12 @@ counters! {
     DisabledCount,
     /// Time for which it was off, in ns.
     DisabledNs,
+    /// Major faults of which the program's threads were given notice.
+    FaultNotices,
+    /// Pages of memory that speculative processes prefetched.
+    PagesPrefetched,
+    /// Of those, pages that the program was seen to use.
+    PagesUsed,
 }
 
 /// Room for counters in a slot.
@@ -200,6 +206,8 @@ losses! {
     Delicate = "it uses leases, inotify, io_uring or userfaultfd, which a second process could disturb: no speculation",
     /// The program makes or enters namespaces.
     Namespace = "it makes or enters namespaces, whose first process must be its own: no speculation",
+    /// No notice of page faults.
+    NoNotice = "it gets no notice of page faults (perf events forbidden, or its signal is in use): no speculation from them",
     /// Too many processes allowed for the user.
     ProcessLimit = "a process could not be made (RLIMIT_NPROC, a pids cgroup or memory): no speculation",
 }

@@ -126,6 +126,9 @@ const INTERESTING: &[c_long] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_setsid,
+    // The limit of queued signals, which notices of page faults count against.
+    libc::SYS_prlimit64,
+    libc::SYS_setrlimit,
     // Delicate users, beside whom nothing is reopened.
     libc::SYS_inotify_init,
     libc::SYS_inotify_init1,

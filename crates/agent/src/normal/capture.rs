@@ -38,15 +38,17 @@ const NONE: Inherited = Inherited {
 
 static CAPTURED: Shared = Shared(UnsafeCell::new(Captured { len: 0, open: [(0, NONE); FDS_MAX] }));
 
-/// Takes down the descriptors below `fds_end`, and that of `request`.
+/// Takes down the descriptors below `fds_end`, and that of `request`, if
+/// the stall is a read's.
 ///
 /// # Safety
 /// The caller must hold the ration's lock.
-pub unsafe fn take(request: &Request, fds_end: u32) {
+pub unsafe fn take(request: Option<&Request>, fds_end: u32) {
     // SAFETY: the lock is held.
     let captured = unsafe { &mut *CAPTURED.0.get() };
     captured.len = 0;
-    let end = (fds_end as usize).max(request.fd as usize + 1).min(FDS_MAX);
+    let end =
+        (fds_end as usize).max(request.map_or(0, |request| request.fd as usize + 1)).min(FDS_MAX);
     for fd in 0..end as i32 {
         if let Some(inherited) = look(fd, request)
             && let Some(slot) = captured.open.get_mut(captured.len)
@@ -69,7 +71,7 @@ pub unsafe fn hand_over(emulator: &mut Emulator) {
     }
 }
 
-fn look(fd: i32, request: &Request) -> Option<Inherited> {
+fn look(fd: i32, request: Option<&Request>) -> Option<Inherited> {
     let mut stat = sys::Stat::default();
     if sys::fstat(fd, &mut stat) != 0 {
         return None;
@@ -79,10 +81,10 @@ fn look(fd: i32, request: &Request) -> Option<Inherited> {
         sys::S_IFDIR => Kind::Directory,
         _ => Kind::Other,
     };
+    let own = request
+        .filter(|request| fd == request.fd && request.offset != OFFSET_NONE && !request.explicit);
     let offset = match kind {
-        _ if fd == request.fd && request.offset != OFFSET_NONE && !request.explicit => {
-            request.offset
-        }
+        _ if own.is_some() => own.map_or(0, |request| request.offset),
         Kind::Regular | Kind::Directory => sys::position(fd).max(0) as u64,
         _ => 0,
     };

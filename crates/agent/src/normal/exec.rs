@@ -29,6 +29,7 @@ const OPT_OUT: &[u8] = b"RUNAHEAD=off";
 pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize) -> isize {
     if own(state) {
         end_speculation(state);
+        super::notice::before_exec(state);
     }
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     if CONFIG.forbidden.load(Relaxed) != 0

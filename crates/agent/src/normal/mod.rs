@@ -4,6 +4,8 @@
 
 mod capture;
 mod exec;
+mod faults;
+mod notice;
 mod reads;
 mod synchronise;
 
@@ -15,6 +17,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::stats::{Counter, Loss};
 
 pub use capture::hand_over;
+pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};
 pub use synchronise::{await_detached, end_speculation};
@@ -49,6 +52,14 @@ enum Watch {
     /// Executes a program, with an environment in this argument.
     Execute(usize),
     Exit,
+    /// Maps memory, perhaps of a file.
+    Map,
+    Unmap,
+    /// What a new thread does early on.
+    Mask,
+    ThreadEnds,
+    /// Sets a limit, named by this argument.
+    Limit(usize),
 }
 
 /// The one list of what is watched.
@@ -76,6 +87,12 @@ fn watch(number: usize) -> Watch {
         nr::EXECVE => Watch::Execute(2),
         nr::EXECVEAT => Watch::Execute(3),
         nr::EXIT_GROUP => Watch::Exit,
+        nr::MMAP => Watch::Map,
+        nr::MUNMAP => Watch::Unmap,
+        nr::RT_SIGPROCMASK => Watch::Mask,
+        nr::EXIT => Watch::ThreadEnds,
+        nr::PRLIMIT64 => Watch::Limit(1),
+        nr::SETRLIMIT => Watch::Limit(0),
         _ => Watch::Nothing,
     }
 }
@@ -127,8 +144,21 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
 /// The calls after which a process is another.
 #[cold]
 fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
-    let [first, ..] = frame.args;
+    let [first, second, ..] = frame.args;
     match watch {
+        Watch::Map => {
+            let result = plain(frame);
+            notice::mapped(state, result, &frame.args);
+            return result;
+        }
+        Watch::Unmap => notice::unmapped(state, first, second),
+        Watch::Mask => {
+            let result = plain(frame);
+            notice::this_thread(state);
+            return result;
+        }
+        Watch::ThreadEnds => notice::thread_ends(state),
+        Watch::Limit(at) => notice::before_limit(state, frame.args.get(at).copied()),
         Watch::Delicate => delicate(state),
         Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
         Watch::Restrict if frame.number == nr::PRCTL && first == PR_SET_TSC => {
@@ -289,6 +319,7 @@ pub fn restricts(number: usize, first: usize) -> bool {
 pub fn restricted(state: &'static State) {
     if own(state) {
         end_speculation(state);
+        notice::disarm(state);
         state.disable(Loss::Seccomp);
         CONFIG.forbidden.store(1, Relaxed);
         state.role.store(role::OFF, Relaxed);

@@ -31,14 +31,32 @@ const WCLONE: usize = 0x8000_0000;
 /// `SIGKILL`.
 const SIGKILL: usize = 9;
 
-/// At a stall that was not predicted. Returns the read's result in the
-/// speculative process that it makes, `None` in the normal process.
+/// What a new speculative process does first; gives its result.
+pub type Begin<'a> = &'a mut dyn FnMut(&'static Log, Parent) -> isize;
+
+/// At a read that stalls and was not predicted. Returns the read's result in
+/// the speculative process that it makes, `None` in the normal process.
 pub fn at_stall(
     state: &'static State,
     frame: &mut Frame,
     request: Request,
     standing: Standing,
     now_ns: u64,
+) -> Option<isize> {
+    attempt(state, Some(request), standing, now_ns, &mut |log, parent| {
+        speculative::begin(state, log, frame, parent)
+    })
+}
+
+/// At a stall that was not predicted, of a read (`request`) or a page fault:
+/// makes a speculative process if it is worth it. Returns there what `copy`
+/// does, and `None` in the normal process.
+pub fn attempt(
+    state: &'static State,
+    request: Option<Request>,
+    standing: Standing,
+    now_ns: u64,
+    copy: Begin<'_>,
 ) -> Option<isize> {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || state.disabled.load(Relaxed) != 0 {
         return None;
@@ -62,7 +80,7 @@ pub fn at_stall(
             account(state, ration);
         }
         match decide(state, ration, standing, now_ns) {
-            Decision::Synchronise => synchronise(state, ration, frame, request, (now_ns, mask)),
+            Decision::Synchronise => synchronise(state, ration, request, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
                 let reason =
@@ -126,15 +144,25 @@ fn permitted(state: &State) -> bool {
 
 /// Tells the ration what the speculative process came to, once.
 fn account(state: &State, ration: &mut Ration) {
-    ration.outcome(state.hits.load(Relaxed), state.partial.load(Relaxed));
+    let hits = state.hits.load(Relaxed).saturating_add(pages_used(state));
+    ration.outcome(hits, state.partial.load(Relaxed));
+}
+
+/// Prefetched pages that the program has used, as the speculative process saw
+/// it; noise at worst, and bounded.
+fn pages_used(state: &State) -> u64 {
+    state.log().map_or(0, |log| {
+        let used = log.pages.consumed.load(Relaxed);
+        used.min(log.pages.tail.load(Relaxed)).min(1 << 40)
+    })
 }
 
 fn synchronise(
     state: &'static State,
     ration: &mut Ration,
-    frame: &mut Frame,
-    request: Request,
+    request: Option<Request>,
     (now_ns, mask): (u64, u64),
+    copy: Begin<'_>,
 ) -> Option<isize> {
     state.count(Counter::SyncsAttempted, 1);
     kill(state, Park::OffTrack);
@@ -142,14 +170,19 @@ fn synchronise(
         // The one before the last has not died yet and may still write.
         return None;
     }
-    let log = fresh_log(state)?;
-    if !request.started && request.offset != OFFSET_NONE {
+    // A stalled read is read 0 of both; a fault is over.
+    let consumed = u64::from(request.is_some());
+    let log = fresh_log(state, consumed)?;
+    if let Some(request) = &request
+        && !request.started
+        && request.offset != OFFSET_NONE
+    {
         // Where asking has not started the read (Request::started): not less
         // than the kernel's readahead would, so that this read stays one.
         start_read(request.fd, request.offset, request.len.clamp(READ_AROUND_BYTES, 1 << 20));
     }
     // SAFETY: the lock is held: `ration` is what it guards.
-    unsafe { capture::take(&request, state.fds_end.load(Relaxed)) };
+    unsafe { capture::take(request.as_ref(), state.fds_end.load(Relaxed)) };
     // SAFETY: queries.
     let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
     let parent = Parent {
@@ -166,7 +199,7 @@ fn synchronise(
     // before one instruction of the program runs.
     let child = unsafe { call(nr::CLONE, &[CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0]) };
     if child == 0 {
-        return Some(speculative::begin(state, log, frame, parent));
+        return Some(copy(log, parent));
     }
     let end_ns = sys::now_ns();
     let took_ns = end_ns.saturating_sub(now_ns);
@@ -179,7 +212,7 @@ fn synchronise(
         return None;
     }
     state.count(Counter::SyncsCompleted, 1);
-    state.consumed.store(1, Relaxed); // This very read is read 0 of both.
+    state.consumed.store(consumed, Relaxed);
     for counter in [&state.shift, &state.predicted, &state.hits, &state.partial, &state.stalled_ns]
     {
         counter.store(0, Relaxed);
@@ -193,7 +226,7 @@ fn synchronise(
 }
 
 /// An empty log that nobody else uses, or `None`.
-fn fresh_log(state: &State) -> Option<&'static Log> {
+fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     let epoch = state.epoch.load(Relaxed).wrapping_add(1);
     let cell = CONFIG.logs.get(epoch as usize % LOGS)?;
     if cell.load(Relaxed).is_null() {
@@ -208,7 +241,9 @@ fn fresh_log(state: &State) -> Option<&'static Log> {
     let log = unsafe { cell.load(Relaxed).as_ref()? };
     state.epoch.store(epoch, Relaxed);
     log.epoch.store(epoch, Relaxed);
-    log.consumed.store(1, Relaxed);
+    log.consumed.store(consumed, Relaxed);
+    log.pages.tail.store(0, Relaxed);
+    log.pages.consumed.store(0, Relaxed);
     log.wake_at.store(u64::MAX, Relaxed);
     log.tail.store(0, Relaxed);
     log.park_reason.store(Park::Unknown as u32, Relaxed);
@@ -288,7 +323,11 @@ fn book(state: &State, log: &Log, reason: Park) {
     state.latency_ns.store(log.latency_ns.load(Relaxed).min(100_000_000_000), Relaxed);
     state.bytes_per_s.store(log.bytes_per_s.load(Relaxed), Relaxed);
     let Some(slot) = state.slot() else { return };
-    let hits = state.hits.load(Relaxed);
+    let pages = log.pages.tail.load(Relaxed).min(1 << 40);
+    let used = log.pages.consumed.load(Relaxed).min(pages);
+    slot.add(Counter::PagesPrefetched, pages);
+    slot.add(Counter::PagesUsed, used);
+    let hits = state.hits.load(Relaxed).saturating_add(used);
     let partial = state.partial.load(Relaxed);
     let issued = log.prefetches.load(Relaxed).min(1 << 40);
     slot.add(Counter::PrefetchesIssued, issued);

@@ -1,12 +1,13 @@
 //! The kernel as the emulator sees it: real calls through the gate, the
 //! program's memory, and the wait for the normal process.
 
-use super::shared;
+use super::regions::regions;
+use super::{reopen, shared};
 use crate::Gate;
 use crate::arch::syscall6;
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use runahead_emulate::{Calls, Kernel};
+use runahead_emulate::{Calls, Kernel, Mapped};
 use runahead_protocol::log::Log;
 
 /// Longest sleep before the world is looked at again, in ns.
@@ -33,8 +34,29 @@ impl Calls for Inside {
     }
 }
 
+/// Touches each page of a buffer that lies in a large mapping of a file, as
+/// the kernel cannot: it would answer EFAULT where the fault handler opens a
+/// page or puts zeros there.
+fn bring_in(address: usize, len: usize) {
+    if !regions().covers(address, len) {
+        return;
+    }
+    let mut at = address;
+    let end = address.saturating_add(len);
+    while at < end {
+        if regions().covers(at, 1) {
+            let byte = at as *mut u8;
+            // SAFETY: the program gave it to be written to; where it cannot
+            // be, the fault handler parks this process.
+            unsafe { byte.write_volatile(byte.read_volatile()) };
+        }
+        at = (at & !(sys::PAGE_SIZE - 1)).saturating_add(sys::PAGE_SIZE);
+    }
+}
+
 impl Kernel for Inside {
     fn prepare_write(&mut self, address: usize, len: usize) -> bool {
+        bring_in(address, len);
         !shared::was_shared(address, len) || shared::make_private(address, len)
     }
 
@@ -57,12 +79,23 @@ impl Kernel for Inside {
     }
 
     fn is_shared(&mut self, address: usize, len: usize) -> bool {
-        shared::was_shared(address, len)
+        shared::was_shared(address, len) || regions().covers(address, len)
     }
 
-    fn mapped(&mut self, _address: usize, _len: usize, _fd: i32, _offset: u64) {}
+    fn mapped(&mut self, address: usize, len: usize, of: Option<Mapped>) {
+        let len = len.next_multiple_of(sys::PAGE_SIZE);
+        regions().cut(address, len);
+        if let Some(Mapped { fd, offset, protection }) = of
+            && protection & sys::PROT_READ != 0
+            && let Some(own) = reopen::again(fd)
+        {
+            regions().add_own((address, address + len), offset, protection, own);
+        }
+    }
 
-    fn unmapped(&mut self, _address: usize, _len: usize) {}
+    fn unmapped(&mut self, address: usize, len: usize) {
+        regions().cut(address, len.next_multiple_of(sys::PAGE_SIZE));
+    }
 
     fn now_ns(&mut self) -> u64 {
         sys::now_ns()

@@ -6,11 +6,14 @@
 
 mod filter;
 mod kernel;
+mod pages;
 mod prologue;
+mod regions;
+mod reopen;
 mod shared;
 mod signals;
 
-use crate::arch::{Frame, nr, on_stack};
+use crate::arch::{Frame, SignalContext, nr, on_stack};
 use crate::state::{State, role};
 use crate::sys::{self, call as system_call};
 use core::cell::UnsafeCell;
@@ -56,6 +59,21 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 /// In the child of the clone: becomes the speculative process and returns
 /// what the stalled read comes to there. Does not return where a step fails.
 pub fn begin(state: &'static State, log: &'static Log, frame: &mut Frame, parent: Parent) -> isize {
+    enter(state, log, parent);
+    call(frame)
+}
+
+/// The same after a page fault, inside the handler of its notice: with the
+/// handler's return, this process goes on at the very instruction with all
+/// of the thread's registers, vector state included.
+pub fn begin_at_fault(state: &'static State, log: &'static Log, parent: Parent, ucontext: usize) {
+    enter(state, log, parent);
+    // SAFETY: the argument of the handler that runs now. With the program's
+    // own mask and alternate stack, our handlers would not be reached.
+    unsafe { SignalContext::resume_with(ucontext, signals::mask(), &signals::stack()) };
+}
+
+fn enter(state: &'static State, log: &'static Log, parent: Parent) {
     LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     let mut start = Start { log, parent };
     let at = core::ptr::from_mut(&mut start) as usize;
@@ -63,7 +81,6 @@ pub fn begin(state: &'static State, log: &'static Log, frame: &mut Frame, parent
     unsafe { on_stack(stack_top(), prologue_on_stack, at) };
     state.role.store(role::SPECULATIVE, Relaxed);
     log.life.store(life::RUNNING, Release);
-    call(frame)
 }
 
 struct Start {

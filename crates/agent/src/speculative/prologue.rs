@@ -3,7 +3,7 @@
 //! private, and puts itself under its filter. The order matters and is
 //! explained step by step.
 
-use super::{Parent, exit, filter, protected, shared, signals};
+use super::{Parent, exit, filter, pages, protected, shared, signals};
 use crate::arch::nr;
 use crate::normal::hand_over;
 use crate::state::CONFIG;
@@ -77,6 +77,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     drop_statistics();
     // Before it is not dumpable: then its own /proc files refuse it.
     first_for_the_oom_killer();
+    pages::prepare(parent.pid, log);
     if !early && !shared::make_private_on_touch() {
         exit();
     }

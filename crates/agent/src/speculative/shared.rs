@@ -5,6 +5,7 @@
 
 use super::Own;
 use crate::arch::nr;
+use crate::maps::{self, Line};
 use crate::state::CONFIG;
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
@@ -42,7 +43,6 @@ struct Regions {
     granules: usize,
     made_private: usize,
     private: [u64; GRANULES_MAX / 64],
-    scratch: [u8; GRANULE],
 }
 
 static REGIONS: Own<Regions> = Own(UnsafeCell::new(Regions {
@@ -51,8 +51,9 @@ static REGIONS: Own<Regions> = Own(UnsafeCell::new(Regions {
     granules: 0,
     made_private: 0,
     private: [0; GRANULES_MAX / 64],
-    scratch: [0; GRANULE],
 }));
+
+static SCRATCH: Own<[u8; GRANULE]> = Own(UnsafeCell::new([0; GRANULE]));
 
 fn regions() -> &'static mut Regions {
     // SAFETY: one thread; the two callers (prologue, fault handler and
@@ -61,53 +62,34 @@ fn regions() -> &'static mut Regions {
     unsafe { &mut *REGIONS.0.get() }
 }
 
-/// Write-protects every shared writable mapping but the log, and drops the
-/// other log. Looks at what there is each time: no hook sees a mapping that a
-/// program makes by a system call of its own. False where that fails and it
-/// is not safe to go on.
+/// Write-protects every shared writable mapping but the log, takes access
+/// from large mappings of files, and drops the other log. False where that
+/// fails and it is not safe to go on.
 pub fn make_private_on_touch() -> bool {
     drop_other_log();
-    let fd = sys::open_read(b"/proc/self/maps\0");
-    if fd < 0 {
-        return false;
-    }
-    let regions = regions();
-    let mut held = 0usize;
+    let kept = regions();
+    let large = super::regions::regions();
     let mut ok = true;
-    // Lines are handled as they come; the mprotects do not disturb the
-    // reading, which goes on behind the last address.
-    while let Some(room) = regions.scratch.get_mut(held..) {
-        let got = sys::read(fd as i32, room);
-        if got <= 0 {
-            ok &= got == 0;
-            break;
+    // SAFETY: one thread; `make_private`, which uses it too, is not reached
+    // from here.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    ok &= maps::for_each(scratch, |line| {
+        let writable = line.protection & sys::PROT_WRITE != 0;
+        if line.shared && line.is_attached() {
+            ok &= Regions::detach(line);
+        } else if !large.consider(line) && line.shared && writable {
+            ok &= kept.protect(line);
         }
-        let end = held + got as usize;
-        let mut from = 0usize;
-        let mut lines = [Line::default(); 512];
-        let mut count = 0usize;
-        while let Some(text) = regions.scratch.get(from..end)
-            && let Some(len) = text.iter().position(|&byte| byte == b'\n')
-        {
-            let line = text.get(..len).and_then(Line::parse);
-            if let (Some(line), Some(slot)) = (line, lines.get_mut(count)) {
-                *slot = line;
-                count += 1;
-            }
-            from += len + 1;
-        }
-        for line in lines.iter().take(count) {
-            ok &= regions.protect(line);
-        }
-        ok &= count < lines.len();
-        held = end - from;
-        let bytes = regions.scratch.as_mut_ptr();
-        // SAFETY: from <= end <= the scratch's length: the rest of a line
-        // moves to the front.
-        unsafe { core::ptr::copy(bytes.add(from), bytes, held) };
-    }
-    sys::close(fd as i32);
+        true
+    });
+    large.protect();
     ok
+}
+
+/// Keeps track of a shared writable mapping from which write access has been
+/// taken.
+pub fn keep(start: usize, end: usize) {
+    regions().keep(start, end);
 }
 
 fn drop_other_log() {
@@ -121,88 +103,32 @@ fn drop_other_log() {
     }
 }
 
-/// One shared writable mapping of /proc/self/maps, or an attached segment.
-#[derive(Clone, Copy, Default)]
-struct Line {
-    start: usize,
-    end: usize,
-    device: bool,
-    /// A System V segment, writable or not.
-    attached: bool,
-    readable: bool,
-}
-
-impl Line {
-    /// "7f00-7f10 rw-s 00000000 00:01 42   /dev/zero (deleted)"; `None` for
-    /// mappings that are neither both shared and writable nor attached.
-    fn parse(text: &[u8]) -> Option<Line> {
-        let mut fields = text.splitn(2, |&byte| byte == b' ');
-        let mut range = fields.next()?.splitn(2, |&byte| byte == b'-');
-        let start = hexadecimal(range.next()?)?;
-        let end = hexadecimal(range.next()?)?;
-        let rest = fields.next()?;
-        let path = rest.iter().position(|&byte| byte == b'/').and_then(|at| rest.get(at..));
-        let attached = path.is_some_and(|path| path.starts_with(b"/SYSV"));
-        let shared = rest.get(3) == Some(&b's');
-        if !shared || !(attached || rest.get(1) == Some(&b'w')) {
-            return None;
-        }
-        let device = path.is_some_and(|path| {
-            path.starts_with(b"/dev/")
-                && !path.starts_with(b"/dev/zero")
-                && !path.starts_with(b"/dev/shm/")
-        });
-        let readable = rest.first() == Some(&b'r');
-        Some(Line { start, end, device, attached, readable })
-    }
-}
-
-fn hexadecimal(digits: &[u8]) -> Option<usize> {
-    digits.iter().try_fold(0usize, |value, &digit| {
-        Some(value << 4 | char::from(digit).to_digit(16)? as usize)
-    })
-}
-
 impl Regions {
     /// Takes write access from a mapping and keeps track of it.
-    fn protect(&mut self, line: &Line) -> bool {
+    fn protect(&mut self, line: &Line<'_>) -> bool {
         let log = super::LOG.load(Relaxed) as usize;
         if line.start <= log && log < line.end {
             return true;
         }
-        if line.attached {
-            return self.detach(line);
-        }
         // Device memory may act on reads, too.
-        let protection = if line.device { 0 } else { sys::PROT_READ };
-        let len = line.end - line.start;
+        let protection = if line.is_device() { 0 } else { sys::PROT_READ };
         // SAFETY: this process's view only.
-        if unsafe { call(nr::MPROTECT, &[line.start, len, protection]) } != 0 {
+        if unsafe { call(nr::MPROTECT, &[line.start, line.end - line.start, protection]) } != 0 {
             return false;
         }
-        if line.device {
-            return true;
+        if !line.is_device() {
+            self.keep(line.start, line.end);
         }
-        let granules = len.div_ceil(GRANULE);
-        if self.granules + granules > GRANULES_MAX {
-            // Too much to keep track of: it stays read-only, and a write to
-            // it ends the speculation.
-            return true;
-        }
-        let Some(slot) = self.regions.get_mut(self.len) else { return true };
-        *slot = Region { start: line.start, end: line.end, first: self.granules };
-        self.len += 1;
-        self.granules += granules;
         true
     }
 
     /// Replaces an attached System V segment, so that the kernel does not
     /// count this process's attachment: by a private copy where it is small,
     /// else by memory that ends the speculation when it is touched.
-    fn detach(&mut self, line: &Line) -> bool {
+    fn detach(line: &Line<'_>) -> bool {
         let len = line.end - line.start;
         // The scratch memory holds lines of the file that is being read.
-        let copied = len <= ATTACHED_COPY_MAX && line.readable;
+        let copied = len <= ATTACHED_COPY_MAX && line.protection & sys::PROT_READ != 0;
         let protection = if copied { sys::PROT_READ | sys::PROT_WRITE } else { 0 };
         let mut bytes = [0u8; ATTACHED_COPY_MAX];
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
@@ -223,6 +149,19 @@ impl Regions {
         true
     }
 
+    /// Where there is too much to keep track of, it stays read-only, and a
+    /// write to it ends the speculation.
+    fn keep(&mut self, start: usize, end: usize) {
+        let granules = (end - start).div_ceil(GRANULE);
+        if self.granules + granules <= GRANULES_MAX
+            && let Some(slot) = self.regions.get_mut(self.len)
+        {
+            *slot = Region { start, end, first: self.granules };
+            self.len += 1;
+            self.granules += granules;
+        }
+    }
+
     /// Makes the granule at `address` of a region private, unless it is.
     fn make_private(&mut self, region: Region, address: usize) -> bool {
         let index = (address - region.start) / GRANULE;
@@ -236,7 +175,7 @@ impl Regions {
         }
         let start = region.start + index * GRANULE;
         let len = GRANULE.min(region.end - start);
-        let scratch = self.scratch.as_mut_ptr();
+        let scratch = SCRATCH.0.get().cast::<u8>();
         let protection = sys::PROT_READ | sys::PROT_WRITE;
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
         // SAFETY: the granule is mapped and readable; its replacement is of

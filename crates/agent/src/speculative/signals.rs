@@ -2,7 +2,8 @@
 //! execution raises, and those have handlers of ours, on a stack of ours:
 //! none of the program's handlers ever runs.
 
-use super::{Own, emulate, park, shared};
+use super::pages::{self, Touch};
+use super::{Own, emulate, log, park, shared};
 use crate::arch::{SignalContext, gate_address, nr, restorer_address};
 use crate::state::CONFIG;
 use crate::sys::{call, set_signal_mask};
@@ -42,17 +43,19 @@ struct Action {
     mask: u64,
 }
 
-/// `stack_t`.
-#[repr(C)]
-struct AlternateStack {
-    start: usize,
-    flags: i32,
-    len: usize,
+/// The handlers' stack, as `stack_t`: start, flags, length.
+pub fn stack() -> [usize; 3] {
+    [STACK.0.get() as usize, 0, STACK_LEN]
+}
+
+/// The signals that are blocked: all but the handled ones.
+pub fn mask() -> u64 {
+    !HANDLED.iter().fold(0u64, |set, &signal| set | 1 << (signal - 1))
 }
 
 /// Installs the handlers; false where that fails.
 pub fn install() -> bool {
-    let stack = AlternateStack { start: STACK.0.get() as usize, flags: 0, len: STACK_LEN };
+    let stack = stack();
     // SAFETY: memory of ours that nothing else uses. Where the thread stood
     // on an alternate stack of its own, EPERM: then there is no speculation.
     if unsafe { call(nr::SIGALTSTACK, &[from_ref(&stack) as usize, 0]) } != 0 {
@@ -86,8 +89,7 @@ pub fn keep_actions(emulator: &mut Emulator) {
 
 /// Lets the handled signals through, and no other.
 pub fn unblock() {
-    let handled = HANDLED.iter().fold(0u64, |set, &signal| set | 1 << (signal - 1));
-    set_signal_mask(!handled);
+    set_signal_mask(mask());
 }
 
 /// `siginfo_t`, as far as it is looked at: three words of header, then the
@@ -118,11 +120,17 @@ extern "C" fn on_signal(signal: i32, info: *const Info, ucontext: usize) {
             let (number, args) = context.call();
             context.set_result(emulate(number, args));
         }
-        SIGSEGV if context.is_write_fault() => {
+        SIGSEGV => {
             // SAFETY: the kernel has filled in the address of the fault.
             let address = unsafe { (*info).address };
-            if !shared::make_private(address, 1) {
-                park(if in_agent { Park::BadPointer } else { Park::Fault }, -1);
+            let write = context.is_write_fault();
+            let touch = log().map_or(Touch::NotOurs, |log| pages::touch(log, address, write));
+            match touch {
+                Touch::Done => {}
+                Touch::NotOurs if write && shared::make_private(address, 1) => {}
+                Touch::Full => park(Park::TableFull, -1),
+                Touch::NotOurs | Touch::Beyond if in_agent => park(Park::BadPointer, -1),
+                Touch::NotOurs | Touch::Beyond => park(Park::Fault, -1),
             }
         }
         SIGXCPU => park(Park::CpuLimit, -1),

@@ -352,7 +352,7 @@ impl Kernel for Machine {
         false
     }
 
-    fn mapped(&mut self, _: usize, _: usize, _: i32, _: u64) {}
+    fn mapped(&mut self, _: usize, _: usize, _: Option<runahead_emulate::Mapped>) {}
 
     fn unmapped(&mut self, _: usize, _: usize) {}
 

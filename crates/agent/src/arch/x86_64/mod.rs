@@ -27,8 +27,10 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const READV: usize = 19;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const SHMAT: usize = 30;
     pub const SCHED_YIELD: usize = 24;
@@ -41,6 +43,7 @@ pub mod nr {
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
+    pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
     pub const UNSHARE: usize = 272;
     pub const SETNS: usize = 308;
@@ -66,10 +69,12 @@ pub mod nr {
     pub const GETPGID: usize = 121;
     pub const SETFSUID: usize = 122;
     pub const SETFSGID: usize = 123;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const SIGALTSTACK: usize = 131;
     pub const SETPRIORITY: usize = 141;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PRCTL: usize = 157;
+    pub const SETRLIMIT: usize = 160;
     pub const GETTID: usize = 186;
     pub const READAHEAD: usize = 187;
     pub const FUTEX: usize = 202;
@@ -82,6 +87,7 @@ pub mod nr {
     pub const INOTIFY_INIT1: usize = 294;
     pub const DUP3: usize = 292;
     pub const PREADV: usize = 295;
+    pub const PERF_EVENT_OPEN: usize = 298;
     pub const FANOTIFY_INIT: usize = 300;
     pub const PRLIMIT64: usize = 302;
     pub const SECCOMP: usize = 317;
@@ -465,6 +471,15 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
+/// The stack pointer here.
+#[inline]
+pub fn stack_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    pointer
+}
+
 /// A jump from `at` to `target` (`jmp rel32`), or `None` where it is too far.
 pub fn jump(at: usize, target: usize) -> Option<[u8; 5]> {
     let distance = i32::try_from((target as i64).wrapping_sub(at as i64).wrapping_sub(5)).ok()?;
@@ -504,6 +519,30 @@ impl SignalContext {
         // SAFETY: uc_mcontext lies 40 bytes into struct ucontext (uc_flags,
         // uc_link, uc_stack), and the kernel has filled it in.
         unsafe { &mut *((ucontext + 40) as *mut SignalContext) }
+    }
+
+    /// Makes the return from a handler go on with another signal mask and
+    /// alternate stack (`stack_t`) than those that the kernel saved.
+    ///
+    /// # Safety
+    /// `ucontext` must be the third argument of a running signal handler.
+    pub unsafe fn resume_with(ucontext: usize, mask: u64, stack: &[usize; 3]) {
+        const STACK_AT: usize = 16;
+        const MASK_AT: usize = 40 + 256;
+        // SAFETY: uc_stack and uc_sigmask of the kernel's struct ucontext.
+        unsafe {
+            *((ucontext + STACK_AT) as *mut [usize; 3]) = *stack;
+            *((ucontext + MASK_AT) as *mut u64) = mask;
+        }
+    }
+
+    /// The signal mask to which a handler returns.
+    ///
+    /// # Safety
+    /// `ucontext` must be the third argument of a running signal handler.
+    pub unsafe fn mask(ucontext: usize) -> u64 {
+        // SAFETY: uc_sigmask of the kernel's struct ucontext.
+        unsafe { *((ucontext + 40 + 256) as *const u64) }
     }
 
     /// The system call at which it was stopped.

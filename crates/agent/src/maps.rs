@@ -1,0 +1,153 @@
+//! Lines of `/proc/self/maps` (proc_pid_maps(5)). Asked each time: no hook
+//! sees a mapping that a program makes by a system call of its own.
+
+use crate::sys;
+
+/// One mapping.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Line<'a> {
+    /// First address.
+    pub start: usize,
+    /// Address after it.
+    pub end: usize,
+    /// Set of `PROT_*` bits.
+    pub protection: usize,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// Offset of `start` in the file.
+    pub offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
+    /// The file's inode number; 0: no file.
+    pub inode: u64,
+    /// Its path, or what the kernel says in its place; may be empty.
+    pub path: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// "7f00-7f10 rw-s 00000000 00:01 42   /dev/zero (deleted)".
+    pub fn parse(text: &'a [u8]) -> Option<Line<'a>> {
+        let mut fields = text.splitn(6, |&byte| byte == b' ');
+        let (start, end) = pair(fields.next()?, b'-')?;
+        let permissions = fields.next()?;
+        let bit = |at: usize, letter: u8, value: usize| {
+            if permissions.get(at) == Some(&letter) { value } else { 0 }
+        };
+        let protection = bit(0, b'r', sys::PROT_READ)
+            | bit(1, b'w', sys::PROT_WRITE)
+            | bit(2, b'x', sys::PROT_EXEC);
+        let offset = hexadecimal(fields.next()?)? as u64;
+        let (major, minor) = pair(fields.next()?, b':')?;
+        let inode = fields.next()?.iter().try_fold(0u64, |value, &digit| {
+            value.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0')))
+        })?;
+        let rest = fields.next().unwrap_or(&[]);
+        let path_at = rest.iter().position(|&byte| byte != b' ').unwrap_or(rest.len());
+        Some(Line {
+            start,
+            end,
+            protection,
+            shared: bit(3, b's', 1) != 0,
+            offset,
+            device: (major as u32, minor as u32),
+            inode,
+            path: rest.get(path_at..).unwrap_or(&[]),
+        })
+    }
+
+    /// Whether it is a System V segment.
+    pub fn is_attached(&self) -> bool {
+        self.path.starts_with(b"/SYSV")
+    }
+
+    /// Whether it is a mapping of a device that may act on accesses.
+    pub fn is_device(&self) -> bool {
+        self.path.starts_with(b"/dev/")
+            && !self.path.starts_with(b"/dev/zero")
+            && !self.path.starts_with(b"/dev/shm/")
+    }
+}
+
+/// Calls `action` for every mapping, until it returns false; false where they
+/// could not all be read. `scratch` must hold the longest line. What `action`
+/// changes of mappings does not disturb the reading, which goes on behind the
+/// last address.
+pub fn for_each(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -> bool {
+    let fd = sys::open_read(b"/proc/self/maps\0");
+    if fd < 0 {
+        return false;
+    }
+    let mut held = 0usize;
+    let mut ok = true;
+    'reading: while let Some(room) = scratch.get_mut(held..) {
+        let got = sys::read(fd as i32, room);
+        if got <= 0 {
+            ok = got == 0 && held == 0;
+            break;
+        }
+        let end = held + got as usize;
+        let mut from = 0usize;
+        while let Some(text) = scratch.get(from..end)
+            && let Some(len) = text.iter().position(|&byte| byte == b'\n')
+        {
+            if let Some(line) = text.get(..len).and_then(Line::parse)
+                && !action(&line)
+            {
+                break 'reading;
+            }
+            from += len + 1;
+        }
+        held = end - from;
+        let bytes = scratch.as_mut_ptr();
+        // SAFETY: from <= end <= the scratch's length: the rest of a line
+        // moves to the front.
+        unsafe { core::ptr::copy(bytes.add(from), bytes, held) };
+    }
+    sys::close(fd as i32);
+    ok
+}
+
+fn pair(text: &[u8], separator: u8) -> Option<(usize, usize)> {
+    let mut halves = text.splitn(2, |&byte| byte == separator);
+    Some((hexadecimal(halves.next()?)?, hexadecimal(halves.next()?)?))
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<usize> {
+    digits.iter().try_fold(0usize, |value, &digit| {
+        Some(value << 4 | char::from(digit).to_digit(16)? as usize)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_apart() {
+        let text = b"7f00-7f10 rw-s 0001f000 08:1a 42                 /a b/c (deleted)";
+        let line = Line::parse(text).unwrap();
+        assert_eq!((line.start, line.end, line.offset), (0x7f00, 0x7f10, 0x1f000));
+        assert_eq!(line.protection, sys::PROT_READ | sys::PROT_WRITE);
+        assert!(line.shared);
+        assert_eq!((line.device, line.inode), ((8, 0x1a), 42));
+        assert_eq!(line.path, b"/a b/c (deleted)");
+        let anonymous = Line::parse(b"7f00-7f10 ---p 00000000 00:00 0 ").unwrap();
+        assert_eq!((anonymous.inode, anonymous.protection), (0, 0));
+        assert!(anonymous.path.is_empty());
+    }
+
+    #[test]
+    fn all_mappings_are_seen_whatever_the_buffer_cuts() {
+        let expected = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        for len in [512, 4096, 65536] {
+            let mut seen = 0usize;
+            let mut scratch = vec![0; len];
+            assert!(for_each(&mut scratch, |line| {
+                seen += 1;
+                line.start < line.end
+            }));
+            // The test's own buffers come and go.
+            assert!(seen.abs_diff(expected) < 4, "{seen} of {expected}");
+        }
+    }
+}

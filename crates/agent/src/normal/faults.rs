@@ -1,0 +1,66 @@
+//! Page faults of the program that waited for storage: was it predicted, and
+//! if not, is it worth a synchronisation. The wait is over when the notice
+//! comes, so a synchronisation here is not hidden by it: it pays through what
+//! it prefetches next.
+
+use super::synchronise;
+use crate::arch::{SignalContext, thread_pointer};
+use crate::speculative::{self, Parent};
+use crate::state::State;
+use crate::sys::{self, PAGE_SIZE};
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::ration::Standing;
+use runahead_protocol::log::life;
+use runahead_protocol::stats::Counter;
+
+/// Longest wait that is believed, in ns.
+const STALL_MAX_NS: u64 = 1_000_000_000;
+
+/// After a fault at `address`. In the speculative process that it makes, it
+/// returns there too, and the handler's return goes on with the program.
+pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
+    let now_ns = sys::now_ns();
+    let stalled_ns = stalled(state, now_ns);
+    let page = (address / PAGE_SIZE) as u64;
+    let ours =
+        state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer();
+    let log = state.log().filter(|_| ours);
+    let predicted = log.is_some_and(|log| log.pages.contains(page));
+    state.count(Counter::Stalls, 1);
+    state.count(Counter::StallNs, stalled_ns);
+    if predicted {
+        // A partial stall: prefetched, or about to be, just not early enough.
+        state.hits.store(state.hits.load(Relaxed).wrapping_add(1), Relaxed);
+        state.partial.store(state.partial.load(Relaxed).wrapping_add(1), Relaxed);
+        return;
+    }
+    state.count(Counter::StallsUnpredicted, 1);
+    let standing = match log {
+        None => Standing::None,
+        Some(log) if matches!(log.life.load(Relaxed), life::PARKED | life::NONE) => Standing::None,
+        // It has run past this place, and elsewhere.
+        Some(log) if log.pages.ahead() > 0 => Standing::OffTrack,
+        Some(_) => Standing::Behind,
+    };
+    state.try_locked(|rations, _| rations.synchronisations.stalled(stalled_ns));
+    // SAFETY: the argument of the handler that runs now.
+    let mask = unsafe { SignalContext::mask(ucontext) };
+    let copy = synchronise::attempt(state, None, standing, now_ns, &mut |log, parent| {
+        let parent = Parent { signal_mask: mask, ..parent };
+        speculative::begin_at_fault(state, log, parent, ucontext);
+        0
+    });
+    if copy.is_none() {
+        synchronise::await_detached(state);
+    }
+}
+
+/// How long the fault waited: what passed since the last notice without this
+/// thread running, at most. Between two notices a program that faults does
+/// little else that waits, and of a read's wait the hook knows.
+fn stalled(state: &State, now_ns: u64) -> u64 {
+    let cpu_ns = sys::thread_cpu_ns();
+    let passed_ns = now_ns.saturating_sub(state.noticed_ns.swap(now_ns, Relaxed));
+    let ran_ns = cpu_ns.saturating_sub(state.noticed_cpu_ns.swap(cpu_ns, Relaxed));
+    passed_ns.saturating_sub(ran_ns).min(STALL_MAX_NS)
+}

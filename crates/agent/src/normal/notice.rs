@@ -1,0 +1,520 @@
+//! Notice of page faults that waited for storage (Fraser and Chang, section
+//! 4.1.2: a blocking fault that was not predicted is where the copy is made
+//! anew). A software counter of major faults (perf_event_open(2)), period 1,
+//! user mode only, per thread, tells the thread after each one by a signal.
+//!
+//! * Only processes that map large files get it, and only once a page of one
+//!   was found missing: arming costs 0.15 ms, and 10 ms where nobody else on
+//!   the machine uses such counters at that moment (static keys).
+//! * The signal is number 32, which glibc keeps for itself (for cancelling
+//!   threads, sent by `tgkill`) and lets no program block, wait for or
+//!   handle; musl has it for its timers. Where somebody else handles it
+//!   there is no notice. When glibc takes it back, at the first
+//!   pthread_cancel(3), its handler ignores ours.
+//! * A queued signal that finds the queue full is replaced by `SIGIO`, which
+//!   may kill (fs/fcntl.c, send_sigio_to_task). So each event gives at most
+//!   [`NOTICES_MAX`] notices before it is made anew by the handler, and none
+//!   is made where the limit of queued signals is not far above that.
+//! * The descriptor is closed at once: the mapping of the event's ring keeps
+//!   it alive. The kernel takes the mapping from forked children, and exec
+//!   ends it.
+//! * Faults inside system calls are not noticed, so that no call is ever
+//!   interrupted.
+
+use super::{faults, own};
+use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
+use crate::maps;
+use crate::state::{CONFIG, NoticedThread, State, role, state};
+use crate::sys::{self, IoVec, PAGE_SIZE, call};
+use core::cell::UnsafeCell;
+use core::ptr::from_ref;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
+use runahead_protocol::stats::{Counter, Loss};
+
+/// Mappings of files from this length on are watched, in bytes.
+pub const LARGE_BYTES: usize = 1 << 20;
+
+/// The signal of a notice.
+pub const SIGNAL: i32 = 32;
+
+/// [`State::notice`]: every thread shall have it.
+pub const WANTED: u32 = 1;
+const REFUSED: u32 = 2;
+
+/// Notices that one event gives.
+const NOTICES_MAX: u32 = 1024;
+/// Of which the last serve to make the next event in time.
+const NOTICES_SPARE: u32 = 64;
+/// Least limit of queued signals (RLIMIT_SIGPENDING) with which there is
+/// notice.
+const QUEUED_SIGNALS_MIN: u64 = 4 * NOTICES_MAX as u64;
+
+/// Least stack below a thread's present place with which it gets notice, in
+/// bytes: the kernel puts a frame of up to 11 KiB (AMX) there.
+const STACK_MIN: usize = 64 * 1024;
+
+/// Questions about pages of new mappings in the life of a process, until one
+/// is found missing.
+const SAMPLES_MAX: u32 = 256;
+/// Questions about one mapping.
+const SAMPLES: u32 = 16;
+/// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
+const SAMPLE_EVERY: u32 = 64;
+
+/// Stack on which a notice is handled, in bytes: the thread's own may be
+/// nearly used up.
+const STACK_LEN: usize = 64 * 1024;
+
+const SIGINFO_RESTART_ONSTACK_RESTORER: u64 = 4 | 0x1000_0000 | 0x0800_0000 | 0x0400_0000;
+
+#[repr(C, align(4096))]
+struct Memory<T>(UnsafeCell<T>);
+
+// SAFETY: used by the thread that holds BUSY only.
+unsafe impl<T> Sync for Memory<T> {}
+
+static STACK: Memory<[u8; STACK_LEN]> = Memory(UnsafeCell::new([0; STACK_LEN]));
+/// For reading /proc/self/maps.
+static SCRATCH: Memory<[u8; 8192]> = Memory(UnsafeCell::new([0; 8192]));
+/// The process id of whoever uses the memory above, so that a forked child
+/// is not kept from it by a thread of its parent; 0: nobody.
+static BUSY: AtomicU32 = AtomicU32::new(0);
+
+/// Runs `action` with the memory of this module, unless it is in use.
+fn exclusively<R>(state: &State, action: impl FnOnce() -> R) -> Option<R> {
+    let pid = state.pid.load(Relaxed);
+    let found = BUSY.load(Relaxed);
+    if found == pid || BUSY.compare_exchange(found, pid, Acquire, Relaxed).is_err() {
+        return None;
+    }
+    let result = action();
+    BUSY.store(0, Release);
+    Some(result)
+}
+
+/// After an mmap(2) with arguments `args` that came to `result`.
+pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
+    let &[_, len, protection, flags, fd, offset] = args;
+    if result <= 0 || len < LARGE_BYTES {
+        return;
+    }
+    let anonymous = flags & sys::MAP_ANONYMOUS != 0;
+    if anonymous
+        || protection & sys::PROT_EXEC != 0
+        || CONFIG.mode.load(Relaxed) == Mode::Off as u32
+    {
+        return;
+    }
+    remember(state, result as usize, len);
+    if state.notice.load(Relaxed) == 0 && some_missing(state, fd, offset, len) {
+        want(state);
+    }
+}
+
+/// Keeps a large mapping in mind.
+#[cold]
+fn remember(state: &State, start: usize, len: usize) {
+    state.large_mappings.fetch_add(1, Relaxed);
+    unmapped(state, start, len);
+    for area in &state.areas {
+        // The end is stored last and taken back first: a reader that sees one
+        // without the other sees an empty or a smaller area.
+        if area.end.load(Relaxed) == 0
+            && area.end.compare_exchange(0, start + 1, Relaxed, Relaxed).is_ok()
+        {
+            area.start.store(start, Relaxed);
+            area.end.store(start + len, Release);
+            return;
+        }
+    }
+}
+
+/// Before a munmap(2): forgets the mappings that begin in the range.
+pub fn unmapped(state: &State, start: usize, len: usize) {
+    if state.large_mappings.load(Relaxed) == 0 {
+        return;
+    }
+    let end = start.saturating_add(len);
+    for area in &state.areas {
+        let at = area.start.load(Relaxed);
+        if at != 0 && at >= start && at < end {
+            area.start.store(0, Relaxed);
+            area.end.store(0, Relaxed);
+        }
+    }
+}
+
+/// Whether an address lies in a large mapping of a file.
+pub fn watched(state: &State, address: usize) -> bool {
+    state.areas.iter().any(|area| {
+        let start = area.start.load(Relaxed);
+        start != 0 && address >= start && address < area.end.load(Relaxed)
+    })
+}
+
+/// Looks at pages of a file, evenly spaced, until one is missing (whose read
+/// has then been started).
+#[cold]
+fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
+    if CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0 {
+        return true;
+    }
+    let mapping = state.large_mappings.load(Relaxed);
+    if state.samples.load(Relaxed) >= SAMPLES_MAX && !mapping.is_multiple_of(SAMPLE_EVERY) {
+        return false;
+    }
+    let mut byte = 0u8;
+    let vector = IoVec { base: core::ptr::from_mut(&mut byte) as usize, len: 1 };
+    for sample in 0..SAMPLES as usize {
+        let at = offset + len / SAMPLES as usize * sample;
+        let args = [fd, from_ref(&vector) as usize, 1, at, 0, sys::RWF_NOWAIT];
+        state.samples.fetch_add(1, Relaxed);
+        // SAFETY: into a byte of ours, at an explicit offset.
+        match unsafe { call(nr::PREADV2, &args) } {
+            1 => {}
+            0 => return false, // Beyond the end of the file.
+            // Missing, or the file system does not say.
+            _ => return true,
+        }
+    }
+    false
+}
+
+/// Every thread of this process shall have notice; this one at once.
+#[cold]
+pub fn want(state: &'static State) {
+    if state.notice.load(Relaxed) != 0 || state.disabled.load(Relaxed) != 0 || !own(state) {
+        return;
+    }
+    let ready = queue_is_long() && install();
+    state.notice.store(if ready { WANTED } else { REFUSED }, Relaxed);
+    if ready {
+        this_thread(state);
+    } else {
+        refused(state);
+    }
+}
+
+fn refused(state: &State) {
+    if let Some(slot) = state.slot() {
+        slot.lose(Loss::NoNotice);
+    }
+}
+
+/// Whether [`NOTICES_MAX`] signals are few among those that may be queued.
+fn queue_is_long() -> bool {
+    const RLIMIT_SIGPENDING: usize = 11;
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes one struct rlimit64.
+    let result =
+        unsafe { call(nr::PRLIMIT64, &[0, RLIMIT_SIGPENDING, 0, limit.as_mut_ptr() as usize]) };
+    result == 0 && limit.first().is_some_and(|&soft| soft >= QUEUED_SIGNALS_MIN)
+}
+
+/// `struct sigaction` as the kernel has it.
+#[derive(Default)]
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Installs the handler, unless the signal is somebody's.
+fn install() -> bool {
+    let ours = on_notice as *const () as usize;
+    let mut old = Action::default();
+    let at = core::ptr::from_mut(&mut old) as usize;
+    // SAFETY: the kernel writes one struct sigaction.
+    if unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, 0, at, 8]) } != 0
+        || (old.handler != 0 && old.handler != ours)
+    {
+        return false;
+    }
+    let action = Action {
+        handler: ours,
+        flags: SIGINFO_RESTART_ONSTACK_RESTORER,
+        restorer: restorer_address(),
+        // No handler of the program's runs on our stack.
+        mask: u64::MAX,
+    };
+    // SAFETY: the handler follows the kernel's calling convention.
+    (unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) }) == 0
+}
+
+fn entry(state: &'static State, thread: usize) -> Option<&'static NoticedThread> {
+    state.noticed.iter().find(|entry| entry.thread.load(Relaxed) == thread)
+}
+
+/// Gives this thread notice, unless it has it.
+#[inline]
+pub fn this_thread(state: &'static State) {
+    if state.notice.load(Relaxed) == WANTED && entry(state, thread_pointer()).is_none() {
+        arm(state);
+    }
+}
+
+#[cold]
+fn arm(state: &'static State) {
+    // A vfork child shares the state, but not the thread.
+    if !own(state) {
+        return;
+    }
+    exclusively(state, || {
+        let Some(entry) = entry(state, 0) else { return };
+        // Taken even where it is refused: it is not tried again.
+        entry.ring.store(0, Relaxed);
+        entry.left.store(0, Relaxed);
+        entry.thread.store(thread_pointer(), Relaxed);
+        if stack_is_large(state) {
+            renew(entry);
+            if entry.ring.load(Relaxed) == 0 {
+                refused(state);
+            }
+        }
+        state.noticed_ns.store(sys::now_ns(), Relaxed);
+        state.noticed_cpu_ns.store(sys::thread_cpu_ns(), Relaxed);
+    });
+}
+
+/// Whether a signal's frame can be put on this thread's stack whatever the
+/// thread is about. The first thread's grows.
+fn stack_is_large(state: &State) -> bool {
+    // SAFETY: a query.
+    let tid = unsafe { call(nr::GETTID, &[]) };
+    if tid == state.pid.load(Relaxed) as isize {
+        return true;
+    }
+    let here = stack_pointer();
+    let mut large = false;
+    // SAFETY: BUSY is held.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    maps::for_each(scratch, |line| {
+        let found = line.start <= here && here < line.end;
+        large |= found && here - line.start >= STACK_MIN;
+        !found
+    });
+    large
+}
+
+/// Makes an event for this thread, in place of the one that it has.
+fn renew(entry: &NoticedThread) {
+    let old = entry.ring.load(Relaxed);
+    let ring = open_event().unwrap_or(0);
+    entry.ring.store(ring, Relaxed);
+    entry.left.store(if ring == 0 { 0 } else { NOTICES_MAX }, Relaxed);
+    close_event(old);
+}
+
+/// The event's control page and one page of ring.
+const RING_LEN: usize = 2 * PAGE_SIZE;
+
+fn close_event(ring: usize) {
+    if ring != 0 {
+        // SAFETY: a mapping of ours that no entry names any more.
+        unsafe { call(nr::MUNMAP, &[ring, RING_LEN]) };
+    }
+}
+
+/// Makes an event for this thread; the mapping that keeps it alive.
+fn open_event() -> Option<usize> {
+    const TYPE_SOFTWARE: u64 = 1;
+    const ATTRIBUTES_LEN: u64 = 64;
+    const PAGE_FAULTS: u64 = 2;
+    const PAGE_FAULTS_MAJOR: u64 = 6;
+    const SAMPLE_TID_ADDRESS: u64 = 1 << 1 | 1 << 3;
+    const DISABLED_USER_ONLY: u64 = 1 | 1 << 5 | 1 << 6;
+    const CLOSE_ON_EXEC: usize = 8;
+    const F_SETSIG: usize = 10;
+    const F_SETOWN_EX: usize = 15;
+    const F_SETFL: usize = 4;
+    const O_ASYNC_NONBLOCK: usize = 0o24_000;
+    const REFRESH: usize = 0x2402;
+    // While testing every fault counts, as every read does.
+    let all = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    let counted = if all { PAGE_FAULTS } else { PAGE_FAULTS_MAJOR };
+    // struct perf_event_attr, its first version.
+    let attributes = [
+        TYPE_SOFTWARE | ATTRIBUTES_LEN << 32,
+        counted,
+        1,
+        SAMPLE_TID_ADDRESS,
+        0,
+        DISABLED_USER_ONLY,
+        1,
+        0u64,
+    ];
+    let at = attributes.as_ptr() as usize;
+    let anywhere = usize::MAX;
+    // SAFETY: the kernel reads the attributes; counts events of this thread.
+    let fd = unsafe { call(nr::PERF_EVENT_OPEN, &[at, 0, anywhere, usize::MAX, CLOSE_ON_EXEC]) };
+    let Ok(fd) = usize::try_from(fd) else { return None };
+    let protection = sys::PROT_READ | sys::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let ring = unsafe { call(nr::MMAP, &[0, RING_LEN, protection, sys::MAP_SHARED, fd, 0]) };
+    let mut armed = ring > 0;
+    if armed {
+        // SAFETY: a query.
+        let tid = unsafe { call(nr::GETTID, &[]) };
+        // struct f_owner_ex: F_OWNER_TID and the thread.
+        let owner = (tid as u64) << 32;
+        let steps = [
+            [nr::FCNTL, F_SETSIG, SIGNAL as usize],
+            [nr::FCNTL, F_SETOWN_EX, from_ref(&owner) as usize],
+            [nr::FCNTL, F_SETFL, O_ASYNC_NONBLOCK],
+            [nr::IOCTL, REFRESH, NOTICES_MAX as usize],
+        ];
+        for [number, command, argument] in steps {
+            // SAFETY: concerns the event only; `owner` lives long enough.
+            armed = armed && unsafe { call(number, &[fd, command, argument]) } >= 0;
+        }
+    }
+    sys::close(fd as i32);
+    if !armed {
+        close_event(ring.max(0) as usize);
+        return None;
+    }
+    Some(ring as usize)
+}
+
+/// No more notices in this process.
+#[cold]
+pub fn disarm(state: &'static State) {
+    if state.notice.swap(REFUSED, Relaxed) == WANTED {
+        for entry in &state.noticed {
+            close_event(entry.ring.swap(0, Relaxed));
+        }
+    }
+}
+
+/// A thread is about to end.
+pub fn thread_ends(state: &'static State) {
+    if state.notice.load(Relaxed) != WANTED || !own(state) {
+        return;
+    }
+    if let Some(entry) = entry(state, thread_pointer()) {
+        close_event(entry.ring.swap(0, Relaxed));
+        entry.thread.store(0, Release);
+    }
+}
+
+/// Before an exec: a notice that is still queued would kill the new program,
+/// which has no handler. Where the exec fails, the next call arms again.
+pub fn before_exec(state: &'static State) {
+    if state.notice.load(Relaxed) != WANTED {
+        return;
+    }
+    for entry in &state.noticed {
+        close_event(entry.ring.swap(0, Relaxed));
+        entry.thread.store(0, Relaxed);
+    }
+    let old = sys::set_signal_mask(u64::MAX);
+    let (set, timeout) = (1u64 << (SIGNAL - 1), [0u64; 2]);
+    let args = [from_ref(&set) as usize, 0, timeout.as_ptr() as usize, 8];
+    // SAFETY: takes signals of this number out of the queue, without waiting.
+    while unsafe { call(nr::RT_SIGTIMEDWAIT, &args) } == SIGNAL as isize {}
+    sys::set_signal_mask(old);
+}
+
+/// Before prlimit64(2) or setrlimit(2): the queue may become short.
+pub fn before_limit(state: &'static State, resource: Option<usize>) {
+    const RLIMIT_SIGPENDING: u32 = 11;
+    if resource.is_some_and(|resource| resource as u32 == RLIMIT_SIGPENDING) && own(state) {
+        disarm(state);
+    }
+}
+
+/// `siginfo_t`, as far as it is looked at.
+#[repr(C)]
+struct Info {
+    signal: i32,
+    errno: i32,
+    code: i32,
+}
+
+/// A notice to be handled.
+struct Notice {
+    state: &'static State,
+    entry: &'static NoticedThread,
+    ucontext: usize,
+}
+
+/// The handler: on the thread's stack, or its alternate one.
+extern "C" fn on_notice(_signal: i32, info: *const Info, ucontext: usize) {
+    const POLL_IN: i32 = 1;
+    const POLL_HUP: i32 = 6;
+    let Some(state) = state().filter(|state| state.role.load(Relaxed) == role::NORMAL) else {
+        return;
+    };
+    // SAFETY: the kernel's argument of a running handler.
+    if !(POLL_IN..=POLL_HUP).contains(&unsafe { (*info).code }) {
+        return;
+    }
+    let Some(entry) = entry(state, thread_pointer()) else { return };
+    entry.left.store(entry.left.load(Relaxed).saturating_sub(1), Relaxed);
+    let mut notice = Notice { state, entry, ucontext };
+    let at = core::ptr::from_mut(&mut notice) as usize;
+    let top = STACK.0.get() as usize + STACK_LEN;
+    // Another thread is at it: that one's stall is enough for now.
+    exclusively(state, || {
+        // SAFETY: the stack is this thread's while BUSY is held.
+        unsafe { on_stack(top, on_notice_stack, at) }
+    });
+}
+
+extern "C" fn on_notice_stack(notice: usize) -> isize {
+    // SAFETY: `on_notice` passes a Notice that lives through the call.
+    let notice = unsafe { &*(notice as *const Notice) };
+    let state = notice.state;
+    let entry = notice.entry;
+    let ring = entry.ring.load(Relaxed);
+    if ring == 0 {
+        return 0;
+    }
+    // SAFETY: a ring of this thread's event, mapped by open_event; only the
+    // thread itself unmaps it outside of `disarm`, after which nothing
+    // speculates.
+    let address = unsafe { last_address(ring) };
+    if entry.left.load(Relaxed) < NOTICES_SPARE {
+        renew(entry);
+    }
+    let Some(address) = address else { return 0 };
+    state.count(Counter::FaultNotices, 1);
+    // SAFETY: the kernel's argument of a running handler.
+    let context = unsafe { SignalContext::of(notice.ucontext) };
+    let at = context.instruction();
+    let in_agent = at >= CONFIG.image_start.load(Relaxed) && at < CONFIG.image_end.load(Relaxed);
+    if !in_agent && watched(state, address) {
+        faults::at_fault(state, address, notice.ucontext);
+    }
+    0
+}
+
+/// Takes all records out of a ring; the address in the last of them.
+///
+/// # Safety
+/// `ring` must be a mapped ring of an event of [`open_event`].
+unsafe fn last_address(ring: usize) -> Option<usize> {
+    const HEAD_AT: usize = 1024;
+    const TAIL_AT: usize = 1032;
+    const RECORD_LEN: u64 = 24;
+    const RECORD_SAMPLE: u32 = 9;
+    // SAFETY: data_head and data_tail of struct perf_event_mmap_page.
+    let (head, tail) = unsafe {
+        (&*((ring + HEAD_AT) as *const AtomicU64), &*((ring + TAIL_AT) as *const AtomicU64))
+    };
+    let end = head.load(Acquire);
+    let records = end.wrapping_sub(tail.load(Relaxed)) / RECORD_LEN;
+    let word = |back: u64| {
+        let at = end.wrapping_sub(back) as usize % PAGE_SIZE;
+        // SAFETY: records are 8-byte aligned, and the ring is one page.
+        unsafe { ((ring + PAGE_SIZE + at) as *const u64).read_volatile() }
+    };
+    let (kind, address) = (word(24) as u32, word(8) as usize);
+    tail.store(end, Release);
+    (records > 0 && kind == RECORD_SAMPLE).then_some(address)
+}
