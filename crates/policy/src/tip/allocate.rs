@@ -54,6 +54,26 @@ impl<L: Layout> Tip<L> {
         false
     }
 
+    /// Ejects the min-max buffer, whatever it is worth; false if none is replaceable.
+    pub(super) fn eject_cheapest(&mut self) -> bool {
+        while let Some((supplier, cost)) = self.lowest_cost() {
+            let id = self.pick(supplier);
+            if self.saved(id, cost) {
+                continue;
+            }
+            if self.buffers.get(id).replaceable() {
+                self.evict(id);
+                return true;
+            }
+            if self.buffers.get(id).state == State::Dirty {
+                // Only a flush could free it, which the next bid will start.
+                self.orphans.adopt(&mut self.buffers, id);
+                return false;
+            }
+        }
+        false
+    }
+
     /// The cost of the least valuable tracked buffer of all; 0 while buffers are free.
     pub(super) fn lowest_value(&self) -> Value {
         if self.buffers.in_use < self.buffers.total {
@@ -133,6 +153,9 @@ impl<L: Layout> Tip<L> {
         let buf = self.buffers.get(id);
         debug_assert!(buf.lru.is_none_or(|links| links.ghost), "LRU would have saved it");
         self.stats.evictions += 1;
+        if self.config.report_evictions {
+            self.evicted.push(buf.block);
+        }
         self.stats.unused_prefetches += u64::from(buf.prefetched && !buf.referenced);
         self.orphans.remove(&mut self.buffers, id);
         self.untrack_everywhere(id);

@@ -89,6 +89,14 @@ pub struct Config {
     /// Most prefetch I/Os outstanding at a disk when prefetching past the horizon (16, the
     /// batch of Cao 1996).
     pub deep_batch: u32,
+    /// Upper bound of P̂ beyond Eq 4.23, in accesses, at least 1: where T_hit is a
+    /// hundredth of the thesis's, T_disk/T_hit is more than any array can use.
+    pub horizon_max: u64,
+    /// Remember the blocks whose buffers were taken, for [`Tip::take_evicted`]: an
+    /// environment that has to give them back itself drains that list.
+    ///
+    /// [`Tip::take_evicted`]: super::Tip::take_evicted
+    pub report_evictions: bool,
 }
 
 impl Config {
@@ -111,6 +119,8 @@ impl Config {
             reserve: 16,
             rate_period: 1024,
             deep_batch: 16,
+            horizon_max: u64::MAX,
+            report_evictions: false,
         }
     }
 }

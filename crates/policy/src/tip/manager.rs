@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::buffers::{BufId, Buffers, Nexus, State};
 use super::config::Config;
 use super::constrained::DiskView;
+use super::estimates::Parameters;
 use super::hints::{HintError, HintEstimator, Segment};
 use super::lru::LruEstimator;
 use super::orphan::OrphanEstimator;
@@ -53,6 +54,7 @@ pub struct Tip<L> {
     pub(super) readahead: Readahead,
     accesses: u32,
     pub(super) dirty_runs: Vec<DirtyRun>,
+    pub(super) evicted: Vec<Block>,
 }
 
 impl<L: Layout> Tip<L> {
@@ -72,11 +74,12 @@ impl<L: Layout> Tip<L> {
             hints: Vec::new(),
             orphans: OrphanEstimator::default(),
             disks: disks.collect(),
-            horizon: config.parameters.prefetch_horizon(),
+            horizon: horizon(&config),
             stats: Stats::default(),
             readahead: Readahead::default(),
             accesses: 0,
             dirty_runs: Vec::new(),
+            evicted: Vec::new(),
             config,
             layout,
         }
@@ -102,6 +105,63 @@ impl<L: Layout> Tip<L> {
         self.buffers
             .find(block)
             .is_some_and(|id| !matches!(self.buffers.get(id).state, State::Ghost | State::Reading))
+    }
+
+    /// Whether a block occupies a buffer: its data is in the cache or being read.
+    pub fn has_buffer(&self, block: Block) -> bool {
+        self.buffers.find(block).is_some_and(|id| self.buffers.get(id).state != State::Ghost)
+    }
+
+    /// Buffers that are in use.
+    pub fn buffers_in_use(&self) -> u32 {
+        self.buffers.in_use
+    }
+
+    /// P̂ in use, in accesses.
+    pub fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
+    /// Takes the blocks whose buffers were taken since the last call, if the configuration
+    /// has `report_evictions`. One of them may have a buffer again.
+    pub fn take_evicted(&mut self) -> Vec<Block> {
+        core::mem::take(&mut self.evicted)
+    }
+
+    /// Changes the number of buffers: those that are too many are ejected, cheapest first.
+    /// At least as many stay as are busy now and in reserve, so that a demand miss finds one.
+    pub fn set_buffers(&mut self, buffers: u32) {
+        let least = self.buffers.busy.saturating_add(self.config.reserve).saturating_add(2);
+        self.buffers.total = buffers.max(least);
+        while self.buffers.in_use > self.buffers.total && self.eject_cheapest() {}
+    }
+
+    /// Changes the model's parameters to newly measured ones, P̂ with them.
+    pub fn set_parameters(&mut self, parameters: Parameters) {
+        self.config.parameters = parameters;
+        self.horizon = horizon(&self.config);
+    }
+
+    /// A block's data went from the cache without this manager's doing: somebody else gave it
+    /// back, or the kernel reclaimed it. Hinted accesses to it are listed for the prefetcher.
+    pub fn lost(&mut self, block: Block, ios: &mut Vec<Io>) {
+        let Some(id) = self.buffers.find(block) else { return };
+        if !self.buffers.get(id).replaceable() {
+            return;
+        }
+        if let Some(links) = self.buffers.get(id).lru {
+            self.lru[usize::from(links.queue)].remove(&mut self.buffers, id);
+        }
+        self.orphans.remove(&mut self.buffers, id);
+        self.untrack_everywhere(id);
+        self.buffers.set_state(id, State::Ghost);
+        self.buffers.drop_if_useless(id);
+        self.prefetch(ios);
+    }
+
+    /// Outstanding segments of a process.
+    pub fn outstanding_segments(&self, process: ProcessId) -> usize {
+        self.estimator_of(process).map_or(0, |e| self.hint(e).segments())
     }
 
     /// Outstanding hinted accesses of a process.
@@ -415,6 +475,10 @@ impl<L: Layout> Tip<L> {
         }
         self.buffers.drop_if_useless(id);
     }
+}
+
+fn horizon(config: &Config) -> u64 {
+    config.parameters.prefetch_horizon().min(config.horizon_max).max(1)
 }
 
 /// A read of bytes of one block.
