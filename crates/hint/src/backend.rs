@@ -1,0 +1,156 @@
+//! Who decides: an engine in this process, or the manager of the machine.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use runahead_manager::engine::Report;
+use runahead_manager::memory::Memory;
+use runahead_manager::wire::{Connection, FromClient};
+use runahead_manager::{
+    Action, ClientId, Engine, FileInfo, Options, ReadNote, Segment, Stats, wire,
+};
+
+use crate::session::engine_mode;
+
+/// What use is made of hints; `RUNAHEAD_HINT` in the environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HintMode {
+    /// `full`: prefetching and caching.
+    #[default]
+    Full,
+    /// `prefetch`: no caching.
+    PrefetchOnly,
+    /// `nohints`: the manager runs and takes no notice of hints.
+    NoHints,
+}
+
+/// The one client of an embedded engine.
+const SELF: ClientId = ClientId(0);
+
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Embedded(Box<Engine>),
+    Remote(Connection),
+}
+
+impl Backend {
+    /// The machine's manager where there is one, else one of our own.
+    pub(crate) fn open(
+        mode: HintMode,
+        domain: &str,
+        memory: &mut Memory,
+        sharers: u64,
+    ) -> Option<Self> {
+        let options = Options {
+            mode: engine_mode(mode),
+            buffers: 0,
+            t_hit_us: t_hit_us(memory),
+            ..Options::default()
+        };
+        if let Some(path) = wire::socket_path()
+            && let Ok(connection) = Connection::open(&path, domain, &options)
+        {
+            let mut remote = Self::Remote(connection);
+            remote.set_buffers(memory.buffers(0, 1));
+            return Some(remote);
+        }
+        let mut engine = Box::new(Engine::new(options));
+        engine.set_buffers(memory.buffers(0, sharers));
+        engine.connect(SELF);
+        Some(Self::Embedded(engine))
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Remote(connection) => connection.is_alive(),
+        }
+    }
+
+    pub(crate) fn file(&mut self, number: u32, info: &FileInfo) {
+        match self {
+            Self::Embedded(engine) => engine.file(SELF, number, info),
+            Self::Remote(connection) => connection.send(&FromClient::File(number, info.clone())),
+        }
+    }
+
+    pub(crate) fn disclose(&mut self, segments: &[Segment]) {
+        match self {
+            Self::Embedded(engine) => engine.disclose(SELF, segments),
+            Self::Remote(connection) => connection.disclose(segments),
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, segments: u32) {
+        match self {
+            Self::Embedded(engine) => engine.cancel(SELF, segments),
+            Self::Remote(connection) => connection.send(&FromClient::Cancel(segments)),
+        }
+    }
+
+    pub(crate) fn read(&mut self, notes: &[ReadNote]) {
+        match self {
+            Self::Embedded(engine) => engine.read(SELF, notes),
+            Self::Remote(connection) => connection.read(notes),
+        }
+    }
+
+    pub(crate) fn observed(&mut self, bytes: u64) {
+        match self {
+            Self::Embedded(engine) => engine.observed(SELF, bytes),
+            Self::Remote(connection) => connection.send(&FromClient::Observed(bytes)),
+        }
+    }
+
+    pub(crate) fn done(&mut self, tag: u64, report: Report) {
+        match self {
+            Self::Embedded(engine) => engine.done(SELF, tag, report),
+            Self::Remote(connection) => connection.send(&FromClient::Done(tag, report)),
+        }
+    }
+
+    pub(crate) fn set_buffers(&mut self, buffers: u32) {
+        match self {
+            Self::Embedded(engine) => engine.set_buffers(buffers),
+            Self::Remote(connection) => connection.send(&FromClient::Buffers(buffers)),
+        }
+    }
+
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        match self {
+            Self::Embedded(engine) => engine.bytes_in_use(),
+            Self::Remote(_) => 0,
+        }
+    }
+
+    pub(crate) fn take_actions(&mut self) -> Vec<Action> {
+        match self {
+            Self::Embedded(engine) => {
+                engine.take_actions().into_iter().map(|(_, action)| action).collect()
+            }
+            Self::Remote(connection) => connection.take_actions(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        match self {
+            Self::Embedded(engine) => engine.stats(),
+            Self::Remote(_) => Stats::default(),
+        }
+    }
+}
+
+/// T_hit: reading a block that is in the cache, microseconds, rounded up (section 6.2).
+fn t_hit_us(memory: &mut Memory) -> u32 {
+    const READS: u32 = 16;
+    let Ok(file) = File::open("/proc/self/exe") else { return 2 };
+    let mut block = [0; runahead_manager::BLOCK_BYTES as usize];
+    let mut best = u64::MAX;
+    for _ in 0..READS {
+        let started = runahead_manager::actor::now_ns();
+        let Ok(read) = file.read_at(&mut block, 0) else { return 2 };
+        memory.bytes_read += read as u64;
+        best = best.min(runahead_manager::actor::now_ns() - started);
+    }
+    u32::try_from(best.div_ceil(1000)).unwrap_or(2).max(1)
+}

@@ -1,0 +1,81 @@
+//! How far a program has read, where it does not say: the kernel counts the bytes.
+
+use std::fs;
+
+/// Watches a process's bytes read (`rchar` of /proc/PID/io). Children that it has waited for
+/// are in the count, running ones are looked for.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    pid: u32,
+    seen: Option<u64>,
+    /// Bytes held back until there are [`BEGINNING_BYTES`] of them; none: long past.
+    beginning: Option<u64>,
+}
+
+/// The first bytes prove nothing: programs read their settings, and this library reads what
+/// the kernel says of a device.
+const BEGINNING_BYTES: u64 = 64 << 10;
+
+impl Observer {
+    pub(crate) fn new(pid: u32) -> Self {
+        Self { pid, seen: None, beginning: Some(0) }
+    }
+
+    /// Forgets what was read so far.
+    pub(crate) fn skip(&mut self) {
+        self.seen = None;
+    }
+
+    /// Bytes read since the last call, without `own` bytes that are not the program's, counted
+    /// since the beginning. 0 at first.
+    pub(crate) fn bytes(&mut self, own: u64) -> u64 {
+        let total = tree(self.pid, 0).saturating_sub(own);
+        let before = self.seen.replace(total);
+        let new = before.map_or(0, |before| total.saturating_sub(before));
+        match &mut self.beginning {
+            None => new,
+            Some(held) => {
+                *held += new;
+                if *held < BEGINNING_BYTES {
+                    return 0;
+                }
+                self.beginning.take().unwrap_or(0)
+            }
+        }
+    }
+}
+
+/// Depth to which descendants are followed: shells that start shells.
+const DEPTH_MAX: u32 = 8;
+
+fn tree(pid: u32, depth: u32) -> u64 {
+    let own = fs::read_to_string(format!("/proc/{pid}/io")).ok();
+    let own = own.as_deref().and_then(rchar).unwrap_or(0);
+    if depth >= DEPTH_MAX {
+        return own;
+    }
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let below = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
+    own + below.map(|child| tree(child, depth + 1)).sum::<u64>()
+}
+
+fn rchar(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("rchar: ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_seen() {
+        let mut observer = Observer::new(std::process::id());
+        assert_eq!(observer.bytes(0), 0);
+        let size = fs::read("/proc/self/exe").unwrap().len() as u64;
+        assert!(size > BEGINNING_BYTES && observer.bytes(0) >= size);
+        assert_eq!(rchar("rchar: 12\nwchar: 3\n"), Some(12));
+        assert_eq!(rchar("nothing"), None);
+        assert_eq!(Observer::new(u32::MAX).bytes(0), 0);
+    }
+}

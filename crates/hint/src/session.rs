@@ -1,0 +1,576 @@
+//! One process's hints: what the program's threads put in, and the thread that passes it on
+//! to a manager and does what that decides.
+//!
+//! The program's side takes a lock and appends. It wakes the manager's thread only where that
+//! sleeps for long, so that a hint costs no system call.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use runahead_manager::actor::{self, Actor, Done, Source};
+use runahead_manager::engine::{Action, CREDIT, FILES_MAX};
+use runahead_manager::memory::Memory;
+use runahead_manager::{Mode, ReadNote, Segment, Stats};
+
+use crate::backend::{Backend, HintMode};
+use crate::observe::Observer;
+use crate::sharers::Sharers;
+
+/// Most outstanding segments of a process; 24 bytes each.
+pub const SEGMENTS_MAX: usize = 4 << 20;
+/// Segments in one piece of the queue.
+const PIECE: usize = 4096;
+/// Reads after which the manager's thread is woken before its time.
+const READS_WAKE: usize = 32;
+/// Files that are looked up ahead of the one whose hints come next.
+const FIND_AHEAD: u32 = 128;
+/// How long the thread sleeps where hints are outstanding and something happens.
+const BUSY_SLEEP: Duration = Duration::from_millis(1);
+/// The same where nothing happened lately; whoever has news wakes it.
+const CALM_SLEEP: Duration = Duration::from_millis(50);
+/// Between two looks at the memory.
+const MEMORY_EVERY: Duration = Duration::from_millis(100);
+
+/// A range of a file's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; 0: to the end of the file.
+    pub length: u64,
+}
+
+/// Why hints were not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// [`SEGMENTS_MAX`] segments are outstanding: so many of the given ones were taken. Read
+    /// what was disclosed, or cancel it, first.
+    TooMany(usize),
+    /// More files were named than are kept apart.
+    TooManyFiles,
+    /// The descriptor is not open, or not of a file with a page cache.
+    NotAFile,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooMany(taken) => write!(
+                f,
+                "{SEGMENTS_MAX} hinted segments are outstanding, {taken} of these were taken: \
+                 read or cancel some first"
+            ),
+            Self::TooManyFiles => write!(f, "more than {FILES_MAX} files were hinted"),
+            Self::NotAFile => write!(f, "not an open file with a page cache"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+enum Event {
+    Segments(Vec<Segment>),
+    Reads(Vec<ReadNote>),
+    Cancel(usize),
+}
+
+#[derive(Default)]
+struct Inbox {
+    events: VecDeque<Event>,
+    reads: usize,
+    sources: Vec<Source>,
+    by_path: HashMap<PathBuf, u32>,
+    by_identity: HashMap<(u64, u64), u32>,
+}
+
+/// See the [module](self).
+pub struct Session {
+    inbox: Mutex<Inbox>,
+    /// The manager's thread will look at the inbox soon by itself.
+    awake: AtomicBool,
+    outstanding: AtomicUsize,
+    explicit: AtomicBool,
+    thread: OnceLock<Thread>,
+    stats: Mutex<Stats>,
+    /// There is no manager: hints are taken and forgotten.
+    absent: AtomicBool,
+    observed_pid: Option<u32>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// A session that nobody serves yet.
+    pub(crate) fn idle(observed_pid: Option<u32>) -> Self {
+        Self {
+            inbox: Mutex::default(),
+            awake: AtomicBool::new(true),
+            outstanding: AtomicUsize::new(0),
+            explicit: AtomicBool::new(false),
+            thread: OnceLock::new(),
+            stats: Mutex::default(),
+            absent: AtomicBool::new(false),
+            observed_pid,
+        }
+    }
+
+    /// Starts the thread that serves it, for as long as the process lives.
+    pub(crate) fn start(&'static self, mode: HintMode) {
+        // A signal of the program's must not be handled in a thread that it does not know.
+        let blocked = BlockedSignals::all();
+        let spawned = std::thread::Builder::new()
+            .name("runahead".into())
+            .stack_size(512 << 10)
+            .spawn(move || {
+                let served =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.serve(mode)));
+                // Whatever ended it: from now on hints are taken and forgotten.
+                self.absent.store(true, Ordering::Release);
+                self.forget();
+                drop(served);
+            });
+        drop(blocked);
+        match spawned {
+            Ok(handle) => {
+                let _ = self.thread.set(handle.thread().clone());
+                handle.thread().unpark();
+            }
+            Err(_) => self.absent.store(true, Ordering::Release),
+        }
+    }
+
+    /// Whether a manager takes the hints.
+    pub fn is_served(&self) -> bool {
+        !self.absent.load(Ordering::Acquire)
+    }
+
+    /// Segments disclosed and not consumed yet.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
+    /// What the manager counted (an embedded one; of a machine's manager nothing is known).
+    pub fn stats(&self) -> Stats {
+        *locked(&self.stats)
+    }
+
+    /// The number of a file named by a path, which need not be open nor exist.
+    ///
+    /// # Errors
+    /// [`Error::TooManyFiles`].
+    pub fn path_number(&self, path: &Path) -> Result<u32, Error> {
+        let mut inbox = locked(&self.inbox);
+        if let Some(&number) = inbox.by_path.get(path) {
+            return Ok(number);
+        }
+        // It is opened later, maybe from another directory.
+        let absolute = std::path::absolute(path).map_err(|_| Error::NotAFile)?;
+        let number = inbox.add(Source::Path(absolute))?;
+        inbox.by_path.insert(path.to_owned(), number);
+        Ok(number)
+    }
+
+    /// The number of an open file.
+    ///
+    /// # Errors
+    /// [`Error::NotAFile`], [`Error::TooManyFiles`].
+    pub fn fd_number(&self, fd: i32) -> Result<u32, Error> {
+        let identity = identity(fd).ok_or(Error::NotAFile)?;
+        let mut inbox = locked(&self.inbox);
+        if let Some(&number) = inbox.by_identity.get(&identity) {
+            return Ok(number);
+        }
+        let number = inbox.add(Source::Descriptor { pid: std::process::id(), fd, identity })?;
+        inbox.by_identity.insert(identity, number);
+        Ok(number)
+    }
+
+    /// Discloses what will be read next, behind everything disclosed before, in this order.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    pub fn disclose(&self, segments: impl ExactSizeIterator<Item = Segment>) -> Result<(), Error> {
+        let wanted = segments.len();
+        if self.absent.load(Ordering::Acquire) || wanted == 0 {
+            return Ok(());
+        }
+        let mut inbox = locked(&self.inbox);
+        let room = SEGMENTS_MAX.saturating_sub(self.outstanding.load(Ordering::Acquire));
+        let taken = wanted.min(room);
+        let mut segments = segments.take(taken);
+        let mut left = taken;
+        while left > 0 {
+            let piece = match inbox.events.back_mut() {
+                Some(Event::Segments(piece)) if piece.len() < PIECE => piece,
+                _ => {
+                    let capacity = if left == 1 { 16 } else { PIECE.min(left) };
+                    inbox.events.push_back(Event::Segments(Vec::with_capacity(capacity)));
+                    continue;
+                }
+            };
+            let part = left.min(PIECE - piece.len());
+            piece.extend(segments.by_ref().take(part));
+            left -= part;
+        }
+        self.outstanding.fetch_add(taken, Ordering::AcqRel);
+        drop(inbox);
+        self.wake();
+        if taken < wanted { Err(Error::TooMany(taken)) } else { Ok(()) }
+    }
+
+    /// Cancels the first `segments` of the outstanding ones.
+    pub fn cancel(&self, segments: usize) {
+        if !self.absent.load(Ordering::Acquire) {
+            locked(&self.inbox).events.push_back(Event::Cancel(segments));
+            self.wake();
+        }
+    }
+
+    /// Whether any file was hinted: only then reads are of interest.
+    pub fn wants_reads(&self) -> bool {
+        self.outstanding() > 0
+    }
+
+    /// Notes that a file was read. From the first note on, the program is taken to note all
+    /// its hinted reads.
+    pub fn note_read(&self, note: ReadNote) {
+        if self.absent.load(Ordering::Acquire) {
+            return;
+        }
+        if !self.explicit.load(Ordering::Relaxed) {
+            self.explicit.store(true, Ordering::Release);
+        }
+        let mut inbox = locked(&self.inbox);
+        match inbox.events.back_mut() {
+            Some(Event::Reads(notes)) => notes.push(note),
+            _ => {
+                let mut notes = Vec::with_capacity(READS_WAKE);
+                notes.push(note);
+                inbox.events.push_back(Event::Reads(notes));
+            }
+        }
+        inbox.reads += 1;
+        let many = inbox.reads == READS_WAKE;
+        drop(inbox);
+        if many {
+            self.awake.store(true, Ordering::Release);
+            self.unpark();
+        } else {
+            self.wake();
+        }
+    }
+
+    /// The number of the file with this identity, if it was hinted.
+    pub fn known(&self, identity: (u64, u64)) -> Option<u32> {
+        locked(&self.inbox).by_identity.get(&identity).copied()
+    }
+
+    fn wake(&self) {
+        if !self.awake.load(Ordering::Acquire) && !self.awake.swap(true, Ordering::AcqRel) {
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn forget(&self) {
+        locked(&self.inbox).events.clear();
+        self.outstanding.store(0, Ordering::Release);
+    }
+
+    /// The manager's thread.
+    fn serve(&self, mode: HintMode) {
+        if actor::own_descriptor_table().is_err() {
+            return;
+        }
+        let mut memory = Memory::of_self();
+        let domain = memory.domain();
+        let mut sharers = Sharers::register(&domain);
+        let Some(mut backend) = Backend::open(mode, &domain, &mut memory, sharers.count()) else {
+            return;
+        };
+        let mut server = Server {
+            actor: Actor::new(),
+            waiting: VecDeque::new(),
+            files: Vec::new(),
+            next_find: 0,
+            next_unresolved: 0,
+            credit: 0,
+            granted: false,
+        };
+        let mut observer = Observer::new(self.observed_pid.unwrap_or_else(std::process::id));
+        let mut memory_at = Instant::now();
+        loop {
+            self.awake.store(true, Ordering::Release);
+            let mut news = server.take(self, &mut backend);
+            let outstanding = self.outstanding() > 0;
+            if outstanding && !self.explicit.load(Ordering::Acquire) && mode != HintMode::NoHints {
+                let own = if self.observed_pid.is_none() { memory.bytes_read } else { 0 };
+                let bytes = observer.bytes(own);
+                if bytes > 0 {
+                    backend.observed(bytes);
+                    news = true;
+                }
+            } else {
+                observer.skip();
+            }
+            if outstanding && memory_at.elapsed() >= MEMORY_EVERY {
+                memory_at = Instant::now();
+                let in_use = backend.bytes_in_use();
+                backend.set_buffers(memory.buffers(in_use, sharers.count()));
+            }
+            news |= server.act(self, &mut backend);
+            if !backend.is_alive() {
+                return;
+            }
+            *locked(&self.stats) = backend.stats();
+            let observing = outstanding && !self.explicit.load(Ordering::Acquire);
+            if news {
+                continue;
+            }
+            let active = outstanding || server.is_busy();
+            match (active, observing) {
+                (true, true) => std::thread::park_timeout(2 * BUSY_SLEEP),
+                (true, false) if locked(&self.inbox).reads > 0 => {
+                    std::thread::park_timeout(BUSY_SLEEP);
+                }
+                _ => self.sleep(if active { CALM_SLEEP } else { Duration::from_secs(3600) }),
+            }
+        }
+    }
+
+    /// Sleeps until somebody has news.
+    fn sleep(&self, longest: Duration) {
+        self.awake.store(false, Ordering::Release);
+        // What came before the store did not wake us.
+        if locked(&self.inbox).events.is_empty() {
+            std::thread::park_timeout(longest);
+        }
+    }
+}
+
+impl Inbox {
+    fn add(&mut self, source: Source) -> Result<u32, Error> {
+        let number = self.sources.len() as u32;
+        if number > FILES_MAX {
+            return Err(Error::TooManyFiles);
+        }
+        self.sources.push(source);
+        Ok(number)
+    }
+}
+
+/// `st_dev` and `st_ino` of a regular file or block device.
+pub(crate) fn identity(fd: i32) -> Option<(u64, u64)> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel fills the whole structure where it succeeds.
+    let stat = unsafe {
+        if libc::fstat(fd, stat.as_mut_ptr()) < 0 {
+            return None;
+        }
+        stat.assume_init()
+    };
+    let kind = stat.st_mode & libc::S_IFMT;
+    (kind == libc::S_IFREG || kind == libc::S_IFBLK).then_some((stat.st_dev, stat.st_ino))
+}
+
+/// Where a file stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Finding,
+    Yes,
+    No,
+}
+
+/// The manager's thread's own part.
+struct Server {
+    actor: Actor,
+    waiting: VecDeque<Vec<Segment>>,
+    files: Vec<Found>,
+    next_find: u32,
+    next_unresolved: u32,
+    credit: usize,
+    granted: bool,
+}
+
+impl Server {
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() && self.credit > 0
+    }
+
+    /// Takes what the program put in. True if there was something.
+    fn take(&mut self, session: &Session, backend: &mut Backend) -> bool {
+        let (events, sources) = {
+            let mut inbox = locked(&session.inbox);
+            inbox.reads = 0;
+            let limit = (self.next_unresolved + FIND_AHEAD).min(inbox.sources.len() as u32);
+            let from = self.next_find.min(limit);
+            let sources = inbox.sources[from as usize..limit as usize].to_vec();
+            (std::mem::take(&mut inbox.events), sources)
+        };
+        let news = !events.is_empty() || !sources.is_empty();
+        for source in sources {
+            self.files.push(Found::Finding);
+            self.actor.find(self.next_find, source);
+            self.next_find += 1;
+        }
+        for event in events {
+            match event {
+                Event::Segments(segments) => {
+                    self.waiting.push_back(segments);
+                    self.feed(backend);
+                }
+                Event::Reads(notes) => backend.read(&notes),
+                Event::Cancel(segments) => self.cancel(segments, session, backend),
+            }
+        }
+        news
+    }
+
+    fn cancel(&mut self, segments: usize, session: &Session, backend: &mut Backend) {
+        let sent = (CREDIT as usize).saturating_sub(self.credit);
+        let in_engine = segments.min(sent);
+        backend.cancel(in_engine as u32);
+        let mut left = segments - in_engine;
+        while left > 0 {
+            let Some(piece) = self.waiting.front_mut() else { break };
+            let dropped = left.min(piece.len());
+            piece.drain(..dropped);
+            if piece.is_empty() {
+                self.waiting.pop_front();
+            }
+            left -= dropped;
+            session.outstanding.fetch_sub(dropped, Ordering::AcqRel);
+        }
+    }
+
+    /// Sends hints on, as many as the manager takes and in order: those of a file that is
+    /// not looked up yet hold up the ones behind them.
+    fn feed(&mut self, backend: &mut Backend) {
+        while self.credit > 0 {
+            let Some(piece) = self.waiting.front_mut() else { return };
+            let found = |segment: &&Segment| {
+                self.files.get(segment.file as usize).is_some_and(|&file| file != Found::Finding)
+            };
+            let ready = piece.iter().take(self.credit).take_while(found).count();
+            if ready == 0 {
+                return;
+            }
+            backend.disclose(&piece[..ready]);
+            self.credit -= ready;
+            if ready == piece.len() {
+                self.waiting.pop_front();
+            } else {
+                piece.drain(..ready);
+            }
+        }
+    }
+
+    /// Does what the manager decided, and reports what is done. True if there was something.
+    fn act(&mut self, session: &Session, backend: &mut Backend) -> bool {
+        let mut news = false;
+        loop {
+            let done = self.actor.take_done();
+            let actions = backend.take_actions();
+            if done.is_empty() && actions.is_empty() {
+                self.feed(backend);
+                return news;
+            }
+            news = true;
+            for one in done {
+                match one {
+                    Done::Prefetched(tag, report) => backend.done(tag, report),
+                    Done::Found(number, Ok(opened)) => {
+                        let info = &opened.info;
+                        locked(&session.inbox)
+                            .by_identity
+                            .entry((info.device, info.inode))
+                            .or_insert(number);
+                        backend.file(number, info);
+                        self.actor.keep(number, &opened);
+                        self.resolved(number, Found::Yes);
+                    }
+                    Done::Found(number, Err(_)) => self.resolved(number, Found::No),
+                }
+            }
+            for action in actions {
+                match action {
+                    Action::Prefetch { tag, file, offset, length } => {
+                        self.actor.prefetch(tag, file, offset, length);
+                    }
+                    Action::Release { file, offset, length } => {
+                        self.actor.release(file, offset, length);
+                    }
+                    Action::Credit(segments) => {
+                        let segments = segments as usize;
+                        self.credit += segments;
+                        if self.granted {
+                            let consumed = segments.min(session.outstanding());
+                            session.outstanding.fetch_sub(consumed, Ordering::AcqRel);
+                        }
+                        self.granted = true;
+                    }
+                }
+            }
+            self.feed(backend);
+        }
+    }
+
+    fn resolved(&mut self, number: u32, found: Found) {
+        if let Some(file) = self.files.get_mut(number as usize) {
+            *file = found;
+        }
+        while self
+            .files
+            .get(self.next_unresolved as usize)
+            .is_some_and(|&file| file != Found::Finding)
+        {
+            self.next_unresolved += 1;
+        }
+    }
+}
+
+/// All signals blocked in this thread, and so in those that it starts.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn all() -> Self {
+        let mut all = std::mem::MaybeUninit::uninit();
+        let mut before = std::mem::MaybeUninit::uninit();
+        // SAFETY: both sets are filled by the calls before they are read.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            Self(before.assume_init())
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is what the kernel gave before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
+        };
+    }
+}
+
+/// What mode of the engine a mode of hinting is.
+pub(crate) fn engine_mode(mode: HintMode) -> Mode {
+    match mode {
+        HintMode::Full => Mode::Full,
+        HintMode::PrefetchOnly => Mode::PrefetchOnly,
+        HintMode::NoHints => Mode::NoHints,
+    }
+}

@@ -1,0 +1,530 @@
+//! Does what the engine decides: opens files, reads ahead, gives back.
+//!
+//! It works in threads that have a descriptor table of their own. So the program's
+//! descriptor numbers are what they would be, nothing of ours is inherited by its children,
+//! and, what matters most, closing a file here does not drop the POSIX locks that the program
+//! holds on it: those belong to a table.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+
+use crate::engine::Report;
+use crate::geometry::Geometry;
+use crate::layout::{EXTENTS_MAX, Extent, FileInfo};
+
+/// Files that are kept open at a time.
+const OPEN_MAX: usize = 512;
+/// Threads that wait for prefetches and open files, at most: two for each disk.
+const WORKERS_MAX: usize = 64;
+/// Stack of a worker; they only make system calls.
+const STACK_BYTES: usize = 128 << 10;
+const PAGE_BYTES: u64 = 4096;
+
+/// Gives this thread, and those that it will start, a descriptor table of their own with
+/// nothing in it.
+///
+/// # Errors
+/// If the kernel refuses: then nothing may be opened here.
+pub fn own_descriptor_table() -> io::Result<()> {
+    // SAFETY: plain call; it only affects this thread's table of descriptors.
+    if unsafe { libc::unshare(libc::CLONE_FILES) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the table is this thread's own; what is in it are copies that nobody uses.
+    if unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid timespec.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Which file is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// By its name.
+    Path(PathBuf),
+    /// A descriptor that a process has open, found by its number and, since it may be closed
+    /// and used again meanwhile, known by what it is.
+    Descriptor {
+        /// The process.
+        pid: u32,
+        /// The number.
+        fd: i32,
+        /// `st_dev` and `st_ino`.
+        identity: (u64, u64),
+    },
+}
+
+impl Source {
+    fn open(&self) -> io::Result<File> {
+        match self {
+            Self::Path(path) => {
+                // Opening a FIFO or a device could wait or do something: look first.
+                let kind = std::fs::metadata(path)?.file_type();
+                if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_dir() {
+                    return Err(io::Error::other("not a file with a page cache"));
+                }
+                open_read_only(path.as_os_str().as_bytes())
+            }
+            Self::Descriptor { pid, fd, identity } => {
+                let path = format!("/proc/{pid}/fd/{fd}");
+                let metadata = std::fs::metadata(&path)?;
+                if (metadata.dev(), metadata.ino()) != *identity {
+                    return Err(io::Error::other("the descriptor names another file now"));
+                }
+                let file = open_read_only(path.as_bytes())?;
+                let metadata = file.metadata()?;
+                if (metadata.dev(), metadata.ino()) != *identity {
+                    return Err(io::Error::other("the descriptor names another file now"));
+                }
+                Ok(file)
+            }
+        }
+    }
+}
+
+fn open_read_only(path: &[u8]) -> io::Result<File> {
+    let path = CString::new(path)?;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // Prefetching is no access that anybody should see; only owners may ask for that.
+    for flags in [flags | libc::O_NOATIME, flags] {
+        // SAFETY: a valid string with its terminating zero.
+        let fd = unsafe { libc::open(path.as_ptr(), flags) };
+        if fd >= 0 {
+            // SAFETY: a new descriptor that nobody else owns.
+            return Ok(unsafe { File::from_raw_fd(fd) });
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// A file that was looked up.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    file: Arc<File>,
+    /// What the engine is told.
+    pub info: FileInfo,
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub enum Done {
+    /// A prefetch.
+    Prefetched(u64, Report),
+    /// A file was opened and looked at.
+    Found(u32, io::Result<Opened>),
+}
+
+enum Job {
+    Prefetch { tag: u64, file: Arc<File>, offset: u64, length: u64 },
+    Find { number: u32, source: Source },
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Prefetches go first: disks must not fall idle because files are being opened.
+    prefetches: VecDeque<Job>,
+    finds: VecDeque<Job>,
+    idle: usize,
+    closed: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    done: Mutex<Vec<Done>>,
+    owner: Thread,
+    geometries: Mutex<HashMap<u64, Geometry>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Acts for one process. To be made in a thread with a descriptor table of its own, which is
+/// unparked when something is done.
+pub struct Actor {
+    shared: Arc<Shared>,
+    workers: usize,
+    open: HashMap<u32, Arc<File>>,
+    /// Those that can be opened again by name, the one used longest ago first.
+    by_age: VecDeque<u32>,
+    sources: HashMap<u32, Source>,
+}
+
+impl std::fmt::Debug for Actor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Actor").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+impl Actor {
+    /// An actor whose owner is this thread.
+    pub fn new() -> Self {
+        let shared = Shared {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Mutex::default(),
+            owner: std::thread::current(),
+            geometries: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            workers: 0,
+            open: HashMap::new(),
+            by_age: VecDeque::new(),
+            sources: HashMap::new(),
+        }
+    }
+
+    /// Opens a file and looks at it; the answer is among [`Self::take_done`].
+    pub fn find(&mut self, number: u32, source: Source) {
+        self.sources.insert(number, source.clone());
+        self.push(Job::Find { number, source });
+    }
+
+    /// Keeps a file that was found, for prefetches and releases under its number.
+    pub fn keep(&mut self, number: u32, opened: &Opened) {
+        if matches!(self.sources.get(&number), Some(Source::Path(_))) {
+            self.by_age.push_back(number);
+        } else if self.open.len() >= OPEN_MAX {
+            // It could not be opened again: hints for it are lost.
+            return;
+        }
+        self.open.insert(number, Arc::clone(&opened.file));
+        while self.open.len() > OPEN_MAX {
+            let Some(oldest) = self.by_age.pop_front() else { break };
+            self.open.remove(&oldest);
+        }
+    }
+
+    fn file(&mut self, number: u32) -> Option<Arc<File>> {
+        if let Some(file) = self.open.get(&number) {
+            return Some(Arc::clone(file));
+        }
+        let source = self.sources.get(&number)?.clone();
+        let file = Arc::new(source.open().ok()?);
+        self.open.insert(number, Arc::clone(&file));
+        self.by_age.push_back(number);
+        while self.open.len() > OPEN_MAX {
+            let oldest = self.by_age.pop_front()?;
+            self.open.remove(&oldest);
+        }
+        Some(file)
+    }
+
+    /// Starts a prefetch; its report is among [`Self::take_done`].
+    pub fn prefetch(&mut self, tag: u64, number: u32, offset: u64, length: u64) {
+        match self.file(number) {
+            Some(file) => self.push(Job::Prefetch { tag, file, offset, length }),
+            None => {
+                let failed = Report { ended_ns: now_ns(), ..Report::default() };
+                locked(&self.shared.done).push(Done::Prefetched(tag, failed));
+            }
+        }
+    }
+
+    /// Gives a range of the page cache back. Dirty pages and those that somebody has mapped
+    /// stay.
+    pub fn release(&mut self, number: u32, offset: u64, length: u64) {
+        if let Some(file) = self.file(number) {
+            let (offset, length) = (offset as libc::off_t, length as libc::off_t);
+            // SAFETY: plain call on an open descriptor.
+            unsafe {
+                libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_DONTNEED)
+            };
+        }
+    }
+
+    /// What is done since the last call.
+    pub fn take_done(&mut self) -> Vec<Done> {
+        std::mem::take(&mut *locked(&self.shared.done))
+    }
+
+    fn push(&mut self, job: Job) {
+        let mut queue = locked(&self.shared.queue);
+        match job {
+            Job::Prefetch { .. } => queue.prefetches.push_back(job),
+            Job::Find { .. } => queue.finds.push_back(job),
+        }
+        let waiting = queue.prefetches.len() + queue.finds.len();
+        let short = queue.idle < waiting && self.workers < WORKERS_MAX;
+        drop(queue);
+        self.shared.work.notify_one();
+        if short {
+            let shared = Arc::clone(&self.shared);
+            let builder = std::thread::Builder::new().name("runahead".into());
+            if builder.stack_size(STACK_BYTES).spawn(move || work(&shared)).is_ok() {
+                self.workers += 1;
+            } else if self.workers == 0 {
+                // Nobody would ever do it.
+                let job = {
+                    let mut queue = locked(&self.shared.queue);
+                    queue.prefetches.pop_back().or_else(|| queue.finds.pop_back())
+                };
+                if let Some(job) = job {
+                    locked(&self.shared.done).push(perform(job, &self.shared));
+                }
+            }
+        }
+    }
+}
+
+impl Default for Actor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        locked(&self.shared.queue).closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let mut queue = locked(&shared.queue);
+        let job = loop {
+            if queue.closed {
+                return;
+            }
+            let next = queue.prefetches.pop_front().or_else(|| queue.finds.pop_front());
+            if let Some(job) = next {
+                break job;
+            }
+            queue.idle += 1;
+            queue = shared.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        };
+        drop(queue);
+        let done = perform(job, shared);
+        locked(&shared.done).push(done);
+        shared.owner.unpark();
+    }
+}
+
+fn perform(job: Job, shared: &Shared) -> Done {
+    match job {
+        Job::Prefetch { tag, file, offset, length } => {
+            Done::Prefetched(tag, read_ahead(&file, offset, length))
+        }
+        Job::Find { number, source } => Done::Found(number, find(&source, shared)),
+    }
+}
+
+/// Reads a range into the page cache and waits until it is there.
+fn read_ahead(file: &File, offset: u64, length: u64) -> Report {
+    let started_ns = now_ns();
+    let cpu_before = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    // SAFETY: plain call on an open descriptor.
+    let advised =
+        unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, length as usize) };
+    let cpu_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_before;
+    if advised < 0 {
+        // No readahead on this file: nothing that could be waited for either.
+        return Report { ended_ns: now_ns(), ..Report::default() };
+    }
+    // A byte of the last page: it is there when the whole request is, and nothing is copied.
+    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    let end = (offset + length).min(bytes);
+    let mut ok = end > offset;
+    if ok {
+        let mut byte = [0];
+        let last_page = ((end - 1) / PAGE_BYTES * PAGE_BYTES).max(offset);
+        ok = matches!(file.read_at(&mut byte, last_page), Ok(1));
+    }
+    Report { ok, started_ns, ended_ns: now_ns(), cpu_ns }
+}
+
+fn find(source: &Source, shared: &Shared) -> io::Result<Opened> {
+    let file = source.open()?;
+    let metadata = file.metadata()?;
+    if !metadata.file_type().is_file() && !metadata.file_type().is_block_device() {
+        return Err(io::Error::other("not a file with a page cache"));
+    }
+    let known = locked(&shared.geometries).get(&metadata.dev()).copied();
+    let geometry = known.unwrap_or_else(|| {
+        let path = match source {
+            Source::Path(path) => path.clone(),
+            Source::Descriptor { pid, fd, .. } => format!("/proc/{pid}/fd/{fd}").into(),
+        };
+        let geometry = Geometry::of(&path, metadata.dev());
+        locked(&shared.geometries).insert(metadata.dev(), geometry);
+        geometry
+    });
+    let info = FileInfo {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        bytes: size_of(&file, metadata.len()),
+        extents: extents(&file),
+        geometry,
+    };
+    Ok(Opened { file: Arc::new(file), info })
+}
+
+/// A file's size, or a block device's.
+fn size_of(file: &File, bytes: u64) -> u64 {
+    if bytes > 0 {
+        return bytes;
+    }
+    // SAFETY: plain call; the descriptor is nobody else's.
+    let end = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
+    u64::try_from(end).unwrap_or(0)
+}
+
+const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
+const FIEMAP_EXTENT_LAST: u32 = 1;
+/// Unwritten, delayed or unknown: no place on the device.
+const FIEMAP_EXTENT_NOWHERE: u32 = 0x2 | 0x4;
+const EXTENTS_PER_CALL: usize = 64;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct FiemapExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [FiemapExtent; EXTENTS_PER_CALL],
+}
+
+/// Where a file lies; empty where the file system does not tell.
+fn extents(file: &File) -> Vec<Extent> {
+    let mut found: Vec<Extent> = Vec::new();
+    let mut start = 0;
+    while found.len() < EXTENTS_MAX {
+        let mut map = Fiemap {
+            start,
+            length: u64::MAX - start,
+            flags: 0,
+            mapped_extents: 0,
+            extent_count: EXTENTS_PER_CALL as u32,
+            reserved: 0,
+            extents: [FiemapExtent::default(); EXTENTS_PER_CALL],
+        };
+        // SAFETY: the kernel writes at most `extent_count` extents behind the header.
+        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } < 0 {
+            return found;
+        }
+        let mapped = (map.mapped_extents as usize).min(EXTENTS_PER_CALL);
+        for extent in &map.extents[..mapped] {
+            if extent.flags & FIEMAP_EXTENT_NOWHERE == 0 {
+                let FiemapExtent { logical, physical, length, .. } = *extent;
+                match found.last_mut() {
+                    Some(last)
+                        if last.logical + last.length == logical
+                            && last.physical + last.length == physical =>
+                    {
+                        last.length += length;
+                    }
+                    _ => found.push(Extent { logical, physical, length }),
+                }
+            }
+            start = extent.logical.saturating_add(extent.length);
+        }
+        let last = mapped.checked_sub(1).map(|last| map.extents[last].flags);
+        if last.is_none_or(|flags| flags & FIEMAP_EXTENT_LAST != 0) {
+            return found;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Waits for one answer, at most half a minute.
+    fn next(actor: &mut Actor) -> Done {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(done) = actor.take_done().pop() {
+                return done;
+            }
+            assert!(Instant::now() < deadline, "nothing was done");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_file_is_found_read_and_given_back() {
+        let directory =
+            tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).unwrap();
+        let path = directory.path().join("data");
+        std::fs::write(&path, vec![7; 300_000]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        let mut actor = Actor::new();
+        actor.find(3, Source::Path(path));
+        let Done::Found(3, Ok(opened)) = next(&mut actor) else { panic!("not found") };
+        assert_eq!(opened.info.bytes, 300_000);
+        actor.keep(3, &opened);
+        actor.release(3, 0, 0);
+        actor.prefetch(9, 3, 0, 65536);
+        let Done::Prefetched(9, report) = next(&mut actor) else { panic!("not prefetched") };
+        assert!(report.ok && report.ended_ns >= report.started_ns);
+        actor.prefetch(10, 3, 400_000, 8192);
+        let Done::Prefetched(10, report) = next(&mut actor) else { panic!("not prefetched") };
+        assert!(!report.ok, "behind the end");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let directory =
+            tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).unwrap();
+        let fifo = directory.path().join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a valid string with its terminating zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let mut actor = Actor::new();
+        for path in [fifo, directory.path().to_owned(), "/dev/null".into(), "/no/such".into()] {
+            actor.find(0, Source::Path(path.clone()));
+            let Done::Found(0, found) = next(&mut actor) else { panic!("not found") };
+            assert!(found.is_err(), "{}", path.display());
+        }
+        let file = File::open("/proc/self/exe").unwrap();
+        let identity = (1, 2);
+        let source = Source::Descriptor { pid: std::process::id(), fd: file.as_raw_fd(), identity };
+        actor.find(0, source);
+        let Done::Found(0, found) = next(&mut actor) else { panic!("not found") };
+        assert!(found.is_err(), "another file");
+        actor.prefetch(1, 77, 0, 8192);
+        let Done::Prefetched(1, report) = next(&mut actor) else { panic!("no report") };
+        assert!(!report.ok, "never registered");
+    }
+}

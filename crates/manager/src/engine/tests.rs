@@ -1,0 +1,290 @@
+//! The engine with a page cache that always does as it is told, at once.
+
+use super::*;
+use crate::layout::Extent;
+
+const A: ClientId = ClientId(1);
+
+fn info(inode: u64, blocks: u64, disks: u16) -> FileInfo {
+    let bytes = blocks * BLOCK_BYTES;
+    FileInfo {
+        device: 1,
+        inode,
+        bytes,
+        extents: vec![Extent { logical: 0, physical: inode << 32, length: bytes }],
+        geometry: Geometry { disks, stripe_unit: 65536, latency_us: 10_000 },
+    }
+}
+
+fn engine(buffers: u32, blocks: u64) -> Engine {
+    let mut engine = Engine::new(Options { buffers, ..Options::default() });
+    engine.connect(A);
+    engine.file(A, 0, &info(7, blocks, 1));
+    engine
+}
+
+/// Time of the modelled disk for an I/O, and of the modelled program for a block.
+const DISK_NS: u64 = 5_000_000;
+const READ_NS: u64 = 10_000;
+
+/// The page cache of file 0, one disk that serves one I/O after another, and the clock.
+#[derive(Default)]
+struct Cache {
+    resident: std::collections::BTreeSet<u64>,
+    flying: VecDeque<(ClientId, u64, std::ops::Range<u64>, u64)>,
+    clock_ns: u64,
+    disk_free_ns: u64,
+    prefetched: u64,
+    credit: i64,
+}
+
+impl Cache {
+    /// Takes what is decided and completes what is due.
+    fn act(&mut self, engine: &mut Engine) {
+        loop {
+            let actions = engine.take_actions();
+            let idle = actions.is_empty();
+            for (client, action) in actions {
+                match action {
+                    Action::Prefetch { tag, offset, length, .. } => {
+                        let blocks = offset / BLOCK_BYTES..(offset + length) / BLOCK_BYTES;
+                        self.prefetched += blocks.end - blocks.start;
+                        self.disk_free_ns = self.disk_free_ns.max(self.clock_ns) + DISK_NS;
+                        self.flying.push_back((client, tag, blocks, self.disk_free_ns));
+                    }
+                    Action::Release { offset, length, .. } => {
+                        for block in offset / BLOCK_BYTES..(offset + length) / BLOCK_BYTES {
+                            self.resident.remove(&block);
+                        }
+                    }
+                    Action::Credit(n) => self.credit += i64::from(n),
+                }
+            }
+            let due = self.flying.front().is_some_and(|flying| flying.3 <= self.clock_ns);
+            if due {
+                let (client, tag, blocks, ended_ns) = self.flying.pop_front().unwrap();
+                self.resident.extend(blocks);
+                let started_ns = ended_ns - DISK_NS;
+                engine.done(client, tag, Report { ok: true, started_ns, ended_ns, cpu_ns: 40_000 });
+            } else if idle {
+                return;
+            }
+        }
+    }
+
+    /// Reads a block; true if it was there or on its way.
+    fn read(&mut self, engine: &mut Engine, block: u64) -> bool {
+        while !self.resident.contains(&block)
+            && let Some(flying) = self.flying.iter().find(|flying| flying.2.contains(&block))
+        {
+            self.clock_ns = flying.3;
+            self.act(engine);
+        }
+        let there = self.resident.contains(&block);
+        if !there {
+            self.disk_free_ns = self.disk_free_ns.max(self.clock_ns) + DISK_NS;
+            self.clock_ns = self.disk_free_ns;
+        }
+        self.resident.insert(block);
+        self.clock_ns += READ_NS;
+        let note =
+            ReadNote { file: 0, offset: block * BLOCK_BYTES, length: BLOCK_BYTES, t_app_us: 5 };
+        engine.read(A, &[note]);
+        self.act(engine);
+        there
+    }
+
+    /// Lets the disk work to the end.
+    fn rest(&mut self, engine: &mut Engine) {
+        self.act(engine);
+        while let Some(flying) = self.flying.front() {
+            self.clock_ns = self.clock_ns.max(flying.3);
+            self.act(engine);
+        }
+    }
+}
+
+fn whole() -> Segment {
+    Segment { file: 0, offset: 0, length: 0 }
+}
+
+#[test]
+fn ten_passes_keep_a_fixed_part_resident() {
+    let (buffers, blocks, passes) = (1000, 1500, 10);
+    let mut engine = engine(buffers, blocks);
+    let mut cache = Cache::default();
+    engine.disclose(A, &[whole(); 10]);
+    cache.act(&mut engine);
+    for _ in 0..passes {
+        for block in 0..blocks {
+            let _ = cache.read(&mut engine, block);
+            assert!(cache.resident.len() as u64 <= u64::from(buffers) + 16, "beyond its buffers");
+        }
+    }
+    // LRU would fetch 15,000 blocks; the ideal is 1500 + 9 × 500.
+    assert!(cache.prefetched < 7_500, "{} blocks prefetched", cache.prefetched);
+    let all_ns = passes * blocks / 8 * DISK_NS;
+    assert!(cache.clock_ns < all_ns / 2, "{} of {all_ns} ns", cache.clock_ns);
+    assert_eq!(cache.credit, i64::from(CREDIT) + passes as i64);
+}
+
+#[test]
+fn random_hinted_reads_are_all_there_when_they_come() {
+    let blocks = 5_000;
+    let mut engine = engine(500, blocks);
+    let mut cache = Cache::default();
+    let order: Vec<u64> = (0..2_000).map(|i| i * 2_654_435_761 % blocks).collect();
+    let segments: Vec<Segment> = order
+        .iter()
+        .map(|&b| Segment { file: 0, offset: b * BLOCK_BYTES, length: BLOCK_BYTES })
+        .collect();
+    engine.disclose(A, &segments);
+    cache.act(&mut engine);
+    let hits = order.iter().filter(|&&block| cache.read(&mut engine, block)).count();
+    // Some are asked for while they wait for their turn at the disk.
+    assert!(hits > order.len() / 2, "{hits}");
+    assert_eq!(engine.stats().hinted, order.len() as u64);
+    let t_disk_us = engine.stats().t_disk_us;
+    assert!((4_900..5_500).contains(&t_disk_us), "{t_disk_us}");
+}
+
+#[test]
+fn observed_bytes_move_the_window() {
+    let mut engine = engine(200, 1_000);
+    let mut cache = Cache::default();
+    engine.disclose(A, &[whole()]);
+    cache.rest(&mut engine);
+    let ahead = cache.prefetched;
+    assert!((1..=200).contains(&ahead), "{ahead}");
+    for _ in 0..1_000 {
+        engine.observed(A, BLOCK_BYTES / 2);
+        cache.rest(&mut engine);
+    }
+    assert!((500..=710).contains(&cache.prefetched), "{}", cache.prefetched);
+    engine.observed(A, 1 << 40);
+    cache.rest(&mut engine);
+    assert_eq!(cache.credit, i64::from(CREDIT) + 1);
+}
+
+#[test]
+fn what_cannot_be_read_is_passed_over() {
+    let mut engine = engine(200, 100);
+    engine.file(A, 1, &info(8, 100, 1));
+    engine.disclose(A, &[whole(), Segment { file: 1, offset: 0, length: 0 }]);
+    let mut good = 0;
+    loop {
+        let actions = engine.take_actions();
+        if actions.is_empty() {
+            break;
+        }
+        for (client, action) in actions {
+            if let Action::Prefetch { tag, file, length, .. } = action {
+                let ok = file == 1;
+                good += if ok { length / BLOCK_BYTES } else { 0 };
+                engine.done(client, tag, Report { ok, started_ns: 1, ended_ns: 2, cpu_ns: 1 });
+            }
+        }
+    }
+    assert!((1..=3).contains(&engine.stats().failed), "{:?}", engine.stats());
+    let before = good;
+    engine.cancel(A, 1);
+    for (client, action) in engine.take_actions() {
+        if let Action::Prefetch { tag, file, length, .. } = action {
+            assert_eq!(file, 1);
+            good += length / BLOCK_BYTES;
+            let report = Report { ok: true, started_ns: 1, ended_ns: 2, cpu_ns: 1 };
+            engine.done(client, tag, report);
+        }
+    }
+    assert!(good > before, "the other file's turn has come");
+}
+
+#[test]
+fn two_clients_share_the_buffers_and_one_may_die() {
+    let b = ClientId(2);
+    let mut engine = engine(256, 1_000);
+    engine.connect(b);
+    engine.file(b, 5, &info(9, 1_000, 1));
+    engine.disclose(A, &[whole()]);
+    engine.disclose(b, &[Segment { file: 5, offset: 0, length: 0 }]);
+    let first = engine.take_actions();
+    let clients: std::collections::BTreeSet<_> = first
+        .iter()
+        .filter(|(_, action)| matches!(action, Action::Prefetch { .. }))
+        .map(|&(client, _)| client)
+        .collect();
+    assert!(!clients.is_empty());
+    engine.disconnect(b);
+    for (client, action) in first {
+        if let Action::Prefetch { tag, .. } = action {
+            let report = Report { ok: true, started_ns: 0, ended_ns: 1_000, cpu_ns: 1 };
+            engine.done(client, tag, report);
+        }
+    }
+    let mut cache = Cache::default();
+    cache.act(&mut engine);
+    for block in 0..1_000 {
+        cache.read(&mut engine, block);
+    }
+    assert_eq!(engine.pending(), 0);
+    engine.disconnect(A);
+    engine.disconnect(A);
+}
+
+#[test]
+fn nonsense_from_a_client_harms_nobody() {
+    let mut engine = engine(64, 10);
+    let far = Segment { file: 0, offset: u64::MAX - 3, length: u64::MAX };
+    engine.disclose(A, &[Segment { file: 99, offset: 0, length: 1 }, far]);
+    let read = |file, offset, length| ReadNote { file, offset, length, t_app_us: u32::MAX };
+    engine.read(A, &[read(99, 0, 1), read(0, u64::MAX - 10, 100), read(0, 5, 0)]);
+    engine.file(A, u32::MAX, &info(1, 1, 1));
+    engine.cancel(A, u32::MAX);
+    engine.done(A, 12_345, Report::default());
+    engine.read(ClientId(77), &[read(0, 0, 1)]);
+    engine.disclose(ClientId(77), &[whole()]);
+    engine.observed(A, u64::MAX);
+    engine.set_buffers(0);
+    let mut cache = Cache::default();
+    cache.act(&mut engine);
+    assert_eq!(cache.credit, i64::from(CREDIT) + 2);
+    for block in 0..10 {
+        cache.read(&mut engine, block);
+    }
+}
+
+#[test]
+fn fewer_buffers_give_memory_back() {
+    let mut engine = engine(1_000, 2_000);
+    let mut cache = Cache::default();
+    engine.disclose(A, &[whole(); 3]);
+    cache.act(&mut engine);
+    for block in 0..1_500 {
+        cache.read(&mut engine, block);
+    }
+    let before = cache.resident.len();
+    engine.set_buffers(300);
+    cache.act(&mut engine);
+    assert!(before > 900 && cache.resident.len() <= 330, "{before} {}", cache.resident.len());
+    assert!(engine.bytes_in_use() <= 330 * BLOCK_BYTES);
+}
+
+#[test]
+fn a_client_that_never_reports_does_not_keep_the_disk() {
+    let b = ClientId(2);
+    let mut engine = engine(256, 1_000);
+    engine.disclose(A, &[whole()]);
+    let first = engine.take_actions();
+    assert!(first.iter().any(|(_, action)| matches!(action, Action::Prefetch { .. })));
+    engine.connect(b);
+    engine.file(b, 5, &info(9, 1_000, 1));
+    engine.disclose(b, &[Segment { file: 5, offset: 0, length: 0 }]);
+    for _ in 0..20 * TICKS_MAX {
+        engine.tick();
+    }
+    let told = engine.take_actions();
+    assert!(
+        told.iter()
+            .any(|&(client, action)| client == b && matches!(action, Action::Prefetch { .. }))
+    );
+}

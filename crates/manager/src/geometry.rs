@@ -1,0 +1,108 @@
+//! How many disks a file lies on, and how long one takes.
+//!
+//! In this order: `RUNAHEAD_ARRAY=DISKS[:UNIT_KIB]` in the environment; the limits that
+//! striped devices (md, LVM) show in sysfs; the stored measurement of `runahead profile`;
+//! else a guess that the engine corrects by what it sees.
+
+use std::fs;
+use std::path::Path;
+
+use runahead_device::DeviceProfile;
+
+/// Disks in the array as far as prefetching is concerned: what serves requests at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Requests that are served at a time, 1 to [`DISKS_MAX`].
+    pub disks: u16,
+    /// Consecutive bytes on one disk.
+    pub stripe_unit: u64,
+    /// T_disk to begin with, in microseconds; measured while running.
+    pub latency_us: u32,
+}
+
+/// Most disks that are told apart: beyond, they are counted as this many.
+pub const DISKS_MAX: u16 = 32;
+
+const STRIPE_UNIT: u64 = 65536;
+/// Where nothing is known of a device: flash and network storage serve several at a time.
+const DISKS_UNKNOWN: u16 = 8;
+const LATENCY_UNKNOWN_US: u32 = 1000;
+const LATENCY_ROTATIONAL_US: u32 = 10_000;
+
+impl Geometry {
+    /// The array below an open file: `path` names it, `device` is its `st_dev`.
+    pub fn of(path: &Path, device: u64) -> Self {
+        let given = std::env::var("RUNAHEAD_ARRAY").ok().and_then(|text| parse(&text));
+        let profile = DeviceProfile::load_for(path);
+        let latency_us = profile.as_ref().map(|p| p.latency_us.value as u32);
+        let queue = queue_directory(device);
+        let rotational = queue.as_ref().is_some_and(|queue| queue.get("rotational") == Some(1));
+        let (disks, stripe_unit) = given
+            .or_else(|| queue.as_ref().and_then(Queue::striped))
+            .or_else(|| {
+                let parallelism = profile.as_ref()?.parallelism.effective.value;
+                Some((parallelism.round().clamp(1.0, f64::from(DISKS_MAX)) as u16, STRIPE_UNIT))
+            })
+            .unwrap_or((if rotational { 1 } else { DISKS_UNKNOWN }, STRIPE_UNIT));
+        let unknown = if rotational { LATENCY_ROTATIONAL_US } else { LATENCY_UNKNOWN_US };
+        Self {
+            disks: disks.clamp(1, DISKS_MAX),
+            stripe_unit,
+            latency_us: latency_us.unwrap_or(unknown).max(1),
+        }
+    }
+}
+
+/// `DISKS[:UNIT_KIB]`.
+fn parse(text: &str) -> Option<(u16, u64)> {
+    let (disks, unit) = match text.split_once(':') {
+        Some((disks, unit)) => (disks, unit.parse::<u64>().ok()?.checked_mul(1024)?),
+        None => (text, STRIPE_UNIT),
+    };
+    let disks = disks.parse().ok().filter(|&disks| disks > 0)?;
+    (unit >= 4096).then_some((disks, unit))
+}
+
+struct Queue(std::path::PathBuf);
+
+fn queue_directory(device: u64) -> Option<Queue> {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let own = directory.join("queue");
+    // A partition's queue is the whole disk's.
+    let queue = if own.exists() { own } else { directory.parent()?.join("queue") };
+    queue.exists().then_some(Queue(queue))
+}
+
+impl Queue {
+    fn get(&self, name: &str) -> Option<u64> {
+        fs::read_to_string(self.0.join(name)).ok()?.trim().parse().ok()
+    }
+
+    /// Striped devices show their unit as the least and their width as the best I/O size.
+    fn striped(&self) -> Option<(u16, u64)> {
+        let (unit, width) = (self.get("minimum_io_size")?, self.get("optimal_io_size")?);
+        let striped = unit >= 16384 && width > unit && width.is_multiple_of(unit);
+        striped.then(|| ((width / unit).min(u64::from(DISKS_MAX)) as u16, unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_read_strictly() {
+        assert_eq!(parse("4"), Some((4, 65536)));
+        assert_eq!(parse("10:128"), Some((10, 131_072)));
+        for wrong in ["", "0", "x", "4:", "4:1", "-1", "4:99999999999999999999"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_path_has_a_geometry() {
+        let geometry = Geometry::of(Path::new("/"), 0);
+        assert!((1..=DISKS_MAX).contains(&geometry.disks) && geometry.latency_us > 0);
+    }
+}
