@@ -20,6 +20,7 @@ setup:
 build: setup
 	RUSTFLAGS="-Ctarget-feature=+crt-static -Crelocation-model=static" \
 		cargo build --release --locked --package runahead --target $(TARGET)
+	cargo build --release --locked --package runahead-hint
 
 # A real program with and without Runahead on cold files, on an emulated
 # network volume (root: it mounts one).
@@ -45,10 +46,14 @@ bench: build
 	$(SUDO) $(RUNAHEAD) bench interference
 	$(SUDO) $(RUNAHEAD) bench overhead
 
-# The command, its man pages and completions; all come out of the one binary.
+# The command, its man pages and completions, which come out of the one binary;
+# for programs that hint, the library and its header.
 SHARE := $(DESTDIR)$(PREFIX)/share
 install: build
 	install -D -m 0755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
+	install -D -m 0755 target/release/librunahead_hint.so $(DESTDIR)$(PREFIX)/lib/librunahead_hint.so
+	install -D -m 0644 include/runahead.h $(DESTDIR)$(PREFIX)/include/runahead.h
+	install -D -m 0644 dist/runahead-manager.service $(DESTDIR)$(PREFIX)/lib/systemd/system/runahead-manager.service
 	$(RUNAHEAD) man-pages $(SHARE)/man/man1
 	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(RUNAHEAD) completions bash > $(SHARE)/bash-completion/completions/runahead

@@ -32,4 +32,5 @@ pub mod rng;
 pub mod statistics;
 pub mod summary;
 pub mod table;
+pub mod tip;
 pub mod tools;

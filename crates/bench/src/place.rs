@@ -29,6 +29,8 @@ pub struct PlaceOptions {
     pub overlay: bool,
     /// FUSE's limit of requests in flight, if not the profile's.
     pub fuse_limit: Option<u16>,
+    /// Spindles, if not the profile's number.
+    pub spindles: Option<u32>,
 }
 
 /// An open place.
@@ -80,6 +82,7 @@ impl Place {
         open_to_others(scratch.path())?;
         let mut up = UpOptions::new(&options.profile, scratch.path().join("disk"));
         up.fuse_limit = options.fuse_limit;
+        up.spindles = options.spindles;
         let mut root = up.mountpoint.clone();
         if options.overlay {
             root = scratch.path().join("overlay");

@@ -61,7 +61,7 @@ pub fn draw(results: &Results, path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// A font of our own: machines without a desktop have none.
-fn register() -> Result<()> {
+pub(crate) fn register() -> Result<()> {
     let font = epaint_default_fonts::UBUNTU_LIGHT;
     for style in [FontStyle::Normal, FontStyle::Bold] {
         register_font(FONT, style, font).map_err(|_| anyhow!("the built-in font is damaged"))?;

@@ -171,3 +171,34 @@ fn everyday_commands_run_under_every_condition() {
         assert_eq!(cell["memory_bytes"].is_null(), !limited, "{cell}");
     }
 }
+
+#[test]
+fn hinting_programs_are_measured_with_the_same_output() {
+    let bed = bed!();
+    let arguments = [
+        "tip",
+        "--live",
+        "--app=passes,slices,join,slices+join,neighbour",
+        "--disks=4",
+        "--mode=nohints,prefetch,full",
+        "--runs=1",
+        "--scale=0.03",
+    ];
+    // Whether a target is met is a matter of the machine: the exit status is not looked at.
+    let output = bench(&bed, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let results = json(&bed, "tip-live.json");
+    let cells = results["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 15, "{said}");
+    for cell in cells {
+        assert_eq!(cell["outputs_equal"], true, "{cell}");
+        assert!(cell["plain_s"][0].as_f64().unwrap() > 0.0, "{cell}");
+        let prefetched = !cell["said"].as_str().unwrap().contains("prefetched_blocks: 0,");
+        assert_eq!(prefetched, cell["mode"] != "no_hints", "{cell}");
+    }
+    assert!(results["cost"]["million_bytes"].as_u64().unwrap() <= 64 << 20, "{results}");
+    for ending in ["svg", "png"] {
+        let plot = bed.path("bench-results").join(format!("tip-live.{ending}"));
+        assert!(fs::metadata(plot).unwrap().len() > 1000);
+    }
+}

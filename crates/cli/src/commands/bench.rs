@@ -12,6 +12,8 @@ use runahead_bench::interference::{self, InterferenceOptions};
 use runahead_bench::overhead::{self, OverheadOptions};
 use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
+use runahead_bench::tip::live::{self, LiveOptions, Subject};
+use runahead_bench::tip::{programs, report};
 use runahead_bench::{plot, table};
 
 use super::sim;
@@ -65,7 +67,19 @@ enum Which {
     /// arrays with prefetching alone and with full TIP (table 6.25), and three
     /// pairs (table 6.26), with the mean and worst difference to the thesis.
     /// Needs no device and no root; `runahead sim` simulates other policies.
+    ///
+    /// With --live: hinting programs on the emulated array (root), in memory
+    /// cgroups, the caches emptied before each run: ten passes over a file of
+    /// 1.5 times the memory, oblique slices, a join, pairs of them, and a
+    /// neighbour without hints; then what a hint costs. Exit status 1 if an
+    /// output differs or a target is missed.
     Tip(Tip),
+    // The programs that `tip --live` measures.
+    #[command(hide = true)]
+    TipProgram {
+        #[arg(trailing_var_arg = true)]
+        arguments: Vec<String>,
+    },
     /// A short selection: three applications, smaller data, three runs
     Quick(Common),
 }
@@ -183,6 +197,62 @@ struct Tip {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Measure hinting programs instead of simulating
+    #[arg(long)]
+    live: bool,
+    #[command(flatten)]
+    measured: TipLive,
+}
+
+#[derive(Debug, Args)]
+struct TipLive {
+    /// Only these: passes, slices, join, slices+join, passes+slices,
+    /// passes+join, neighbour
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "live")]
+    app: Vec<String>,
+    /// Numbers of spindles
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,10", requires = "live",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    disks: Vec<u32>,
+    /// Modes beside plain
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_delimiter = ',',
+        default_value = "full",
+        requires = "live"
+    )]
+    mode: Vec<TipMode>,
+    /// Only what has a target
+    #[arg(long, requires = "live")]
+    targets: bool,
+    /// Profile of the emulated device
+    #[arg(long, value_name = "NAME", default_value = "array-2003", requires = "live")]
+    profile: String,
+    /// Runs of each side
+    #[arg(long, default_value_t = 5, requires = "live", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Size of the data and of the memory relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0, requires = "live")]
+    scale: f64,
+    /// Write the results here, and the plot beside it
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "bench-results/tip-live.json",
+        requires = "live"
+    )]
+    out: PathBuf,
+    /// The runahead executable whose programs are measured [default: this one]
+    #[arg(long, value_name = "FILE", requires = "live")]
+    runahead: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TipMode {
+    Nohints,
+    Prefetch,
+    Full,
 }
 
 #[derive(Debug, Args)]
@@ -264,6 +334,11 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         Which::Interference(arguments) => interfere(arguments),
         Which::Overhead(arguments) => weigh(arguments),
         Which::Harm(arguments) => harm(arguments),
+        Which::TipProgram { arguments } => {
+            programs::run(&arguments)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Which::Tip(tip) if tip.live => tip_live(&tip.measured),
         Which::Tip(tip) => {
             sim::print_tables(tip.table, &runahead_sim::thesis::DISKS, &tip.seed, tip.json)?;
             Ok(ExitCode::SUCCESS)
@@ -292,6 +367,7 @@ fn place(common: &Common) -> PlaceOptions {
         data: common.data.clone(),
         overlay: common.overlay,
         fuse_limit: common.fuse_limit,
+        spindles: None,
     }
 }
 
@@ -352,6 +428,43 @@ fn harm(arguments: Harm) -> Result<ExitCode> {
         results::write_json(&written, results)
     })?;
     println!("{}\nWritten: {}", harm::table(&results), written.display());
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tip_live(arguments: &TipLive) -> Result<ExitCode> {
+    let mut subjects = Vec::new();
+    for name in &arguments.app {
+        let found = Subject::ALL.iter().find(|subject| subject.name() == name);
+        let names: Vec<_> = Subject::ALL.iter().map(|subject| subject.name()).collect();
+        let known = names.join(", ");
+        subjects
+            .push(*found.with_context(|| format!("no program {name:?}: give some of {known}"))?);
+    }
+    if subjects.is_empty() {
+        subjects = Subject::ALL.to_vec();
+    }
+    let mode = |mode: &TipMode| match mode {
+        TipMode::Nohints => live::Mode::NoHints,
+        TipMode::Prefetch => live::Mode::Prefetch,
+        TipMode::Full => live::Mode::Full,
+    };
+    let options = LiveOptions {
+        profile: arguments.profile.clone(),
+        disks: arguments.disks.clone(),
+        subjects,
+        modes: arguments.mode.iter().map(mode).collect(),
+        targets_only: arguments.targets,
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        runahead: executable(arguments.runahead.as_deref())?,
+    };
+    let out = &arguments.out;
+    let results = live::run(&options, |results| results::write_json(out, results))?;
+    println!("{}", report::table(&results));
+    let plots = report::draw(&results, &out.with_extension(""))?;
+    let files: Vec<String> =
+        std::iter::once(out).chain(&plots).map(|path| path.display().to_string()).collect();
+    println!("Written: {}", files.join(", "));
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

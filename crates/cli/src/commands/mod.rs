@@ -4,6 +4,7 @@ mod bench;
 mod compile;
 mod completions;
 mod doctor;
+mod hint;
 mod profile;
 mod run;
 mod sim;
@@ -32,6 +33,8 @@ enum Command {
     Run(run::Run),
     Doctor(doctor::Doctor),
     Profile(profile::Profile),
+    Hint(hint::Hint),
+    Manager(hint::Manager),
     /// Measure programs with and without runahead (root)
     Bench(bench::Bench),
     Sim(sim::Sim),
@@ -71,6 +74,8 @@ const NOT_RUN: &[&str] = &[
     "profile",
     "sim",
     "slowdisk",
+    "hint",
+    "manager",
     "help",
     "-h",
     "--help",
@@ -98,6 +103,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Completions(command) => Ok(completions::complete(&command, Cli::command())),
         Command::ManPages(command) => completions::manual(&command, Cli::command()),
         Command::Doctor(command) => doctor::run(&command),
+        Command::Hint(command) => hint::run(&command),
+        Command::Manager(command) => hint::manage(&command),
         Command::Profile(command) => profile::run(&command),
         Command::Run(command) => Ok(run_program(command, count)),
         Command::Sim(command) => sim::run(command),

@@ -1,0 +1,146 @@
+//! `runahead hint` and `runahead manager`: commands with disclosed accesses.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const RUNAHEAD: &str = env!("CARGO_BIN_EXE_runahead");
+
+/// Runs it, at most a minute.
+fn hint(directory: &Path, arguments: &[&str], list: &str, manager: &str) -> Output {
+    let mut child = Command::new("timeout")
+        .args(["-k", "5", "60", RUNAHEAD, "hint"])
+        .args(arguments)
+        .current_dir(directory)
+        .env("RUNAHEAD_MANAGER", manager)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // It may end without having read everything.
+    let _ = input.write_all(list.as_bytes());
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+fn files(directory: &Path) -> (String, Vec<u8>) {
+    let mut list = String::new();
+    let mut all = Vec::new();
+    for i in 0..40_u8 {
+        let name = format!("file {i}");
+        let bytes = vec![i; 5_000 + usize::from(i) * 700];
+        fs::write(directory.join(&name), &bytes).unwrap();
+        all.extend(bytes);
+        list += &name;
+        list.push('\n');
+    }
+    (list, all)
+}
+
+#[test]
+fn a_command_reads_what_it_would() {
+    let directory = tempfile::tempdir().unwrap();
+    let (list, all) = files(directory.path());
+    // Names that are not there, and no files, cost nothing.
+    let list = format!("no such file\n/dev/null\n.\n{list}");
+    let script = "for i in $(seq 0 39); do cat \"file $i\"; done; cat";
+    let output = hint(
+        directory.path(),
+        &["--files", "-", "--stats", "--", "sh", "-c", script],
+        &list,
+        "embedded",
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(output.stdout == all, "another output");
+    assert!(said.contains("blocks of 8 KiB prefetched"), "{said}");
+}
+
+#[test]
+fn segments_are_parsed_and_nonsense_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    files(directory.path());
+    let run = |list: &str| {
+        hint(directory.path(), &["--segments", "-", "--", "echo", "ran"], list, "embedded")
+    };
+    let good = run("0\t4096\tfile 3\n4096 0 file 4\n\n");
+    assert_eq!(String::from_utf8_lossy(&good.stdout), "ran\n");
+    for (wrong, why) in [
+        ("0 4096 file 3\nx 1 file\n", "entry 2"),
+        ("1 2\n", "entry 1"),
+        ("-1 2 f\n", "no number of bytes"),
+        ("1 2 \n", "the name is missing"),
+    ] {
+        let output = run(wrong);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{wrong}");
+        assert!(said.contains(why), "{wrong}: {said}");
+    }
+}
+
+#[test]
+fn status_and_signals_are_the_commands_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |script: &str| {
+        hint(directory.path(), &["--files", "-", "--", "sh", "-c", script], "x\n", "embedded")
+    };
+    assert_eq!(run("exit 7").status.code(), Some(7));
+    // `timeout` passes on how its command ended.
+    let killed = run("kill -9 $$").status;
+    assert!(killed.signal() == Some(9) || killed.code() == Some(137), "{killed}");
+    let missing =
+        hint(directory.path(), &["--files", "-", "--", "/no/such/command"], "", "embedded");
+    assert_eq!(missing.status.code(), Some(127));
+}
+
+struct Manager(Child);
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_manager_serves_commands_and_may_die() {
+    let directory = tempfile::tempdir().unwrap();
+    let (list, all) = files(directory.path());
+    let socket = directory.path().join("socket");
+    let manager = Command::new(RUNAHEAD)
+        .args(["manager", "--socket"])
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut manager = Manager(manager);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !socket.exists() {
+        assert!(Instant::now() < deadline, "it does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second =
+        Command::new(RUNAHEAD).args(["manager", "--socket"]).arg(&socket).output().unwrap();
+    assert!(String::from_utf8_lossy(&second.stderr).contains("already"), "two managers");
+    let at = socket.to_str().unwrap();
+    let script = "for i in $(seq 0 39); do cat \"file $i\"; done";
+    let arguments = ["--files", "-", "--", "sh", "-c", script];
+    let served = hint(directory.path(), &arguments, &list, at);
+    assert!(served.status.success() && served.stdout == all);
+    // It dies in the middle of a command.
+    let killer = format!("cat 'file 0'; kill -9 {}; sleep 0.2; cat 'file 1'", manager.0.id());
+    let arguments = ["--files", "-", "--", "sh", "-c", &killer];
+    let orphaned = hint(directory.path(), &arguments, &list, at);
+    assert!(orphaned.status.success(), "{}", String::from_utf8_lossy(&orphaned.stderr));
+    assert_eq!(orphaned.stdout, all[..5_000 + 5_700]);
+    manager.0.wait().unwrap();
+    // Its socket is left: programs have a manager of their own again.
+    let arguments = ["--files", "-", "--", "sh", "-c", script];
+    let alone = hint(directory.path(), &arguments, &list, at);
+    assert!(alone.status.success() && alone.stdout == all);
+}
