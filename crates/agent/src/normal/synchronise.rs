@@ -71,6 +71,9 @@ pub fn attempt(
     if others || !super::own(state) {
         return None;
     }
+    // One that somebody has killed is not behind: it is not there.
+    let gone = standing == Standing::Behind && child != 0 && !runs(child);
+    let standing = if gone { Standing::None } else { standing };
     if state.epoch.load(Relaxed) == 0 && !permitted(state) {
         return None;
     }
