@@ -10,7 +10,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 TARGET := x86_64-unknown-linux-gnu
 RUNAHEAD := target/$(TARGET)/release/runahead
 
-.PHONY: all setup build demo test test-compiler lint bench install clean
+.PHONY: all setup build demo test test-compiler lint bench install suites clean
 
 all: build
 
@@ -59,6 +59,10 @@ install: build
 	$(RUNAHEAD) completions bash > $(SHARE)/bash-completion/completions/runahead
 	$(RUNAHEAD) completions zsh > $(SHARE)/zsh/site-functions/_runahead
 	$(RUNAHEAD) completions fish > $(SHARE)/fish/vendor_completions.d/runahead.fish
+
+# Other projects' tests, plainly and under Runahead (docs/suites.md).
+suites: build
+	$(SUDO) scripts/suites
 
 clean:
 	cargo clean

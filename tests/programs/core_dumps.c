@@ -1,0 +1,26 @@
+/* Deaths by signals that dump core, with limits on them: status, and no file
+ * but the program's own. */
+#include "common.h"
+int main(void)
+{
+	static const int signals[] = { SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS, SIGQUIT, SIGTRAP, SIGSYS };
+	for (int round = 0; round < 16; round++) {
+		pid_t child = fork();
+		if (child == 0) {
+			struct rlimit limit = { 0, 0 };
+			setrlimit(RLIMIT_CORE, &limit);
+			prctl(PR_SET_DUMPABLE, round % 2);
+			ahead(4);
+			if (round == 0)
+				*(volatile int *)1 = 0;
+			if (round == 4)
+				__builtin_trap();
+			raise(signals[round % 8]);
+		}
+		int status;
+		siginfo_t info = { 0 };
+		CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+		waitpid(child, &status, 0);
+		printf("%s %d %d\n", ended(status), WCOREDUMP(status) != 0, info.si_code);
+	}
+}
