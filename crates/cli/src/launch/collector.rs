@@ -96,6 +96,9 @@ fn read_from(reader: OwnedFd, bytes: &mut [u8]) -> io::Result<()> {
     File::from(reader).read_exact(bytes)
 }
 
+/// How often the end of the program is told again.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
+
 /// The collector's life.
 fn collect(shared: &Shared, program: OwnedFd, task: Task, started: Instant) {
     // A thread turns the end of the program into the same wake-up that its
@@ -104,7 +107,11 @@ fn collect(shared: &Shared, program: OwnedFd, task: Task, started: Instant) {
     let watcher = program.try_clone().and_then(|program| {
         std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
             wait_for(&program, PollFlags::IN, None);
-            watched.mark_gone();
+            // Again and again: the program's children may scribble, too.
+            loop {
+                watched.mark_gone();
+                std::thread::sleep(SAY_AGAIN);
+            }
         })
     });
     if watcher.is_err() {

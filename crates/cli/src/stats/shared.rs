@@ -79,7 +79,9 @@ impl Shared {
     /// Notes that the program is gone, unless its exit hook was first.
     pub fn mark_gone(&self) {
         let word = &self.header().root_exiting;
-        let _ = word.compare_exchange(0, GONE, Ordering::AcqRel, Ordering::Acquire);
+        // Whatever else stands there: a program may have scribbled.
+        let unless_exiting = |word| (word != EXITING).then_some(GONE);
+        let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_exiting);
         self.wake_exiting();
     }
 

@@ -138,6 +138,27 @@ fn family(root: u32) -> Vec<u32> {
     family
 }
 
+/// Whether every process that was told of `statistics` ends: a collector does
+/// soon after its program, whatever the program has done to their memory.
+pub fn ends(statistics: &Path) -> bool {
+    const SOON: Duration = Duration::from_secs(30);
+    let name = statistics.as_os_str().as_encoded_bytes();
+    let told = || {
+        fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            words.windows(name.len()).any(|window| window == name)
+        })
+    };
+    let began = Instant::now();
+    while told() {
+        if began.elapsed() > SOON {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
 /// What each of them does, for the message.
 fn states(family: &[u32]) -> String {
     let state = |pid: &u32| {
