@@ -192,6 +192,7 @@ thread_local! {
 fn noted(fd: i32, offset: u64, read: impl FnOnce() -> isize) -> isize {
     let session = session().filter(|session| session.wants_reads());
     let Some(session) = session else { return read() };
+    session.will_note();
     let started_ns = runahead_manager::actor::now_ns();
     let length = read();
     if length > 0 {

@@ -238,14 +238,19 @@ impl Session {
         self.outstanding() > 0
     }
 
-    /// Notes that a file was read. From the first note on, the program is taken to note all
-    /// its hinted reads.
+    /// A read is about to be noted: from now on the program is taken to note all its hinted
+    /// reads. Before the read, so that its bytes are never taken for those of one that is
+    /// only observed: then the note would match the next hint for the same bytes.
+    pub fn will_note(&self) {
+        if !self.explicit.load(Ordering::Relaxed) {
+            self.explicit.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that a file was read.
     pub fn note_read(&self, note: ReadNote) {
         if self.absent.load(Ordering::Acquire) {
             return;
-        }
-        if !self.explicit.load(Ordering::Relaxed) {
-            self.explicit.store(true, Ordering::Release);
         }
         let mut inbox = locked(&self.inbox);
         match inbox.events.back_mut() {
@@ -318,7 +323,8 @@ impl Session {
             if outstanding && !self.explicit.load(Ordering::Acquire) && mode != HintMode::NoHints {
                 let own = if self.observed_pid.is_none() { memory.bytes_read } else { 0 };
                 let bytes = observer.bytes(own);
-                if bytes > 0 {
+                // Looked at again: the bytes may be of the first read that is noted.
+                if bytes > 0 && !self.explicit.load(Ordering::SeqCst) {
                     backend.observed(bytes);
                     news = true;
                 }
