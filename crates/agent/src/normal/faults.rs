@@ -4,13 +4,13 @@
 //! it prefetches next.
 
 use super::synchronise;
-use crate::arch::{SignalContext, thread_pointer};
+use crate::arch::{SignalContext, nr, thread_pointer};
 use crate::speculative::{self, Parent};
 use crate::state::State;
-use crate::sys::{self, PAGE_SIZE};
+use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::ration::Standing;
-use runahead_protocol::log::life;
+use runahead_protocol::log::{Log, life};
 use runahead_protocol::stats::Counter;
 
 /// Longest wait that is believed, in ns.
@@ -38,8 +38,9 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
     let standing = match log {
         None => Standing::None,
         Some(log) if matches!(log.life.load(Relaxed), life::PARKED | life::NONE) => Standing::None,
-        // It has run past this place, and elsewhere.
-        Some(log) if log.pages.ahead() > 0 => Standing::OffTrack,
+        // It has run past this place, and elsewhere. One that is merely slow
+        // has predicted last what the program has by now.
+        Some(log) if runs_elsewhere(log) => Standing::OffTrack,
         Some(_) => Standing::Behind,
     };
     state.try_locked(|rations, _| rations.synchronisations.stalled(stalled_ns));
@@ -53,6 +54,26 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
     if copy.is_none() {
         synchronise::await_detached(state);
     }
+}
+
+/// Whether the page predicted last is one that the program has not mapped.
+fn runs_elsewhere(log: &Log) -> bool {
+    let tail = log.pages.tail.load(Relaxed);
+    let Some(page) = log.pages.get(tail.wrapping_sub(1)).filter(|_| tail != 0) else {
+        return false;
+    };
+    let fd = sys::open_read(b"/proc/self/pagemap\0");
+    if fd < 0 {
+        return true;
+    }
+    let mut entry = 0u64;
+    let at = core::ptr::from_mut(&mut entry) as usize;
+    // SAFETY: into a word of ours. The page is a hint, perhaps noise: beyond
+    // the address space the kernel has nothing to say.
+    let got = unsafe { call(nr::PREAD64, &[fd as usize, at, 8, (page as usize).wrapping_mul(8)]) };
+    sys::close(fd as i32);
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    got != 8 || entry & PRESENT_OR_SWAPPED == 0
 }
 
 /// How long the fault waited: what passed since the last notice without this
