@@ -42,6 +42,13 @@ pub const POSTGRES: Tool = tool("postgres", "postgresql-15");
 /// The PostgreSQL client.
 pub const PSQL: Tool = tool("psql", "postgresql-client-15");
 
+/// Python 3.
+pub const PYTHON: Tool = tool("python3", "python3");
+/// NumPy, told by a program that comes with it.
+pub const NUMPY: Tool = tool("f2py3", "python3-numpy");
+/// The LMDB library, told by its tools.
+pub const LMDB: Tool = tool("mdb_stat", "lmdb-utils");
+
 impl Tool {
     /// Where the program is, if it is installed.
     pub fn find(&self) -> Option<PathBuf> {

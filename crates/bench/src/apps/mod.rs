@@ -1,6 +1,7 @@
 //! The applications: what each is, its data, its commands.
 
 mod agrep;
+mod faults;
 mod gnuld;
 mod postgresql;
 mod server;
@@ -151,7 +152,12 @@ pub fn all() -> Vec<&'static dyn Application> {
     all
 }
 
-/// The applications of these names; all for an empty list.
+/// Those that wait in page faults, for `bench faults`.
+pub fn faults() -> Vec<&'static dyn Application> {
+    faults::ALL.iter().map(|app| app as &dyn Application).collect()
+}
+
+/// The applications of these names; all of [`all`] for an empty list.
 ///
 /// # Errors
 /// For an unknown name; the message lists those there are.
@@ -160,8 +166,8 @@ pub fn by_names(names: &[String]) -> Result<Vec<&'static dyn Application>> {
         return Ok(all());
     }
     let find = |name: &String| {
-        all().into_iter().find(|app| app.name() == name).with_context(|| {
-            let known: Vec<_> = all().iter().map(|app| app.name()).collect();
+        all().into_iter().chain(faults()).find(|app| app.name() == name).with_context(|| {
+            let known: Vec<_> = all().iter().chain(&faults()).map(|app| app.name()).collect();
             format!("no application {name:?}: give some of {}", known.join(", "))
         })
     };
@@ -239,10 +245,11 @@ mod tests {
     fn names_are_unique_and_found() {
         let mut names: Vec<_> = all().iter().map(|app| app.name()).collect();
         assert_eq!(by_names(&[]).unwrap().len(), names.len());
+        names.extend(faults().iter().map(|app| app.name()));
         assert_eq!(by_names(&["agrep".into()]).unwrap()[0].name(), "agrep");
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), all().len());
+        assert_eq!(names.len(), all().len() + faults().len());
         let error = by_names(&["nonesuch".into()]).err().unwrap().to_string();
         assert!(error.contains("nonesuch") && error.contains("xdataslice"), "{error}");
         assert_eq!(all().iter().filter(|app| app.is_papers()).count(), 4);

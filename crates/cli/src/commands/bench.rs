@@ -38,6 +38,11 @@ enum Which {
     /// latency / parallelism). Each run's output is compared with the plain
     /// run's; the exit status is 1 if one differs.
     Explicit(Explicit),
+    /// Programs that wait in page faults of mapped files
+    ///
+    /// Random touches, LMDB, numpy.memmap, SQLite through a mapping, and
+    /// MATVEC of the paper's Table 1. As `explicit` otherwise.
+    Faults(Explicit),
     /// What speculation does to a program's own calls, processors busy
     ///
     /// Small programs time their own calls (mmap and munmap, fork, reads
@@ -315,22 +320,20 @@ impl MetadataChoice {
 pub fn run(bench: Bench) -> Result<ExitCode> {
     match bench.which {
         Which::Explicit(explicit) if explicit.list => {
-            list();
+            list(&apps::all());
             Ok(ExitCode::SUCCESS)
         }
-        Which::Explicit(arguments) => {
-            let common = &arguments.common;
-            let options = ExplicitOptions {
-                apps: arguments.app,
-                cases: arguments.case,
-                metadata: arguments.metadata.map(MetadataChoice::states),
-                runs: usize::from(arguments.runs),
-                scale: arguments.scale,
-                busy: arguments.busy,
-                ..base("explicit", common)?
-            };
-            explicit_io(&options, common)
+        Which::Faults(faults) if faults.list => {
+            list(&apps::faults());
+            Ok(ExitCode::SUCCESS)
         }
+        Which::Faults(mut arguments) => {
+            if arguments.app.is_empty() {
+                arguments.app = apps::faults().iter().map(|app| app.name().to_owned()).collect();
+            }
+            waiting("faults", arguments)
+        }
+        Which::Explicit(arguments) => waiting("explicit", arguments),
         Which::Interference(arguments) => interfere(arguments),
         Which::Overhead(arguments) => weigh(arguments),
         Which::Harm(arguments) => harm(arguments),
@@ -345,6 +348,21 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         }
         Which::Quick(common) => explicit_io(&base("quick", &common)?, &common),
     }
+}
+
+/// Applications one after the other, alternating the two sides.
+fn waiting(benchmark: &str, arguments: Explicit) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let options = ExplicitOptions {
+        apps: arguments.app,
+        cases: arguments.case,
+        metadata: arguments.metadata.map(MetadataChoice::states),
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        busy: arguments.busy,
+        ..base(benchmark, common)?
+    };
+    explicit_io(&options, common)
 }
 
 /// Options of a benchmark with the quick selection.
@@ -509,8 +527,8 @@ fn json_path(results: &Results, common: &Common) -> PathBuf {
     })
 }
 
-fn list() {
-    for app in apps::all() {
+fn list(apps: &[&dyn apps::Application]) {
+    for app in apps {
         let papers = if app.is_papers() { " [the paper's]" } else { "" };
         println!("{:16} {}{papers}", app.name(), app.about());
     }
