@@ -79,6 +79,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
     if !(unsafe {
         CONFIG.session.set(&[SESSION_VARIABLE.as_bytes(), b"=", text, b"\0"])
             && CONFIG.preload.set(&[b"LD_PRELOAD=", session.agent, b"\0"])
+            && (session.group.is_empty() || CONFIG.group.set(&[session.group, b"\0"]))
     }) {
         return Tier::None;
     }
@@ -125,6 +126,7 @@ fn configure(session: &Session<'_>) -> bool {
     CONFIG.test.store(session.test, Relaxed);
     CONFIG.ticks_per_us.store(session.tsc_per_us, Relaxed);
     CONFIG.horizon.store(session.horizon, Relaxed);
+    CONFIG.memory_limit.store(session.memory_bytes, Relaxed);
     CONFIG.depth.store(session.depth.min(1 << 16) as u32, Relaxed);
     let (start, end) = elf::own_image();
     CONFIG.image_start.store(start, Relaxed);

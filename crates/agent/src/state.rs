@@ -8,13 +8,14 @@
 //! id, on the slow paths only; what it changes on the fast path (descriptor
 //! classes) is a guess that is allowed to be wrong.
 
+use crate::normal::Control;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
 use runahead_protocol::log::Log;
-use runahead_protocol::session::SESSION_LEN_MAX;
+use runahead_protocol::session::{GROUP_LEN_MAX, SESSION_LEN_MAX};
 use runahead_protocol::stats::{Counter, Header, Loss, Slot};
 
 /// Descriptors that the normal side classifies; higher ones are left alone.
@@ -101,6 +102,10 @@ pub struct Config {
     /// 1: this process or a parent has attached System V shared memory, which
     /// counts its attachments.
     pub attaches: AtomicU32,
+    /// Limit of the memory cgroup, in bytes; 0: none.
+    pub memory_limit: AtomicU64,
+    /// `memory.stat` of that cgroup and NUL; empty: none limits this process.
+    pub group: Text<{ GROUP_LEN_MAX + 1 }>,
     /// Statistics file, or null.
     pub stats: AtomicPtr<Header>,
     /// The logs, shared with speculative processes, or null. In memory that
@@ -166,6 +171,8 @@ pub static CONFIG: Config = Config {
     depth: AtomicU32::new(0),
     forbidden: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
+    memory_limit: AtomicU64::new(0),
+    group: Text::new(),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     image_start: AtomicUsize::new(0),
@@ -185,6 +192,8 @@ pub struct Rations {
     pub synchronisations: Ration,
     /// Prefetches of whole files.
     pub whole_files: WholeFiles,
+    /// Memory that speculation may use.
+    pub control: Control,
 }
 
 /// A thread that gets notice of its page faults ([`crate::normal`]).
@@ -246,6 +255,8 @@ pub struct State {
     pub hits: AtomicU64,
     /// Of those, ranges still in flight.
     pub partial: AtomicU64,
+    /// Half removed stalls of speculative processes that have ended.
+    pub removed_halves: AtomicU64,
     /// Time of the synchronisation, in ns.
     pub since_ns: AtomicU64,
     /// Time of stalls since then, in ns.

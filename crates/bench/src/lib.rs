@@ -29,6 +29,7 @@ pub mod progress;
 pub mod reader;
 pub mod results;
 pub mod rng;
+pub mod sharing;
 pub mod statistics;
 pub mod summary;
 pub mod table;

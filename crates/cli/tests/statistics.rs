@@ -26,7 +26,7 @@ const COUNTING_AGENT: &str = r#"
 #include <unistd.h>
 
 struct header { uint64_t magic; uint32_t root_pid, slots_taken, root_exiting; int32_t status; uint32_t collected; };
-struct slot { uint32_t pid, losses; char name[16]; uint64_t counters[40]; uint32_t parked[32]; uint64_t calls[8]; };
+struct slot { uint32_t pid, losses; char name[16]; uint64_t counters[40]; uint32_t parked[32]; uint64_t calls[8]; char rest[REST]; };
 static struct header *header;
 
 static void tell(int status, void *unused) {
@@ -74,7 +74,7 @@ __attribute__((constructor)) static void start(void) {
 "#;
 
 fn counting_agent(scratch: &Scratch) -> PathBuf {
-    use runahead_protocol::stats::{Counter, FILE_LEN, Header, Loss, Park};
+    use runahead_protocol::stats::{Counter, FILE_LEN, Header, Loss, Park, Slot};
     assert_eq!(size_of::<Header>(), 4096);
     let define = |name: &str, value: usize| format!("-D{name}={value}");
     let flags = [
@@ -87,6 +87,7 @@ fn counting_agent(scratch: &Scratch) -> PathBuf {
         define("PEAK", Counter::SpeculativePeakKib as usize),
         define("EXIT", Park::Exit as usize),
         define("TRACED", Loss::Traced as usize),
+        define("REST", size_of::<Slot>() - 536),
     ];
     let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     flags.extend(["-shared", "-fPIC"]);

@@ -162,6 +162,8 @@ parks! {
     ProgramEnded = "program_ended",
     /// A broken assertion of our own.
     Bug = "bug",
+    /// Memory control: it cost more than it was worth.
+    Disabled = "disabled",
 }
 
 /// Room for reasons in a slot.
@@ -212,6 +214,24 @@ losses! {
     ProcessLimit = "a process could not be made (RLIMIT_NPROC, a pids cgroup or memory): no speculation",
 }
 
+/// Intervals of memory control that are kept for each process: its first.
+pub const INTERVALS_MAX: usize = 32;
+
+/// What memory control was told of an interval, and its answer. Stalls are in
+/// 1/1024 (`policy::memory_control::STALL`).
+#[derive(Debug)]
+#[repr(C)]
+pub struct Interval {
+    /// Stalls that this process's speculation added.
+    pub added: AtomicU64,
+    /// Stalls that it removed.
+    pub removed: AtomicU64,
+    /// The threshold of then.
+    pub threshold: AtomicU64,
+    /// A `policy::memory_control::Action` as a number.
+    pub action: AtomicU64,
+}
+
 /// First part of the file.
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -248,6 +268,10 @@ pub struct Slot {
     /// [`Park::UnknownCall`], [`Park::Unanswerable`] or [`Park::Bug`]: the first eight
     /// distinct ones, as `number << 32 | count`.
     pub parked_calls: [AtomicU64; 8],
+    /// Intervals logged so far; may exceed [`INTERVALS_MAX`].
+    pub intervals_logged: AtomicU64,
+    /// The first of them.
+    pub intervals: [Interval; INTERVALS_MAX],
 }
 
 impl Slot {
@@ -300,6 +324,27 @@ impl Slot {
         }
     }
 
+    /// Logs an interval of memory control.
+    pub fn log_interval(&self, added: u64, removed: u64, threshold: u64, action: u64) {
+        let number = self.intervals_logged.fetch_add(1, Ordering::Relaxed);
+        let Some(cell) = usize::try_from(number).ok().and_then(|n| self.intervals.get(n)) else {
+            return;
+        };
+        cell.added.store(added, Ordering::Relaxed);
+        cell.removed.store(removed, Ordering::Relaxed);
+        cell.threshold.store(threshold, Ordering::Relaxed);
+        cell.action.store(action, Ordering::Relaxed);
+    }
+
+    /// The logged intervals: added, removed, threshold, action.
+    pub fn logged_intervals(&self) -> impl Iterator<Item = [u64; 4]> {
+        let logged = self.intervals_logged.load(Ordering::Relaxed).min(INTERVALS_MAX as u64);
+        self.intervals.iter().take(logged as usize).map(|interval| {
+            [&interval.added, &interval.removed, &interval.threshold, &interval.action]
+                .map(|cell| cell.load(Ordering::Relaxed))
+        })
+    }
+
     /// Records a loss.
     pub fn lose(&self, loss: Loss) {
         self.losses.fetch_or(1 << loss as u32, Ordering::Relaxed);
@@ -309,7 +354,7 @@ impl Slot {
 const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
 const _: () = assert!(Park::ALL.len() <= PARKS_MAX);
 const _: () = assert!(Loss::ALL.len() <= 32);
-const _: () = assert!(size_of::<Slot>() == 536);
+const _: () = assert!(size_of::<Slot>() == 536 + 8 + 32 * INTERVALS_MAX);
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,10 @@
 //! ends as if we were absent.
 
 mod capture;
+mod control;
 mod exec;
 mod faults;
+mod group;
 mod notice;
 mod reads;
 mod synchronise;
@@ -17,6 +19,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::stats::{Counter, Loss};
 
 pub use capture::hand_over;
+pub use control::Control;
 pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};

@@ -255,7 +255,7 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     if waited_ns != 0 {
         // A partial stall: predicted, just not early enough.
         count_stall(state, waited_ns, false);
-        synchronise::revise_horizon(state, log);
+        synchronise::at_partial_stall(state, log);
     }
     result
 }

@@ -3,11 +3,12 @@
 //! the program needs has been started before, so that its wait hides the
 //! cost.
 
+use super::control::{self, Control};
 use super::reads::{READ_AROUND_BYTES, start_read};
 use super::{OFFSET_NONE, Request, capture};
 use crate::arch::{Frame, nr};
 use crate::speculative::{self, Parent};
-use crate::state::{CONFIG, LOGS, State};
+use crate::state::{CONFIG, LOGS, Rations, State};
 use crate::status;
 use crate::sys::{self, call};
 use crate::usage::Usage;
@@ -79,16 +80,21 @@ pub fn attempt(
     }
     state.try_locked(|rations, mask| {
         let ration = &mut rations.synchronisations;
+        if !rations.control.permits(state, ration.stall_ns(), now_ns) {
+            state.count(Counter::SyncsDeclined, 1);
+            end(state, &mut rations.control, Park::Disabled);
+            return None;
+        }
         if standing != Standing::Behind {
             account(state, ration);
         }
         match decide(state, ration, standing, now_ns) {
-            Decision::Synchronise => synchronise(state, ration, request, (now_ns, mask), copy),
+            Decision::Synchronise => synchronise(state, rations, request, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
                 let reason =
                     if standing == Standing::Behind { Park::Behind } else { Park::OffTrack };
-                kill(state, reason);
+                end(state, &mut rations.control, reason);
                 None
             }
             Decision::PassOver => {
@@ -162,13 +168,14 @@ fn pages_used(state: &State) -> u64 {
 
 fn synchronise(
     state: &'static State,
-    ration: &mut Ration,
+    rations: &mut Rations,
     request: Option<Request>,
     (now_ns, mask): (u64, u64),
     copy: Begin<'_>,
 ) -> Option<isize> {
     state.count(Counter::SyncsAttempted, 1);
-    kill(state, Park::OffTrack);
+    end(state, &mut rations.control, Park::OffTrack);
+    let ration = &mut rations.synchronisations;
     if reap(state) > LOGS - 2 {
         // The one before the last has not died yet and may still write.
         return None;
@@ -262,7 +269,7 @@ fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
 }
 
 /// Works out the prefetch horizon from what has been measured.
-pub fn revise_horizon(state: &State, log: &Log) {
+fn revise_horizon(state: &State, log: &Log) {
     let since_ns = state.since_ns.load(Relaxed);
     let reads = state.consumed.load(Relaxed);
     if since_ns != 0 && reads >= 16 {
@@ -283,6 +290,26 @@ pub fn revise_horizon(state: &State, log: &Log) {
     }
 }
 
+/// [`kill`], and tells memory control what is left of it.
+fn end(state: &State, control: &mut Control, reason: Park) {
+    if let Some(log) = state.log() {
+        control.ended(control::unused_bytes(state, log));
+    }
+    kill(state, reason);
+}
+
+/// At a stall that was predicted, only not early enough: the horizon may be
+/// too short, or speculation costs more memory than it is worth.
+pub fn at_partial_stall(state: &State, log: &Log) {
+    revise_horizon(state, log);
+    state.try_locked(|rations, _| {
+        let stall_ns = rations.synchronisations.stall_ns();
+        if !rations.control.permits(state, stall_ns, sys::now_ns()) {
+            end(state, &mut rations.control, Park::Disabled);
+        }
+    });
+}
+
 /// Ends the speculative process, if there is one, without waiting for its
 /// death, and books what it did.
 fn kill(state: &State, reason: Park) {
@@ -292,6 +319,7 @@ fn kill(state: &State, reason: Park) {
     }
     let log = state.log();
     state.log.store(core::ptr::null_mut(), Relaxed);
+    state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);
     let mut reason = reason;
     if let Some(log) = log {
         if log.life.load(Relaxed) == life::PARKED {
@@ -384,6 +412,7 @@ pub fn end_speculation(state: &'static State) {
     }
     await_detached(state);
     kill(state, Park::ProgramEnded);
+    state.try_locked(|rations, _| rations.control.finish(state, sys::now_ns()));
     for cell in &state.zombies {
         let child = cell.swap(0, Relaxed);
         if child != 0 {

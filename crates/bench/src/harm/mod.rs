@@ -30,7 +30,7 @@ use crate::table::{plain_table, seconds};
 use crate::tools::ensure_installed;
 use cgroup::Cgroup;
 use commands::Command;
-use data::HarmData;
+pub use data::HarmData;
 
 /// A cell counts as harm where the lower bound of its slowdown is above this.
 pub const HARM_ABOVE: f64 = 1.03;
@@ -296,12 +296,6 @@ impl Bench<'_> {
             cgroup.as_ref().map_or(spec.clone(), |cgroup| cgroup.wrap(&spec))
         };
         let _busy = if condition == Condition::Busy { Some(Busy::start()?) } else { None };
-        let reader = match condition {
-            Condition::Shared => {
-                Some(PlainReader::start(&self.directory.join("big.copy"), self.options.seed)?)
-            }
-            _ => None,
-        };
         let once = |side, limit| self.once(&wrapped(side, None), command, condition, limit);
         let reference = once(Side::Plain, PLAIN_LIMIT)?;
         if reference.digest.status.starts_with("signal") {
@@ -358,9 +352,6 @@ impl Bench<'_> {
         let file = kept.path("statistics.json");
         self.once(&wrapped(Side::Runahead, Some(&file)), command, condition, limit)?;
         cell.statistics = Statistics::read(&file).ok();
-        if let Some(reader) = reader {
-            reader.stop()?;
-        }
         Ok(Some(cell))
     }
 
@@ -426,8 +417,18 @@ impl Bench<'_> {
         if condition != Condition::Warm {
             self.place.cold()?;
         }
+        // After the caches were emptied: it keeps a file of the device open.
+        let reader = match condition {
+            Condition::Shared => {
+                Some(PlainReader::start(&self.directory.join("big.copy"), self.options.seed)?)
+            }
+            _ => None,
+        };
         let output = Output::new()?;
         let finished = process::run(&mut spec.command(), &output, limit)?;
+        if let Some(reader) = reader {
+            reader.stop()?;
+        }
         let writes: Vec<PathBuf> =
             command.writes.iter().map(|path| self.directory.join(path)).collect();
         let files = self.place.untimed(|| launch::take_away(&writes))?;

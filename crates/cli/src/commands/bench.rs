@@ -14,6 +14,7 @@ use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
 use runahead_bench::tip::live::{self, LiveOptions, Subject};
 use runahead_bench::tip::{programs, report};
+use runahead_bench::sharing::{self, SharingOptions};
 use runahead_bench::{plot, table};
 
 use super::sim;
@@ -66,6 +67,11 @@ enum Which {
     /// bound of its slowdown is above 1.03. The worst is printed on top; the
     /// exit status is 1 if one is harmed or the geometric mean is above 1.
     Harm(Harm),
+    /// A plain reader beside four speculating programs on one device
+    ///
+    /// It may lose at most 3% of its throughput and at most 10% at the 99th
+    /// percentile of its latency, against the same programs run plainly.
+    Sharing(Sharing),
     /// TIP (Patterson 1997): simulated tables beside the thesis's
     ///
     /// Elapsed time as a fraction of not hinting: seven applications on five
@@ -180,6 +186,18 @@ struct Harm {
     /// Size of the data relative to the full one [default: 1; quick: 0.3]
     #[arg(long, value_name = "F")]
     scale: Option<f64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Sharing {
+    /// Pairs of runs
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
+    runs: u16,
+    /// Size of the data relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
     #[command(flatten)]
     common: Common,
 }
@@ -342,6 +360,7 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Which::Tip(tip) if tip.live => tip_live(&tip.measured),
+        Which::Sharing(arguments) => share(arguments),
         Which::Tip(tip) => {
             sim::print_tables(tip.table, &runahead_sim::thesis::DISKS, &tip.seed, tip.json)?;
             Ok(ExitCode::SUCCESS)
@@ -483,6 +502,24 @@ fn tip_live(arguments: &TipLive) -> Result<ExitCode> {
     let files: Vec<String> =
         std::iter::once(out).chain(&plots).map(|path| path.display().to_string()).collect();
     println!("Written: {}", files.join(", "));
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn share(arguments: Sharing) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let results = sharing::run(&SharingOptions {
+        place: place(common),
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        seed: common.seed,
+        runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
+    })?;
+    let json = common.json.clone().unwrap_or_else(|| {
+        Path::new(RESULTS).join(format!("sharing-{}.json", results.profile.replace(' ', "-")))
+    });
+    results::write_json(&json, &results)?;
+    println!("{}\nWritten: {}", sharing::table(&results), json.display());
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -11,6 +11,7 @@ mod confinement;
 mod detached;
 mod execute;
 mod files;
+mod group;
 mod libraries;
 mod resolve;
 mod session;
@@ -111,11 +112,14 @@ pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallib
     let mut environment = inherited::environment();
     if let Some(files) = files {
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
+        let group = group::find().unwrap_or_default();
         let session = Session {
             mode,
             agent: files.agent.as_os_str().as_bytes(),
             sites: files.sites.as_os_str().as_bytes(),
             stats: statistics.as_deref().unwrap_or_default().as_bytes(),
+            group: group.statistics.as_os_str().as_bytes(),
+            memory_bytes: group.limit_bytes,
             tsc_per_us: files.tsc_per_us,
             horizon: options.horizon,
             depth: options.depth,

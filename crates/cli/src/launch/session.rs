@@ -9,9 +9,12 @@ use runahead_protocol::session::{SESSION_LEN_MAX, Session, VERSION};
 /// text would be longer than an agent accepts.
 pub fn format(session: &Session<'_>) -> Option<OsString> {
     let mut text = format!("v={VERSION};mode={}", session.mode.name()).into_bytes();
-    for (key, path) in
-        [("agent", session.agent), ("sites", session.sites), ("stats", session.stats)]
-    {
+    for (key, path) in [
+        ("agent", session.agent),
+        ("sites", session.sites),
+        ("stats", session.stats),
+        ("group", session.group),
+    ] {
         if path.iter().any(|byte| matches!(byte, b';' | 0)) {
             return None;
         }
@@ -21,6 +24,7 @@ pub fn format(session: &Session<'_>) -> Option<OsString> {
         }
     }
     for (key, number) in [
+        ("memory", session.memory_bytes),
         ("tsc", session.tsc_per_us),
         ("horizon", session.horizon),
         ("depth", session.depth),
@@ -50,6 +54,8 @@ mod tests {
                         agent: path,
                         sites: b"/s",
                         stats: path,
+                        group: path,
+                        memory_bytes: number / 7,
                         tsc_per_us: number,
                         horizon: number / 2,
                         depth: number / 3,

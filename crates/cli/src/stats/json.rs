@@ -43,6 +43,7 @@ pub fn report(report: &Report, totals: &Totals, elapsed: Duration, ended: Option
         "control": {
             "disabled_count": all.count(Counter::DisabledCount),
             "disabled_s": all.scaled(Counter::DisabledNs, 1e9),
+            "intervals": totals.intervals,
         },
         "device": {
             "latency_us": all.measured(Counter::DeviceLatencyNs, 1e3),

@@ -79,6 +79,9 @@ pub struct Totals {
     pub parked: Vec<(Park, u64)>,
     /// How often a system call was the last, by name; most frequent first.
     pub parked_calls: Vec<(String, u64)>,
+    /// The first intervals of memory control of each process that had some:
+    /// added and removed stalls and the threshold (in 1/1024), and the action.
+    pub intervals: Vec<Vec<[u64; 4]>>,
 }
 
 impl Totals {
@@ -101,6 +104,10 @@ impl Totals {
             }
             for (sum, count) in parked.iter_mut().zip(&slot.parked) {
                 *sum += u64::from(count.load(Ordering::Relaxed));
+            }
+            let intervals: Vec<_> = slot.logged_intervals().collect();
+            if !intervals.is_empty() {
+                totals.intervals.push(intervals);
             }
             for call in &slot.parked_calls {
                 let call = call.load(Ordering::Relaxed);

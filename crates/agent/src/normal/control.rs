@@ -1,0 +1,236 @@
+//! Live memory control (Fraser and Chang, section 6.1): the rule is
+//! `policy::memory_control`, what it is told comes from here.
+//!
+//! * *Removed stalls*: ranges that were prefetched and in memory when the
+//!   program asked (one still in flight counts as half).
+//! * *Added stalls*: the kernel's refault counters ([`group`]), in proportion
+//!   to the pages that are in memory because of this process's speculation.
+//!
+//! Looked at in the slow path only, when the program waits for storage
+//! anyway, and at most once an interval. In a cgroup with hardly any room no
+//! copy is made at all.
+
+use super::group;
+use crate::state::State;
+use crate::sys::{self, PAGE_SIZE};
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::memory_control::{
+    Action, Estimate, Parameters, STALL, refaults_added, speculative_pages,
+};
+use runahead_protocol::stats::Counter;
+
+/// Length of an interval, in ns.
+pub const INTERVAL_NS: u64 = 250_000_000;
+
+/// Intervals that are made up for at a time, after the program has not
+/// waited for long.
+const INTERVALS_MAX: u64 = 64;
+
+/// Time that speculation may cost, in thousandths.
+const LOST_PER_MILLE: u64 = 10;
+
+/// Pages that a stall for evicted pages brings back: between one, where pages
+/// are missed here and there, and the kernel's read-around of 16.
+const PAGES_PER_STALL: u64 = 4;
+
+/// Shortest time that a stall is reckoned with, in ns: local flash. Below it
+/// the threshold would be so many stalls that nothing ever reached it.
+const STALL_MIN_NS: u64 = 60_000;
+
+/// The control of one normal process. All-zero is a valid start.
+#[derive(Debug, Default)]
+pub struct Control {
+    estimate: Estimate,
+    /// Start of this interval, in ns; 0: none has begun.
+    start_ns: u64,
+    /// Refaults until then; 0: not read yet.
+    refaults: u64,
+    /// Half removed stalls until then.
+    removed_halves: u64,
+    /// Bytes that ended copies had prefetched for nothing, as far as they may
+    /// still be in memory.
+    unused_bytes: u64,
+    /// Since when speculation is disabled, in ns.
+    disabled_since_ns: u64,
+    /// There is not enough memory for a copy.
+    no_room: bool,
+}
+
+impl Control {
+    /// Whether speculation is allowed now. Ends the interval if its time has
+    /// come. `stall_ns` is what a stall takes, 0 if unknown.
+    pub fn permits(&mut self, state: &State, stall_ns: u64, now_ns: u64) -> bool {
+        if self.start_ns == 0 {
+            // The counters are read when the interval ends: most programs
+            // have ended before.
+            self.begin(state, now_ns, 0);
+            self.no_room = !group::has_room();
+        }
+        let passed_ns = now_ns.saturating_sub(self.start_ns);
+        if passed_ns >= INTERVAL_NS {
+            self.end_interval(state, stall_ns, passed_ns, now_ns);
+        }
+        self.estimate.is_enabled() && !self.no_room
+    }
+
+    fn begin(&mut self, state: &State, now_ns: u64, refaults: u64) {
+        self.start_ns = now_ns;
+        self.refaults = refaults;
+        self.removed_halves = removed_halves(state);
+    }
+
+    fn end_interval(&mut self, state: &State, stall_ns: u64, passed_ns: u64, now_ns: u64) {
+        let reading = group::read().unwrap_or_default();
+        self.no_room = !group::has_room();
+        // One for "read, and none so far".
+        let refaults = reading.refaults.wrapping_add(1);
+        let known = self.refaults != 0;
+        let refaulted = refaults.wrapping_sub(self.refaults);
+        let removed_halves = removed_halves(state).wrapping_sub(self.removed_halves);
+        self.begin(state, now_ns, refaults);
+        if !known {
+            return;
+        }
+        let pages = self.speculative_pages(state);
+        let added = refaults_added(refaulted, pages, reading.resident_pages, PAGES_PER_STALL);
+        let removed = removed_halves.saturating_mul(STALL) / 2;
+        // Several intervals without a look shared what was counted.
+        let intervals = (passed_ns / INTERVAL_NS).clamp(1, INTERVALS_MAX);
+        let parameters =
+            Parameters::bounding(LOST_PER_MILLE, INTERVAL_NS, stall_ns.max(STALL_MIN_NS));
+        for _ in 0..intervals {
+            let (added, removed) = (added / intervals, removed / intervals);
+            let action = self.estimate.end_interval(added, removed, &parameters);
+            if let Some(slot) = state.slot() {
+                slot.log_interval(added, removed, parameters.threshold, action as u64);
+            }
+            match action {
+                Action::Disable => {
+                    self.disabled_since_ns = now_ns;
+                    state.count(Counter::DisabledCount, 1);
+                }
+                Action::Enable => self.book_disabled(state, now_ns),
+                Action::Run | Action::Wait => {}
+            }
+        }
+        // What nobody has asked for leaves memory in time.
+        self.unused_bytes -= self.unused_bytes / 8;
+    }
+
+    /// The program ends, or what is to be known of it now.
+    pub fn finish(&mut self, state: &State, now_ns: u64) {
+        if !self.estimate.is_enabled() {
+            self.book_disabled(state, now_ns);
+        }
+    }
+
+    fn book_disabled(&mut self, state: &State, now_ns: u64) {
+        state.count(Counter::DisabledNs, now_ns.saturating_sub(self.disabled_since_ns));
+        self.disabled_since_ns = now_ns;
+    }
+
+    /// A copy has ended that had prefetched `unused_bytes` for nothing.
+    pub fn ended(&mut self, unused_bytes: u64) {
+        self.unused_bytes = self.unused_bytes.saturating_add(unused_bytes);
+    }
+
+    /// SpecPages_p: what prefetching brought in and nobody used yet, and the
+    /// copy's own pages.
+    fn speculative_pages(&self, state: &State) -> u64 {
+        let child = state.speculative.load(Relaxed);
+        let own = if child == 0 { 0 } else { own_pages(child) };
+        let waiting = state.log().map_or(0, |log| unused_bytes(state, log));
+        speculative_pages(own, self.unused_bytes.saturating_add(waiting), 0, PAGE_SIZE as u64)
+    }
+}
+
+/// Bytes that the present copy has prefetched and the program has not asked
+/// for: those of the requests beyond the hits, at their mean length.
+pub fn unused_bytes(state: &State, log: &runahead_protocol::log::Log) -> u64 {
+    // Values from the log may be noise: bound them.
+    let issued = log.prefetches.load(Relaxed).min(1 << 32);
+    let bytes = log.prefetched_bytes.load(Relaxed).min(1 << 42);
+    let unused = issued.saturating_sub(state.hits.load(Relaxed));
+    if issued == 0 {
+        0
+    } else {
+        (u128::from(bytes) * u128::from(unused) / u128::from(issued)) as u64
+    }
+}
+
+/// Half removed stalls so far: of ended copies and of the present one.
+fn removed_halves(state: &State) -> u64 {
+    let present = hit_halves(state);
+    state.removed_halves.load(Relaxed).wrapping_add(present)
+}
+
+/// Half removed stalls of the present copy: two for a hit, one less where it
+/// was still in flight.
+pub fn hit_halves(state: &State) -> u64 {
+    let hits = state.hits.load(Relaxed).saturating_mul(2);
+    hits.saturating_sub(state.partial.load(Relaxed))
+}
+
+/// Pages that a copy has made for itself: each cost it a minor fault
+/// (proc_pid_stat(5), field 10).
+fn own_pages(pid: i32) -> u64 {
+    let mut path = [0u8; 32];
+    let Some(path) = stat_path(pid, &mut path) else { return 0 };
+    let fd = sys::open_read(path);
+    if fd < 0 {
+        return 0;
+    }
+    let mut text = [0u8; 256];
+    let len = sys::read(fd as i32, &mut text);
+    sys::close(fd as i32);
+    text.get(..len.max(0) as usize).and_then(minor_faults).unwrap_or(0)
+}
+
+/// `/proc/PID/stat`, with a NUL.
+fn stat_path(pid: i32, room: &mut [u8; 32]) -> Option<&[u8]> {
+    let mut digits = [0u8; 10];
+    let mut rest = u32::try_from(pid).ok()?;
+    let mut first = digits.len();
+    while rest > 0 || first == digits.len() {
+        first -= 1;
+        *digits.get_mut(first)? = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut len = 0;
+    for part in [b"/proc/", digits.get(first..)?, b"/stat\0"] {
+        room.get_mut(len..len + part.len())?.copy_from_slice(part);
+        len += part.len();
+    }
+    room.get(..len)
+}
+
+fn minor_faults(text: &[u8]) -> Option<u64> {
+    const MINFLT: usize = 10;
+    let name_end = text.iter().rposition(|&byte| byte == b')')?;
+    let field = text.get(name_end + 2..)?.split(|&byte| byte == b' ').nth(MINFLT - 3)?;
+    field.iter().try_fold(0u64, |value, &digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_written_without_a_heap() {
+        let mut room = [0; 32];
+        assert_eq!(stat_path(4_194_304, &mut room), Some(&b"/proc/4194304/stat\0"[..]));
+        assert_eq!(stat_path(i32::MAX, &mut room), Some(&b"/proc/2147483647/stat\0"[..]));
+        assert_eq!(stat_path(-1, &mut room), None);
+    }
+
+    #[test]
+    fn pages_of_a_process_are_its_minor_faults() {
+        let text = b"12 (a) b) S 1 2 3 4 5 6 777 8 9 10 11";
+        assert_eq!(minor_faults(text), Some(777));
+        assert_eq!(minor_faults(b"12 (a"), None);
+        assert!(own_pages(std::process::id() as i32) > 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! `bench sharing`: what four speculating programs do to a plain reader on
+//! the same device. The reader is looked at while all of them run; beside it
+//! the same four programs run plainly, in alternation.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::apps;
+use crate::explicit::cache_directory;
+use crate::harm::HarmData;
+use crate::launch::{self, Side};
+use crate::place::{Place, PlaceOptions};
+use crate::process::{self, CommandSpec, Output};
+use crate::progress::Progress;
+use crate::reader::{PlainReader, Seen};
+use crate::results::Machine;
+use crate::summary::{PairedRatio, Summary};
+use crate::table::{plain_table, seconds};
+
+/// Programs beside the reader.
+pub const PROGRAMS: usize = 4;
+/// The reader may lose so much of its throughput: at least this share stays.
+pub const THROUGHPUT_MIN: f64 = 0.97;
+/// The 99th percentile of its latency may be so many times as high.
+pub const P99_MAX: f64 = 1.10;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct SharingOptions {
+    /// Where the data lies.
+    pub place: PlaceOptions,
+    /// Pairs of runs, at least 2.
+    pub runs: usize,
+    /// Size of the data relative to the full one, above 0.
+    pub scale: f64,
+    /// Seed of the data and of the reader.
+    pub seed: u64,
+    /// The `runahead` executable.
+    pub runahead: PathBuf,
+    /// Further options of `runahead run`.
+    pub run_options: Vec<String>,
+}
+
+/// What the runs of one side showed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SideResult {
+    /// Until the last program ended, seconds, each run.
+    pub elapsed_s: Vec<f64>,
+    /// Throughput of the reader meanwhile, bytes per second.
+    pub reader_bytes_per_s: Vec<f64>,
+    /// 99th percentile of its latency, seconds.
+    pub reader_p99_s: Vec<f64>,
+}
+
+/// The whole benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharingResults {
+    /// Version of this format.
+    pub version: u32,
+    /// `sharing`.
+    pub benchmark: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The place.
+    pub profile: String,
+    /// Beside plain programs.
+    pub plain: SideResult,
+    /// Beside programs under Runahead.
+    pub runahead: SideResult,
+    /// Whether all outputs were those of the first plain run.
+    pub outputs_equal: bool,
+}
+
+impl SharingResults {
+    /// Throughput of the reader beside speculating programs over that beside
+    /// plain ones, and likewise the 99th percentile and the programs' time.
+    pub fn ratios(&self) -> Option<[PairedRatio; 3]> {
+        let of = |get: fn(&SideResult) -> &Vec<f64>| {
+            PairedRatio::of(get(&self.runahead), get(&self.plain))
+        };
+        Some([
+            of(|side| &side.reader_bytes_per_s)?,
+            of(|side| &side.reader_p99_s)?,
+            of(|side| &side.elapsed_s)?,
+        ])
+    }
+
+    /// Whether the reader is spared.
+    pub fn pass(&self) -> bool {
+        let spared = self.ratios().is_none_or(|[throughput, p99, _]| {
+            throughput.value >= THROUGHPUT_MIN && p99.value <= P99_MAX
+        });
+        self.outputs_equal && spared
+    }
+}
+
+/// Measures.
+///
+/// # Errors
+/// If something is missing or a run cannot be made.
+pub fn run(options: &SharingOptions) -> Result<SharingResults> {
+    ensure!(options.runs >= 2, "--runs {}: give at least 2", options.runs);
+    let place = Place::open(&options.place)?;
+    let cache = cache_directory()?;
+    let setup = apps::prepare(&HarmData, &place, &cache, options.scale, options.seed)?;
+    place.cold()?;
+    let specs = programs(&setup.directory)?;
+    let mut results = SharingResults {
+        version: 1,
+        benchmark: "sharing".into(),
+        machine: Machine::here(),
+        profile: place.name().into(),
+        plain: SideResult::default(),
+        runahead: SideResult::default(),
+        outputs_equal: true,
+    };
+    let progress = Progress::new(2 * options.runs as u64);
+    let mut reference = None;
+    for pair in 0..options.runs {
+        let mut sides = [Side::Plain, Side::Runahead];
+        if pair % 2 == 1 {
+            sides.reverse();
+        }
+        for side in sides {
+            progress.step(&format!("{side:?} {}", pair + 1));
+            place.cold()?;
+            let (elapsed, seen, said) = together(&specs, side, options, &setup.directory)?;
+            let into = match side {
+                Side::Plain => &mut results.plain,
+                _ => &mut results.runahead,
+            };
+            into.elapsed_s.push(elapsed.as_secs_f64());
+            into.reader_bytes_per_s.push(seen.bytes_per_s());
+            into.reader_p99_s.push(seen.p99_ns() as f64 / 1e9);
+            results.outputs_equal &= reference.get_or_insert_with(|| said.clone()) == &said;
+        }
+    }
+    Ok(results)
+}
+
+/// Checksums of a quarter of the tree each.
+fn programs(directory: &Path) -> Result<Vec<CommandSpec>> {
+    let list = directory.join("tree.list");
+    let text = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+    let files: Vec<&str> = text.lines().collect();
+    let quarters = files.chunks(files.len().div_ceil(PROGRAMS));
+    Ok(quarters.map(|files| CommandSpec::new("sha256sum", directory).args(files)).collect())
+}
+
+/// Runs the programs at the same time beside the reader: until when, what the
+/// reader saw, what they printed.
+fn together(
+    specs: &[CommandSpec],
+    side: Side,
+    options: &SharingOptions,
+    directory: &Path,
+) -> Result<(Duration, Seen, Vec<String>)> {
+    let reader = PlainReader::start(&directory.join("big.copy"), options.seed)?;
+    let started = Instant::now();
+    let one = |spec: &CommandSpec| -> Result<String> {
+        let statistics = Path::new("/dev/null");
+        let mut wrapped =
+            launch::wrap(spec, side, &options.runahead, &options.run_options, statistics);
+        wrapped.arguments.retain(|word| !word.to_string_lossy().starts_with("--stats="));
+        let output = Output::new()?;
+        let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;
+        let digest = launch::fingerprint(&finished, &output, String::new())?;
+        Ok(format!("{digest:?}"))
+    };
+    let said = std::thread::scope(|scope| {
+        let running: Vec<_> = specs.iter().map(|spec| scope.spawn(|| one(spec))).collect();
+        let ended = running.into_iter().map(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread that runs a program panicked"))?
+        });
+        ended.collect::<Result<Vec<String>>>()
+    })?;
+    let elapsed = started.elapsed();
+    Ok((elapsed, reader.stop()?, said))
+}
+
+/// The results for the reader of the table.
+pub fn table(results: &SharingResults) -> String {
+    let mut table = plain_table(&["beside", "programs take", "reader MB/s", "reader p99"]);
+    for (name, side) in [("plain", &results.plain), ("speculating", &results.runahead)] {
+        let median = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |s| s.median);
+        table.add_row([
+            format!("{PROGRAMS} {name} programs"),
+            seconds(median(&side.elapsed_s)),
+            format!("{:.2}", median(&side.reader_bytes_per_s) / 1e6),
+            seconds(median(&side.reader_p99_s)),
+        ]);
+    }
+    let verdict = results.ratios().map_or(String::new(), |[throughput, p99, elapsed]| {
+        format!(
+            "The reader's throughput is {:.3} times (promise: at least {THROUGHPUT_MIN}), its 99th \
+             percentile {:.3} times (promise: at most {P99_MAX}); the programs take {:.3} times as \
+             long.{}",
+            throughput.value,
+            p99.value,
+            elapsed.value,
+            if results.outputs_equal { "" } else { " OUTPUTS DIFFER." }
+        )
+    });
+    format!("{table}\n{verdict}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(throughput: f64, p99: f64) -> SharingResults {
+        let side = |bytes, p99| SideResult {
+            elapsed_s: vec![1.0; 3],
+            reader_bytes_per_s: vec![bytes; 3],
+            reader_p99_s: vec![p99; 3],
+        };
+        SharingResults {
+            version: 1,
+            benchmark: "sharing".into(),
+            machine: Machine::default(),
+            profile: "cloud".into(),
+            plain: side(1e6, 0.001),
+            runahead: side(1e6 * throughput, 0.001 * p99),
+            outputs_equal: true,
+        }
+    }
+
+    #[test]
+    fn the_reader_may_lose_little() {
+        assert!(results(0.98, 1.05).pass());
+        assert!(!results(0.9, 1.0).pass());
+        assert!(!results(1.0, 1.2).pass());
+        assert!(!SharingResults { outputs_equal: false, ..results(1.0, 1.0) }.pass());
+        assert!(table(&results(0.9, 1.2)).contains("0.900 times"));
+    }
+}
