@@ -108,8 +108,8 @@ fn useless_speculation_is_stopped_in_a_tight_cgroup() {
     let program = program.to_str().unwrap();
     let file = scratch.file("blocks", vec![0x5a; 32 << 20], 0o644);
     let file = file.to_str().unwrap();
-    // 16 MiB of the file, and 9 MiB for everything else.
-    let Some(group) = Group::new("tight", 25 << 20) else {
+    // 16 MiB of the file, and 5 MiB for everything else.
+    let Some(group) = Group::new("tight", 21 << 20) else {
         return support::skip("no memory cgroup can be made");
     };
     // What the group reads is charged to it only where nobody else has it.
@@ -124,7 +124,7 @@ fn useless_speculation_is_stopped_in_a_tight_cgroup() {
     let expected = plainly(&mut plain);
     // The speculative process runs on idle cycles only: on a busy machine it
     // may do no harm, and then there is nothing to stop.
-    const RUNS_MAX: usize = 12;
+    const RUNS_MAX: usize = 16;
     let mut seen: Vec<Run> = Vec::new();
     let mut replayed = 0;
     while seen.len() < RUNS_MAX {

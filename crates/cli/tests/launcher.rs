@@ -268,7 +268,7 @@ fn the_process_is_as_the_program_would_have_found_it() {
     let scratch = Scratch::new();
     let agent = scratch.idle_agent();
     let look = "echo $$; ls /proc/self/fd | wc -l; \
-                grep -E '^(Sig|Shd|Seccomp|NoNewPrivs|Threads)' /proc/self/status; echo $PPID; \
+                grep -E '^(Sig[PBIC]|Shd|Seccomp|NoNewPrivs|Threads)' /proc/self/status; echo $PPID; \
                 cat /proc/$$/oom_score_adj; ulimit -a; umask; pwd; ps -o sid= -o pgid= -p $$";
     // `$$` stays the same through both executions; closed descriptors stay
     // closed, and an ignored SIGPIPE stays ignored.
