@@ -14,6 +14,15 @@ pub const PASS_OVER_MAX: u32 = 1024;
 /// Stalls that a speculative process may lag behind before it is given up.
 pub const BEHIND_STALLS_MAX: u32 = 64;
 
+/// Stalls at which a process is left alone at first: many processes of a
+/// `make` or an `xargs` read a file or two and end, and would pay for a copy
+/// that has nothing left to predict.
+pub const FIRST_STALLS: u32 = 2;
+
+/// Stalls of this length, in ns, are worth a copy from the second one on: a
+/// process that is short in time may still wait for an object store.
+pub const LONG_STALL_NS: u64 = 5_000_000;
+
 /// What is known of the speculative process at a stall that it did not
 /// predict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +60,8 @@ pub enum Decision {
 /// The ration of one normal process. All-zero is a valid start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ration {
+    /// Stalls so far, up to [`FIRST_STALLS`].
+    first_stalls: u32,
     /// Stalls still to be passed over.
     pass_over: u32,
     /// Stalls to pass over after the next attempt that does not pay.
@@ -121,6 +132,10 @@ impl Ration {
             self.behind_stalls = 0;
             return Decision::GiveUp;
         }
+        if self.first_stalls < FIRST_STALLS && self.stall_ns < LONG_STALL_NS {
+            self.first_stalls += 1;
+            return Decision::PassOver;
+        }
         if self.pass_over > 0 {
             self.pass_over -= 1;
             return if standing == Standing::OffTrack {
@@ -142,8 +157,13 @@ impl Ration {
 mod tests {
     use super::*;
 
+    /// A ration that has its first stalls behind it.
+    fn begun() -> Ration {
+        Ration { first_stalls: FIRST_STALLS, ..Ration::default() }
+    }
+
     fn attempts(stalls: u32, hits: u64) -> u32 {
-        let mut ration = Ration::default();
+        let mut ration = begun();
         let mut attempts = 0;
         for _ in 0..stalls {
             ration.outcome(hits, 0);
@@ -168,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_slow_copy_is_not_chased() {
-        let mut ration = Ration::default();
+        let mut ration = begun();
         assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
         ration.synchronised(50_000);
         for _ in 1..BEHIND_STALLS_MAX {
@@ -178,8 +198,26 @@ mod tests {
     }
 
     #[test]
-    fn busy_processors_make_no_copies() {
+    fn a_process_of_a_stall_or_two_is_left_alone() {
         let mut ration = Ration::default();
+        for _ in 0..FIRST_STALLS {
+            assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::PassOver);
+            ration.stalled(100_000);
+        }
+        assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+    }
+
+    #[test]
+    fn long_stalls_are_worth_a_copy_at_once() {
+        let mut ration = Ration::default();
+        assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::PassOver);
+        ration.stalled(30_000_000);
+        assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+    }
+
+    #[test]
+    fn busy_processors_make_no_copies() {
+        let mut ration = begun();
         assert_eq!(ration.decide(Standing::None, Processors::Busy), Decision::PassOver);
         assert_eq!(ration.decide(Standing::OffTrack, Processors::Idle), Decision::Synchronise);
     }
