@@ -11,6 +11,7 @@
 //! copy is made at all.
 
 use super::group;
+use super::synchronise::pages_used;
 use crate::state::State;
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::Ordering::Relaxed;
@@ -150,12 +151,17 @@ pub fn unused_bytes(state: &State, log: &runahead_protocol::log::Log) -> u64 {
     // Values from the log may be noise: bound them.
     let issued = log.prefetches.load(Relaxed).min(1 << 32);
     let bytes = log.prefetched_bytes.load(Relaxed).min(1 << 42);
-    let unused = issued.saturating_sub(state.hits.load(Relaxed));
+    let unused = issued.saturating_sub(used(state));
     if issued == 0 {
         0
     } else {
         (u128::from(bytes) * u128::from(unused) / u128::from(issued)) as u64
     }
+}
+
+/// Ranges and pages of the present copy that the program has used.
+fn used(state: &State) -> u64 {
+    state.hits.load(Relaxed).saturating_add(pages_used(state))
 }
 
 /// Half removed stalls so far: of ended copies and of the present one.
@@ -167,8 +173,7 @@ fn removed_halves(state: &State) -> u64 {
 /// Half removed stalls of the present copy: two for a hit, one less where it
 /// was still in flight.
 pub fn hit_halves(state: &State) -> u64 {
-    let hits = state.hits.load(Relaxed).saturating_mul(2);
-    hits.saturating_sub(state.partial.load(Relaxed))
+    used(state).saturating_mul(2).saturating_sub(state.partial.load(Relaxed))
 }
 
 /// Pages that a copy has made for itself: each cost it a minor fault

@@ -159,7 +159,7 @@ fn account(state: &State, ration: &mut Ration) {
 
 /// Prefetched pages that the program has used, as the speculative process saw
 /// it; noise at worst, and bounded.
-fn pages_used(state: &State) -> u64 {
+pub fn pages_used(state: &State) -> u64 {
     state.log().map_or(0, |log| {
         let used = log.pages.consumed.load(Relaxed);
         used.min(log.pages.tail.load(Relaxed)).min(1 << 40)
