@@ -12,9 +12,9 @@ use runahead_bench::interference::{self, InterferenceOptions};
 use runahead_bench::overhead::{self, OverheadOptions};
 use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
+use runahead_bench::sharing::{self, SharingOptions};
 use runahead_bench::tip::live::{self, LiveOptions, Subject};
 use runahead_bench::tip::{programs, report};
-use runahead_bench::sharing::{self, SharingOptions};
 use runahead_bench::{plot, table};
 
 use super::sim;
