@@ -38,7 +38,8 @@ fn number(report: &str, word: &str) -> u64 {
 /// the least harm; `timeout` ends what hangs. The world there is taken down
 /// before and after by `tests/fuzz/world`.
 fn run(scratch: &Scratch, limit_s: u64, program: &Path, arguments: &[&str]) -> (Output, Value) {
-    const SCRIPT: &str = r#"sh "$WORLD" "$PWD/world" >before; "$@"; status=$?
+    const SCRIPT: &str = r#"mount -t tmpfs none /dev/shm
+        sh "$WORLD" "$PWD/world" >before; "$@"; status=$?
         sleep 0.2; sh "$WORLD" "$PWD/world" >after; exit $status"#;
     let statistics = scratch.join("stats.json");
     let world = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/world");
