@@ -180,6 +180,7 @@ public:
 private:
   // Analysis.
   const SCEV *tripCount(Loop *L);
+  const SCEV *probablyTaken(Loop *L);
   bool isInvariantIn(const SCEV *S, Loop *L) { return SE.isLoopInvariant(S, L); }
   bool isExpandable(const SCEV *S, Loop *Root);
   void analyse(Instruction &I);
@@ -228,6 +229,29 @@ void Inserter::missed(Instruction &I, StringRef Why) {
   });
 }
 
+/// The iterations that a counting loop makes if its counter does not overflow,
+/// for steps other than one. Good enough for hints, not for strip-mining.
+const SCEV *Inserter::probablyTaken(Loop *L) {
+  auto *Branch = dyn_cast<BranchInst>(L->getLoopLatch()->getTerminator());
+  auto *Compare = Branch && Branch->isConditional() ? dyn_cast<ICmpInst>(Branch->getCondition())
+                                                    : nullptr;
+  if (!Compare || !Compare->getOperand(0)->getType()->isIntegerTy())
+    return SE.getCouldNotCompute();
+  const SCEV *Counter = SE.getSCEV(Compare->getOperand(0));
+  const SCEV *Bound = SE.getSCEV(Compare->getOperand(1));
+  if (!isa<SCEVAddRecExpr>(Counter))
+    std::swap(Counter, Bound);
+  const auto *AR = dyn_cast<SCEVAddRecExpr>(Counter);
+  const auto *Step = AR ? dyn_cast<SCEVConstant>(AR->getStepRecurrence(SE)) : nullptr;
+  if (!Step || AR->getLoop() != L || Step->isZero() || !isInvariantIn(Bound, L))
+    return SE.getCouldNotCompute();
+  const bool Down = Step->getAPInt().isNegative();
+  const SCEV *Way = Down ? SE.getMinusSCEV(AR->getStart(), Bound)
+                         : SE.getMinusSCEV(Bound, AR->getStart());
+  Way = SE.getSMaxExpr(Way, SE.getZero(Way->getType()));
+  return SE.getUDivExpr(Way, SE.getConstant(Step->getAPInt().abs()));
+}
+
 /// Number of iterations in 64 bits; null where nobody knows before the loop.
 /// With several exits the count of the latch: a maximum serves for hints.
 const SCEV *Inserter::tripCount(Loop *L) {
@@ -239,6 +263,8 @@ const SCEV *Inserter::tripCount(Loop *L) {
   const SCEV *Taken = SE.getBackedgeTakenCount(L);
   if (isa<SCEVCouldNotCompute>(Taken) && L->isLoopExiting(L->getLoopLatch()))
     Taken = SE.getExitCount(L, L->getLoopLatch());
+  if (isa<SCEVCouldNotCompute>(Taken))
+    Taken = probablyTaken(L);
   if (isa<SCEVCouldNotCompute>(Taken) || SE.getTypeSizeInBits(Taken->getType()) > 64)
     return nullptr;
   Taken = SE.getNoopOrZeroExtend(Taken, Int64);

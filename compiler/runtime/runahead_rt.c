@@ -45,12 +45,14 @@ enum {
 /* Kernels cap what one WILLNEED reads by the readahead window. */
 static const uint64_t WILLNEED_BYTES = 128 << 10;
 static const uint64_t SMALL_BYTES = 64 << 10; /* as in the pass */
+static const uint64_t BLOCK_BYTES_MAX = 512 << 10;
 static const uint64_t RELEASE_BYTES = 256 << 10;
 /* All of user space at one bit a page; only what is used costs memory. */
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 static const uint64_t ARENA_BYTES = 16 << 20;
-/* Dirty pages are written this much at a time, or after this long. */
-static const uint64_t WRITE_BYTES = 4 << 20;
+/* Dirty pages are written this much at a time (half a window, where that is
+ * less), or after this long. */
+static const uint64_t WRITE_BYTES_MAX = 4 << 20;
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 static const uint64_t QUIET_NS = 200 * 1000000ull;
 
@@ -79,6 +81,8 @@ struct ra_plan {
     double bytes_per_iteration;
     _Atomic(struct ra_plan *) next;   /* nest that followed the last time */
     uint8_t dense_from[RA_STREAMS_MAX];
+    int8_t way[RA_STREAMS_MAX];       /* goes over its addresses in order: up 1, down -1 */
+    uint64_t block;                   /* bytes to ask for at a time, where there is a way */
     int64_t trail[RA_STREAMS_MAX];    /* trailing address minus base */
     uint64_t count[8];
     struct ra_stream stream[];
@@ -344,6 +348,7 @@ static void work_out(struct ra_plan *p) {
     for (uint32_t i = 0; i < p->streams; ++i) {
         struct ra_stream *s = &p->stream[i];
         is_indirect |= (s->flags & RA_FLAG_INDIRECT) != 0;
+        p->way[i] = s->flags & RA_FLAG_INDIRECT ? 0 : (int8_t)direction(p, s);
         /* Levels from here on touch every page of their span. */
         uint32_t d = p->levels;
         while (d > 0 && magnitude(s->stride[d - 1]) < extent(p, s, d) + PAGE)
@@ -351,6 +356,10 @@ static void work_out(struct ra_plan *p) {
         p->dense_from[i] = (uint8_t)d;
     }
     p->bytes = (uint64_t)bytes[0];
+    /* Disks like large requests: a quarter of the window in whole blocks. */
+    p->block = 16 << 10;
+    while (p->block < BLOCK_BYTES_MAX && p->block * 2 * p->streams * 4 <= ra.window)
+        p->block *= 2;
     uint32_t level = p->levels;
     for (uint32_t l = p->levels; l-- > 0;) {
         if (!(p->site->strip_mined >> l & 1))
@@ -465,12 +474,30 @@ static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, 
         prefetch_inner(p, i, level + 1, address + n * (uint64_t)s->stride[level], budget);
 }
 
+/* Section 2.3 "prefetches several pages at a time for references with spatial
+ * locality": whole blocks, as far as the stream goes. */
+static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
+    int64_t below, above;
+    const uint64_t mask = p->block - 1;
+    if (p->way[i]) {
+        spans(p, &p->stream[i], 0, &below, &above);
+        uint64_t first = p->stream[i].base + (uint64_t)below;
+        uint64_t end = p->stream[i].base + (uint64_t)above;
+        if (p->way[i] > 0) {
+            high = (high + mask) & ~mask;
+            high = high < end ? high : end;
+        } else {
+            low &= ~mask;
+            low = low > first ? low : first;
+        }
+    }
+    prefetch(low, high);
+}
+
 /* a[b[i]]: looks ahead in b, as far as b itself is in memory. */
-static void prefetch_indirect(const struct ra_plan *p, const struct ra_stream *s, uint64_t from,
-                              uint64_t to) {
+static void prefetch_indirect(const struct ra_stream *s, uint64_t from, uint64_t to) {
     uint32_t bytes = (uint32_t)(s->flags >> RA_FLAG_INDEX_BYTES_SHIFT) & 0xff;
     uint64_t checked = ~(uint64_t)0, last = ~(uint64_t)0;
-    (void)p;
     for (uint64_t n = from; n < to; ++n) {
         uint64_t at = s->base + n * (uint64_t)s->stride[0];
         uint64_t page = at >> PAGE_SHIFT;
@@ -499,7 +526,7 @@ static void prefetch_indirect(const struct ra_plan *p, const struct ra_stream *s
 
 /* Prefetches iterations [from, to) of the tick level, counted through the
  * loops outside of it: the pipeline does not drain at the end of a row. */
-static void advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
+static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is_running) {
     struct budget budget = {RANGES_PER_ADVANCE_MAX};
     const uint32_t t = p->tick_level;
     while (from < to && budget.ranges > 0) {
@@ -515,7 +542,9 @@ static void advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
         for (uint32_t i = 0; i < p->streams; ++i) {
             const struct ra_stream *s = &p->stream[i];
             if (s->flags & RA_FLAG_INDIRECT) {
-                prefetch_indirect(p, s, from, from + n);
+                /* Of a nest that is only expected the indices may be gone. */
+                if (is_running)
+                    prefetch_indirect(s, from, from + n);
                 continue;
             }
             uint64_t address = s->base + first * (uint64_t)s->stride[t];
@@ -529,7 +558,7 @@ static void advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
                 else
                     above += moved;
                 budget.ranges--;
-                prefetch(address + (uint64_t)below, address + (uint64_t)above);
+                prefetch_blocks(p, i, address + (uint64_t)below, address + (uint64_t)above);
             } else if (s->stride[t] == 0) {
                 prefetch_inner(p, i, t + 1, address, &budget);
             } else {
@@ -594,7 +623,7 @@ static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t 
             to = (uint64_t)(room / n->bytes_per_iteration);
         if (to <= f->next_cursor)
             return;
-        advance(n, f->next_cursor, to);
+        advance(n, f->next_cursor, to, false);
         f->next_cursor = to;
         if (to < n->total)
             return;
@@ -611,7 +640,7 @@ static void go_on(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
     if (to > p->total)
         to = p->total;
     if (to > f->cursor) {
-        advance(p, f->cursor, to);
+        advance(p, f->cursor, to, true);
         f->cursor = to;
     }
     if (f->cursor == p->total)
@@ -675,7 +704,7 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
         int64_t below, above;
         spans(p, s, 0, &below, &above);
         if (s->flags & RA_FLAG_INDIRECT) {
-            prefetch_indirect(p, s, 0, p->count[0]);
+            prefetch_indirect(s, 0, p->count[0]);
             continue;
         }
         if (site->steps >= 2) {
@@ -764,9 +793,10 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     if (!p) {
         /* It began while everything was in memory. */
         bool is_new;
-        p = f->plan = plan_of(site, f->count, f->streams, &is_new);
-        if (!p || level < p->tick_level)
+        p = plan_of(site, f->count, f->streams, &is_new);
+        if (!p || level != p->tick_level)
             return;
+        f->plan = p;
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
         f->cursor = position(p, f);
@@ -883,14 +913,22 @@ static void retire_file(int fd) {
 }
 
 static void read_regions(void) {
-    FILE *maps = fopen("/proc/self/maps", "re");
+    /* Not with stdio: the program may be in exit(), which takes its streams. */
+    static char text[512 << 10];
+    size_t length = 0;
     h.read_ns = now_ns();
-    if (!maps)
+    int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    if (maps < 0)
         return;
+    for (ssize_t got; length < sizeof(text) - 1 &&
+                      (got = read(maps, text + length, sizeof(text) - 1 - length)) > 0;)
+        length += (size_t)got;
+    close(maps);
+    text[length] = 0;
     static struct region fresh[REGIONS_MAX];
     int n = 0;
-    char line[512];
-    while (n < REGIONS_MAX && fgets(line, sizeof(line), maps)) {
+    for (char *line = text, *end; n < REGIONS_MAX && (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
         struct region *r = &fresh[n];
         unsigned long low, high, offset, inode;
         char perms[8], device[16];
@@ -901,14 +939,11 @@ static void read_regions(void) {
         *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
                              .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
                              .offset = offset};
-        size_t length = strcspn(line + at, "\n");
-        if (length >= sizeof(r->path))
-            length = 0;
-        memcpy(r->path, line + at, length);
-        r->path[length] = 0;
+        size_t bytes = strlen(line + at);
+        if (bytes < sizeof(r->path))
+            memcpy(r->path, line + at, bytes + 1);
         ++n;
     }
-    fclose(maps);
     for (int i = 0; i < n; ++i)
         for (int k = 0; k < h.regions; ++k)
             if (h.region[k].low == fresh[i].low && h.region[k].high == fresh[i].high &&
@@ -1035,7 +1070,8 @@ static void *releaser(void *nothing) {
             }
             ++next;
         }
-        if (one.fd >= 0 && one.bytes < WRITE_BYTES && next == w.head && now_ns() - one.ns < WRITE_WAIT_NS) {
+        uint64_t enough = ra.window / 2 < WRITE_BYTES_MAX ? ra.window / 2 : WRITE_BYTES_MAX;
+        if (one.fd >= 0 && one.bytes < enough && next == w.head && now_ns() - one.ns < WRITE_WAIT_NS) {
             struct timespec until;
             clock_gettime(CLOCK_REALTIME, &until);
             until.tv_nsec += 50000000;

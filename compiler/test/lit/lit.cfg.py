@@ -1,18 +1,23 @@
+import os
+
 import lit.formats
 
 config.name = "runahead"
 config.test_format = lit.formats.ShTest(True)
-config.suffixes = [".c", ".ll"]
+config.suffixes = [".c", ".f90", ".ll"]
 config.test_source_root = __file__.rsplit("/", 1)[0]
 config.test_exec_root = lit_config.params["scratch"]
 llvm = lit_config.params["llvm"]
 version = lit_config.params["version"]
 plugin = lit_config.params["plugin"]
+if os.path.exists(f"{llvm}/bin/flang-new"):
+    config.available_features.add("flang")
 # LLVM 14 still has typed pointers unless told otherwise.
 opaque = "-opaque-pointers" if version == "14" else ""
 config.substitutions += [
     ("%opt", f"{llvm}/bin/opt {opaque} -load-pass-plugin={plugin} -passes='function(runahead,verify)' -S"),
     ("%remarks", f"{llvm}/bin/opt {opaque} -load-pass-plugin={plugin} -passes='function(runahead)' -pass-remarks=runahead -pass-remarks-missed=runahead -disable-output"),
     ("%clang", f"{llvm}/bin/clang -fpass-plugin={plugin}"),
+    ("%flang", f"{llvm}/bin/flang-new -fpass-plugin={plugin}"),
     ("%FileCheck", f"{llvm}/bin/FileCheck"),
 ]
