@@ -152,9 +152,10 @@ static void cat(const char *name)
 	FILE *file = fopen(name, "r");
 	printf("-- %s\n", name);
 	while (file && fgets(line, sizeof line, file)) {
-		/* Memory and switches change by themselves; so do processor sets
+		/* Memory, switches and the signals queued for all of the user change by
+		 * themselves; so do processor sets
 		 * where somebody else sets them. */
-		static const char *const moving[] = { "Vm", "Rss", "voluntary", "nonvoluntary", "Threads", "Hugetlb" };
+		static const char *const moving[] = { "Vm", "Rss", "voluntary", "nonvoluntary", "Threads", "Hugetlb", "SigQ" };
 		int moves = 0;
 		for (unsigned i = 0; i < sizeof moving / sizeof *moving; i++)
 			moves |= !strncmp(line, moving[i], strlen(moving[i]));
