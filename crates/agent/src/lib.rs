@@ -17,6 +17,7 @@
 pub mod arch;
 pub mod elf;
 pub mod hook;
+pub mod import;
 pub mod interpose;
 pub mod maps;
 pub mod normal;

@@ -3,6 +3,7 @@
 //! the program running plainly.
 
 use crate::arch::nr;
+use crate::import::DESK_LEN;
 use crate::stat;
 use crate::state::{CONFIG, STATE, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
@@ -94,6 +95,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
             // patched.
             interpose::cancellation_points();
         }
+        CONFIG.advised.store(0, Relaxed);
         Tier::Sites
     } else if status.threads == 1 && interpose::all() {
         Tier::Symbols
@@ -170,6 +172,11 @@ pub fn in_child(state: &'static State) {
             // more: the state that did has been emptied.
             unsafe { call(nr::MUNMAP, &[log as usize, len]) };
         }
+    }
+    let desk = CONFIG.desk.swap(core::ptr::null_mut(), Relaxed);
+    if !desk.is_null() {
+        // SAFETY: the parent's, which nothing here refers to any more.
+        unsafe { call(nr::MUNMAP, &[desk as usize, DESK_LEN]) };
     }
     if CONFIG.forbidden.load(Relaxed) != 0 {
         state.role.store(role::OFF, Release);

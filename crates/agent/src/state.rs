@@ -8,12 +8,14 @@
 //! id, on the slow paths only; what it changes on the fast path (descriptor
 //! classes) is a guess that is allowed to be wrong.
 
+use crate::import::Desk;
 use crate::normal::Control;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
+use runahead_policy::refork::Refork;
 use runahead_protocol::log::Log;
 use runahead_protocol::session::{GROUP_LEN_MAX, SESSION_LEN_MAX};
 use runahead_protocol::stats::{Counter, Header, Loss, Slot};
@@ -111,6 +113,14 @@ pub struct Config {
     /// The logs, shared with speculative processes, or null. In memory that
     /// forked children keep, so that they can unmap them.
     pub logs: [AtomicPtr<Log>; LOGS],
+    /// What importing copies share with the aide, or null. Forked children
+    /// unmap it as they do the logs.
+    pub desk: AtomicPtr<Desk>,
+    /// The program has said what its children get of its memory (madvise(2)):
+    /// nothing is marked there any more, in this process and its children.
+    pub advised: AtomicU32,
+    /// 1: importing copies may be made.
+    pub imports: AtomicU32,
     /// First address of the agent's own image.
     pub image_start: AtomicUsize,
     /// Address after it.
@@ -175,6 +185,10 @@ pub static CONFIG: Config = Config {
     group: Text::new(),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
+    desk: AtomicPtr::new(core::ptr::null_mut()),
+    // Until the memory calls are hooked, nobody would hear of such advice.
+    advised: AtomicU32::new(1),
+    imports: AtomicU32::new(1),
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
     session: Text::new(),
@@ -194,6 +208,8 @@ pub struct Rations {
     pub whole_files: WholeFiles,
     /// Memory that speculation may use.
     pub control: Control,
+    /// The kind of copy.
+    pub refork: Refork,
 }
 
 /// A thread that gets notice of its page faults ([`crate::normal`]).
@@ -240,6 +256,8 @@ pub struct State {
     pub detaching: AtomicU32,
     /// Process id of the speculative process; 0: none.
     pub speculative: AtomicI32,
+    /// Process id of the aide; 0: none, -1: it cannot be had.
+    pub aide: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
     pub owner: AtomicUsize,
     /// Its log.

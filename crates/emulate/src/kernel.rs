@@ -40,6 +40,12 @@ pub trait Kernel: Calls {
     /// kernel must not be asked to make it writable.
     fn is_shared(&mut self, address: usize, len: usize) -> bool;
 
+    /// Whether part of a range is memory that is still to be brought in from
+    /// the normal process, so that it cannot be moved.
+    fn is_absent(&mut self, _address: usize, _len: usize) -> bool {
+        false
+    }
+
     /// Told after the program made a new private mapping: `of` a file's data,
     /// else of code or anonymous memory.
     fn mapped(&mut self, address: usize, len: usize, of: Option<Mapped>);

@@ -154,6 +154,9 @@ impl<K: Kernel> Context<'_, K> {
         if old_len == 0 || self.k.is_shared(address, old_len) {
             return park(Park::Unanswerable);
         }
+        if self.k.is_absent(address, old_len) {
+            return park(Park::Unanswerable);
+        }
         self.charge(new_len.saturating_sub(old_len))?;
         let mapping = self.on_program(nr::MREMAP, a)?;
         self.k.unmapped(address, old_len);

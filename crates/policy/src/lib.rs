@@ -12,5 +12,6 @@ pub mod device_limit;
 pub mod horizon;
 pub mod memory_control;
 pub mod ration;
+pub mod refork;
 #[cfg(feature = "alloc")]
 pub mod tip;

@@ -100,6 +100,10 @@ pub const TEST_EVERY_READ_STALLS: u64 = 1 << 3;
 /// Testing: speculate although a debugger traces the program.
 pub const TEST_ALLOW_TRACER: u64 = 1 << 4;
 
+/// Testing: every copy is an importing one where that is possible at all, and
+/// small regions are left out of it, too.
+pub const TEST_IMPORTING: u64 = 1 << 5;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

@@ -90,6 +90,14 @@ counters! {
     PagesPrefetched,
     /// Of those, pages that the program was seen to use.
     PagesUsed,
+    /// Synchronisations that made an importing copy.
+    SyncsImporting,
+    /// Pages that importing copies brought in.
+    PagesImported,
+    /// Swapped pages whose read a speculative process started.
+    SwapPrefetches,
+    /// Of those, pages that the program came to.
+    SwapPrefetchesUsed,
 }
 
 /// Room for counters in a slot.

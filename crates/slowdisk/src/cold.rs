@@ -25,7 +25,7 @@ pub fn cold(mountpoint: &Path) -> Result<()> {
 
 fn remount(state: &State) -> Result<()> {
     let Some(device) = &state.device else { return remount_object(state) };
-    if state.options.fs == FileSystem::None {
+    if state.options.fs != FileSystem::Ext4 {
         return loop_device::flush_cache(device);
     }
     if let Some(overlay) = &state.options.overlay {

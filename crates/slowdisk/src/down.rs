@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::control::Ask;
 use crate::error::{Error, Result};
+use crate::options::FileSystem;
 use crate::profile::{Medium, Profile};
 use crate::serve::FUSE_SOURCE;
 use crate::state::{Lock, State, Untimed, list};
-use crate::sys::{loop_device, mounts};
+use crate::sys::{loop_device, mounts, swap};
 
 /// How long the process may take to end after it was told to.
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -51,6 +52,13 @@ pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
         other => other.transpose()?,
     };
     let lazy = force || !state.is_alive();
+    if let (Some(device), FileSystem::Swap) = (&state.device, state.options.fs) {
+        // Never taken from under the kernel, not by force either: whatever is
+        // swapped out there would be lost.
+        if loop_is_ours(state, device) {
+            swap::off(device)?;
+        }
+    }
     if let Some(overlay) = &state.options.overlay {
         mounts::unmount(overlay, false).or_else(|error| detach_if(lazy, overlay, error))?;
         mounts::unmount(&state.upper_directory(), lazy)?;
@@ -86,16 +94,24 @@ fn is_ours(state: &State) -> bool {
 /// Frees the loop device if it is still ours.
 fn free_loop_device(state: &State, lazy: bool) -> Result<()> {
     let (Some(device), Some(file)) = (&state.device, &state.backing_file) else { return Ok(()) };
-    let Some(behind) = loop_device::backing_file(device) else { return Ok(()) };
-    // A detached FUSE mount shows its file without the directories above.
-    let orphaned = file.file_name().map(|name| Path::new("/").join(name));
-    if &behind == file || Some(&behind) == orphaned.as_ref() {
+    if is_behind(device, file) {
         if !lazy {
             loop_device::check_unused(device)?;
         }
         loop_device::detach(device)?;
     }
     Ok(())
+}
+
+fn is_behind(device: &Path, file: &Path) -> bool {
+    let Some(behind) = loop_device::backing_file(device) else { return false };
+    // A detached FUSE mount shows its file without the directories above.
+    let orphaned = file.file_name().map(|name| Path::new("/").join(name));
+    behind == file || Some(behind) == orphaned
+}
+
+fn loop_is_ours(state: &State, device: &Path) -> bool {
+    state.backing_file.as_ref().is_some_and(|file| is_behind(device, file))
 }
 
 fn stop_process(state: &State, alive: bool) {

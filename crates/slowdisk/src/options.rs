@@ -20,7 +20,10 @@ const SPINDLES_MAX: u32 = 4096;
 pub enum FileSystem {
     /// ext4, mounted at the mount point.
     Ext4,
-    /// Nothing: the bare block device, for swap or a check.
+    /// Swap space, in use before any other; needs a backing directory on a
+    /// disk.
+    Swap,
+    /// Nothing: the bare block device.
     None,
 }
 
@@ -29,8 +32,9 @@ impl std::str::FromStr for FileSystem {
     fn from_str(s: &str) -> std::result::Result<Self, String> {
         match s {
             "ext4" => Ok(Self::Ext4),
+            "swap" => Ok(Self::Swap),
             "none" => Ok(Self::None),
-            _ => Err(format!("unknown file system {s:?}: give ext4 or none")),
+            _ => Err(format!("unknown file system {s:?}: give ext4, swap or none")),
         }
     }
 }
@@ -138,11 +142,11 @@ impl UpOptions {
                 ));
             }
         }
-        if self.fs == FileSystem::None && self.overlay.is_some() {
-            return usage("--overlay needs a file system under it: leave out --fs none".into());
+        if self.fs != FileSystem::Ext4 && self.overlay.is_some() {
+            return usage("--overlay needs a file system under it: leave out --fs".into());
         }
-        if self.fs == FileSystem::None && profile.medium == Medium::Object {
-            return usage(format!("{} has no block device: leave out --fs none", profile.name));
+        if self.fs != FileSystem::Ext4 && profile.medium == Medium::Object {
+            return usage(format!("{} has no block device: leave out --fs", profile.name));
         }
         Ok(())
     }

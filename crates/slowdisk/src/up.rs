@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::options::{FileSystem, UpOptions};
 use crate::profile::{Medium, Profile};
 use crate::state::{Lock, State, absolute};
-use crate::sys::{loop_device, mkfs, mounts};
+use crate::sys::{loop_device, mkfs, mounts, swap};
 
 /// Where the nvme profile keeps its image by default: on the machine's disk,
 /// while /tmp may be in memory.
@@ -49,6 +49,9 @@ fn preflight(options: &UpOptions, profile: &Profile) -> Result<()> {
         loop_device::preflight()?;
         if options.fs == FileSystem::Ext4 {
             mkfs::preflight()?;
+        }
+        if options.fs == FileSystem::Swap {
+            swap::preflight(options.backing.as_deref())?;
         }
     }
     Ok(())
@@ -139,6 +142,9 @@ fn build(state: &mut State, profile: &Profile) -> Result<()> {
     if let (Some(device), FileSystem::Ext4) = (&state.device, state.options.fs) {
         mkfs::ext4(device, state.options.size_bytes, state.options.seed)?;
         mount_device(state)?;
+    }
+    if let (Some(device), FileSystem::Swap) = (&state.device, state.options.fs) {
+        swap::on(device)?;
     }
     if let Some(overlay) = state.options.overlay.clone() {
         state.made_overlay = make_directory(&overlay)?;

@@ -5,3 +5,7 @@
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_share;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64_share::*;

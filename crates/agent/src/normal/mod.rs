@@ -52,6 +52,8 @@ enum Watch {
     Namespaces,
     /// Attaches System V shared memory.
     Attach,
+    /// May say what children get of a region.
+    Advise,
     /// Executes a program, with an environment in this argument.
     Execute(usize),
     Exit,
@@ -87,6 +89,7 @@ fn watch(number: usize) -> Watch {
         number if changes_rights(number) => Watch::Alone,
         nr::SHMAT => Watch::Attach,
         nr::UNSHARE | nr::SETNS => Watch::Namespaces,
+        nr::MADVISE => Watch::Advise,
         nr::EXECVE => Watch::Execute(2),
         nr::EXECVEAT => Watch::Execute(3),
         nr::EXIT_GROUP => Watch::Exit,
@@ -171,6 +174,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
             before_alone(state);
         }
+        Watch::Advise if is_about_children(frame.args) => CONFIG.advised.store(1, Relaxed),
         Watch::Alone => before_alone(state),
         Watch::Attach => CONFIG.attaches.store(1, Relaxed),
         Watch::Namespaces => before_namespaces(state),
@@ -261,6 +265,12 @@ pub fn few_processes() -> bool {
 /// Fewer processes than this are few: by default a limit is in the ten
 /// thousands.
 const PROCESSES_FEW: u64 = 4096;
+
+/// Whether a madvise(2) says what children get of a region: MADV_DONTFORK,
+/// MADV_DOFORK, MADV_WIPEONFORK, MADV_KEEPONFORK.
+fn is_about_children([_, _, advice, ..]: [usize; 6]) -> bool {
+    matches!(advice, 10 | 11 | 18 | 19)
+}
 
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_TSC: usize = 26;

@@ -23,6 +23,7 @@
 
 use super::{faults, own};
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
+use crate::import::regions::swap_exists;
 use crate::maps;
 use crate::state::{CONFIG, NoticedThread, State, role, state};
 use crate::sys::{self, IoVec, PAGE_SIZE, call};
@@ -36,6 +37,10 @@ use runahead_protocol::stats::{Counter, Loss};
 
 /// Mappings of files from this length on are watched, in bytes.
 pub const LARGE_BYTES: usize = 1 << 20;
+
+/// Anonymous mappings from this length on are watched where there is swap
+/// space, in bytes.
+const SWAPPED_BYTES: usize = 32 << 20;
 
 /// The signal of a notice.
 pub const SIGNAL: i32 = 32;
@@ -102,10 +107,15 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
         return;
     }
     let anonymous = flags & sys::MAP_ANONYMOUS != 0;
-    if anonymous
-        || protection & sys::PROT_EXEC != 0
-        || CONFIG.mode.load(Relaxed) == Mode::Off as u32
-    {
+    if protection & sys::PROT_EXEC != 0 || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
+        return;
+    }
+    if anonymous {
+        // Filling so much takes far longer than arming.
+        if len >= SWAPPED_BYTES && flags & sys::MAP_PRIVATE != 0 && swap_exists() {
+            remember(state, result as usize, len);
+            want(state);
+        }
         return;
     }
     remember(state, result as usize, len);

@@ -7,6 +7,8 @@ use super::control::{self, Control};
 use super::reads::{READ_AROUND_BYTES, start_read};
 use super::{OFFSET_NONE, Request, capture};
 use crate::arch::{Frame, nr};
+use crate::import::regions::{self, REGION_MIN, regions, resident_bytes, swap_in_use};
+use crate::import::{self, Desk, aide, desk};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, Rations, State};
 use crate::status;
@@ -16,8 +18,9 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::horizon::horizon;
 use runahead_policy::ration::{Decision, Processors, Ration, Standing};
+use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS};
+use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_IMPORTING};
 use runahead_protocol::stats::{Counter, Loss, Park};
 
 /// `CLONE_FILES`: the copy starts on our descriptor table and leaves it at
@@ -183,6 +186,7 @@ fn synchronise(
     // A stalled read is read 0 of both; a fault is over.
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
+    let (kind, resident_bytes) = kind(state, &rations.refork);
     if let Some(request) = &request
         && !request.started
         && request.offset != OFFSET_NONE
@@ -193,6 +197,11 @@ fn synchronise(
     }
     // SAFETY: the lock is held: `ration` is what it guards.
     unsafe { capture::take(request.as_ref(), state.fds_end.load(Relaxed)) };
+    // SAFETY: the ration's lock is held.
+    let regions = unsafe { regions() };
+    if kind == Kind::Full || !aide_runs(state) || !regions.mark() {
+        regions.clear();
+    }
     // SAFETY: queries.
     let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
     let parent = Parent {
@@ -211,10 +220,16 @@ fn synchronise(
     if child == 0 {
         return Some(copy(log, parent));
     }
+    regions.unmark();
     let end_ns = sys::now_ns();
     let took_ns = end_ns.saturating_sub(now_ns);
     state.count(Counter::SyncNs, took_ns);
     ration.synchronised(took_ns);
+    let made = if regions.all().is_empty() { Kind::Full } else { Kind::Importing };
+    rations.refork.took(made, resident_bytes, took_ns);
+    if made == Kind::Importing {
+        state.count(Counter::SyncsImporting, 1);
+    }
     if child < 0 {
         log.life.store(life::NONE, Relaxed);
         state.detaching.store(0, Release);
@@ -235,6 +250,62 @@ fn synchronise(
     None
 }
 
+/// Which kind of copy to make, and of how much resident anonymous memory; the
+/// regions of an importing one have been found then.
+fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
+    let resident_bytes = resident_bytes();
+    let swapped = swap_in_use();
+    let permitted = CONFIG.imports.load(Relaxed) != 0 && state.aide.load(Relaxed) >= 0;
+    let always = CONFIG.test.load(Relaxed) & TEST_IMPORTING != 0;
+    let wanted = always || refork.choose(resident_bytes, swapped) == Kind::Importing;
+    if !permitted || !wanted || !regions::permitted() {
+        return (Kind::Full, resident_bytes);
+    }
+    let shortest = if always { sys::PAGE_SIZE } else { REGION_MIN };
+    // SAFETY: the ration's lock is held.
+    let found = unsafe { regions() }.find(shortest);
+    (if found { Kind::Importing } else { Kind::Full }, resident_bytes)
+}
+
+/// Whether there is an aide, which is started where there is none. Where that
+/// is refused, no more is tried.
+fn aide_runs(state: &State) -> bool {
+    let aide = state.aide.load(Relaxed);
+    if aide > 0 {
+        if runs(aide) {
+            return true;
+        }
+        wait(state, aide, 0);
+        state.aide.store(0, Relaxed);
+    }
+    if aide < 0 {
+        return false;
+    }
+    let started = aide::start(state);
+    if !started {
+        state.aide.store(-1, Relaxed);
+    }
+    started
+}
+
+/// Ends the aide.
+fn end_aide(state: &State) {
+    let aide = state.aide.swap(0, Relaxed);
+    if aide <= 0 {
+        return;
+    }
+    if let Some(desk) = desk() {
+        desk.life.store(import::life::ENDING, Relaxed);
+        sys::futex_wake(&desk.asked);
+    }
+    // SAFETY: kills a child of ours that has not been reaped.
+    unsafe { call(nr::KILL, &[aide as usize, SIGKILL]) };
+    while wait(state, aide, 0) == EINTR {}
+    if let Some(desk) = desk() {
+        desk.life.store(import::life::NONE, Relaxed);
+    }
+}
+
 /// An empty log that nobody else uses, or `None`.
 fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     let epoch = state.epoch.load(Relaxed).wrapping_add(1);
@@ -250,6 +321,9 @@ fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     // memory and whatever a rogue copy leaves there are valid atomics.
     let log = unsafe { cell.load(Relaxed).as_ref()? };
     state.epoch.store(epoch, Relaxed);
+    if let Some(desk) = desk() {
+        desk.at_horizon.store(0, Relaxed);
+    }
     log.epoch.store(epoch, Relaxed);
     log.consumed.store(consumed, Relaxed);
     log.pages.tail.store(0, Relaxed);
@@ -353,6 +427,11 @@ fn book(state: &State, log: &Log, reason: Park) {
     state.depth.store(log.depth.load(Relaxed).min(4096), Relaxed);
     state.latency_ns.store(log.latency_ns.load(Relaxed).min(100_000_000_000), Relaxed);
     state.bytes_per_s.store(log.bytes_per_s.load(Relaxed), Relaxed);
+    // Of this copy only: the next starts from nothing.
+    let [prefetched, consumed, imported] = desk().map_or([0; 3], |desk| {
+        [&desk.prefetched, &desk.consumed, &desk.imported]
+            .map(|counter| counter.swap(0, Relaxed).min(1 << 40))
+    });
     let Some(slot) = state.slot() else { return };
     let pages = log.pages.tail.load(Relaxed).min(1 << 40);
     let used = log.pages.consumed.load(Relaxed).min(pages);
@@ -361,6 +440,9 @@ fn book(state: &State, log: &Log, reason: Park) {
     let hits = state.hits.load(Relaxed).saturating_add(used);
     let partial = state.partial.load(Relaxed);
     let issued = log.prefetches.load(Relaxed).min(1 << 40);
+    slot.add(Counter::SwapPrefetches, prefetched);
+    slot.add(Counter::SwapPrefetchesUsed, consumed.min(prefetched));
+    slot.add(Counter::PagesImported, imported);
     slot.add(Counter::PrefetchesIssued, issued);
     slot.add(Counter::PrefetchedBytes, log.prefetched_bytes.load(Relaxed).min(1 << 50));
     slot.add(Counter::PrefetchesFull, hits.saturating_sub(partial));
@@ -413,6 +495,7 @@ pub fn end_speculation(state: &'static State) {
     await_detached(state);
     kill(state, Park::ProgramEnded);
     state.try_locked(|rations, _| rations.control.finish(state, sys::now_ns()));
+    end_aide(state);
     for cell in &state.zombies {
         let child = cell.swap(0, Relaxed);
         if child != 0 {
@@ -434,7 +517,8 @@ pub fn await_detached(state: &State) {
     let mut since_ns = 0;
     while state.detaching.load(Acquire) != 0 {
         turns = turns.saturating_add(1);
-        let starting = state.log().is_some_and(|log| log.life.load(Acquire) == life::STARTING);
+        let starting = state.log().is_some_and(|log| log.life.load(Acquire) == life::STARTING)
+            || aide_starts(state);
         // Another thread is between the clone and its notes.
         let unknown = state.lock.load(Relaxed) != 0;
         if !starting && !unknown {
@@ -457,6 +541,12 @@ pub fn await_detached(state: &State) {
     state.detaching.store(0, Relaxed);
 }
 
+/// Whether the aide is still in the descriptor table.
+fn aide_starts(state: &State) -> bool {
+    let starting = |desk: &Desk| desk.life.load(Acquire) == import::life::STARTING;
+    state.aide.load(Relaxed) > 0 && desk().is_some_and(starting)
+}
+
 /// Far longer than a copy takes to leave the table, in ns.
 const DETACH_NS: u64 = 2_000_000_000;
 
@@ -465,6 +555,11 @@ fn wait_only_starting(state: &State) -> bool {
     // A vfork child, which shares the state, has no such child to wait for.
     if !super::own(state) {
         return false;
+    }
+    let aide = state.aide.load(Relaxed);
+    if aide > 0 && !runs(aide) {
+        wait(state, aide, 0);
+        state.aide.store(-1, Relaxed);
     }
     let child = state.speculative.load(Relaxed);
     if child == 0 || wait(state, child, WNOHANG) == 0 {

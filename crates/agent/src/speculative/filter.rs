@@ -5,8 +5,9 @@
 //! that the emulator needs ([`GATE`]): so jumping into the gate wins nothing.
 //! It is a sandbox for correctness, against code that computes on garbage.
 
-use super::Own;
-use crate::arch::{AUDIT_ARCH, X32_BIT, gate_address, nr};
+use super::{Own, imports};
+use crate::arch::{AUDIT_ARCH, X32_BIT, gate_address, import_nr, nr};
+use crate::import::desk;
 use crate::sys::call;
 use core::cell::UnsafeCell;
 use core::ptr::from_ref;
@@ -16,6 +17,7 @@ const SECCOMP_SET_MODE_FILTER: usize = 1;
 /// Speculative store bypass stays enabled: the mitigation costs up to 30% of
 /// compute and there is no secret to keep from oneself.
 const SECCOMP_FILTER_FLAG_SPEC_ALLOW: usize = 4;
+const FUTEX_WAKE: u64 = 1;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_TRAP: u32 = 0x0003_0000;
 
@@ -42,6 +44,9 @@ const OWN: &[GateRule] = &[
     // FUTEX_WAIT only: a wake would be felt outside.
     GateRule { number: nr::FUTEX, checks: &[Check { argument: 1, mask: 0xffff_ffff, value: 0 }] },
     GateRule { number: nr::EXIT_GROUP, checks: &[] },
+    // Filling in missing pages of its own.
+    GateRule { number: import_nr::IOCTL, checks: &[imports::COPY] },
+    GateRule { number: import_nr::IOCTL, checks: &[imports::ZEROPAGE] },
 ];
 
 /// `struct sock_filter`.
@@ -103,17 +108,31 @@ impl Assembler {
         for rule in OWN.iter().chain(GATE) {
             self.rule(rule);
         }
+        if let Some(desk) = desk() {
+            // The aide is woken, nobody else.
+            self.rule_of(
+                nr::FUTEX,
+                &[
+                    Check { argument: 0, mask: !0, value: desk.asked.as_ptr() as u64 },
+                    Check { argument: 1, mask: 0xffff_ffff, value: FUTEX_WAKE },
+                ],
+            );
+        }
         self.emit(RETURN, 0, 0, RET_TRAP);
     }
 
     /// `if number == rule && every check holds { allow }`; expects the number
     /// in the accumulator and leaves it there.
     fn rule(&mut self, rule: &GateRule) {
-        let tests = || rule.checks.iter().flat_map(halves);
+        self.rule_of(rule.number, rule.checks);
+    }
+
+    fn rule_of(&mut self, number: usize, checks: &[Check]) {
+        let tests = || checks.iter().flat_map(halves);
         let count = tests().count();
         // Each test is three instructions; then the allowance, and the number
         // again for the next rule.
-        self.emit(JUMP_EQUAL, 0, (count * 3 + 1) as u8, rule.number as u32);
+        self.emit(JUMP_EQUAL, 0, (count * 3 + 1) as u8, number as u32);
         for (index, half) in tests().enumerate() {
             let left = count - index - 1;
             self.emit(LD_WORD, 0, 0, half.at);

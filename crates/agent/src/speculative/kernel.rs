@@ -2,7 +2,7 @@
 //! program's memory, and the wait for the normal process.
 
 use super::regions::regions;
-use super::{reopen, shared};
+use super::{imports, reopen, shared};
 use crate::Gate;
 use crate::arch::syscall6;
 use crate::sys;
@@ -57,6 +57,7 @@ fn bring_in(address: usize, len: usize) {
 impl Kernel for Inside {
     fn prepare_write(&mut self, address: usize, len: usize) -> bool {
         bring_in(address, len);
+        imports::bring(address, len);
         !shared::was_shared(address, len) || shared::make_private(address, len)
     }
 
@@ -80,6 +81,10 @@ impl Kernel for Inside {
 
     fn is_shared(&mut self, address: usize, len: usize) -> bool {
         shared::was_shared(address, len) || regions().covers(address, len)
+    }
+
+    fn is_absent(&mut self, address: usize, len: usize) -> bool {
+        imports::touches(address, len)
     }
 
     fn mapped(&mut self, address: usize, len: usize, of: Option<Mapped>) {

@@ -5,6 +5,7 @@
 //! goes to the state machine of crate `emulate`.
 
 mod filter;
+mod imports;
 mod kernel;
 mod pages;
 mod prologue;
@@ -14,6 +15,7 @@ mod shared;
 mod signals;
 
 use crate::arch::{Frame, SignalContext, nr, on_stack};
+use crate::import::DESK_LEN;
 use crate::state::{State, role};
 use crate::sys::{self, call as system_call};
 use core::cell::UnsafeCell;
@@ -166,10 +168,12 @@ fn exit() -> ! {
 }
 
 /// Addresses that the program's memory calls must not touch: the agent's
-/// image and the log.
-fn protected() -> [(usize, usize); 2] {
+/// image, the log and the desk.
+fn protected() -> [(usize, usize); 3] {
     let config = &crate::state::CONFIG;
     let image = (config.image_start.load(Relaxed), config.image_end.load(Relaxed));
     let log = LOG.load(Relaxed) as usize;
-    [image, (log, log + size_of::<Log>().next_multiple_of(sys::PAGE_SIZE))]
+    let desk = config.desk.load(Relaxed) as usize;
+    let desk = (desk, if desk == 0 { 0 } else { desk + DESK_LEN });
+    [image, (log, log + size_of::<Log>().next_multiple_of(sys::PAGE_SIZE)), desk]
 }

@@ -3,7 +3,7 @@
 //! private, and puts itself under its filter. The order matters and is
 //! explained step by step.
 
-use super::{Parent, exit, filter, pages, protected, shared, signals};
+use super::{Parent, exit, filter, imports, pages, protected, shared, signals};
 use crate::arch::nr;
 use crate::normal::hand_over;
 use crate::state::CONFIG;
@@ -65,7 +65,9 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         always_wrong: CONFIG.test.load(Relaxed) & TEST_ALWAYS_WRONG != 0,
     });
     for (start, end) in protected() {
-        emulator.protect(start, end - start);
+        if start < end {
+            emulator.protect(start, end - start);
+        }
     }
     signals::keep_actions(emulator);
     // SAFETY: in the copy, before the program's code runs.
@@ -75,6 +77,9 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     // SAFETY: concerns this process only.
     unsafe { call(nr::SETPGID, &[0, 0]) };
     drop_statistics();
+    if !imports::set_up() {
+        exit();
+    }
     // Before it is not dumpable: then its own /proc files refuse it.
     first_for_the_oom_killer();
     pages::prepare(parent.pid, log);

@@ -107,7 +107,9 @@ impl Regions {
     /// Takes write access from a mapping and keeps track of it.
     fn protect(&mut self, line: &Line<'_>) -> bool {
         let log = super::LOG.load(Relaxed) as usize;
-        if line.start <= log && log < line.end {
+        let desk = CONFIG.desk.load(Relaxed) as usize;
+        // The mappings may have become one.
+        if line.start <= log && log < line.end || line.start <= desk && desk < line.end {
             return true;
         }
         // Device memory may act on reads, too.

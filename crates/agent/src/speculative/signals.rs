@@ -3,7 +3,7 @@
 //! none of the program's handlers ever runs.
 
 use super::pages::{self, Touch};
-use super::{Own, emulate, log, park, shared};
+use super::{Own, emulate, imports, log, park, shared};
 use crate::arch::{SignalContext, gate_address, nr, restorer_address};
 use crate::state::CONFIG;
 use crate::sys::{call, set_signal_mask};
@@ -120,6 +120,8 @@ extern "C" fn on_signal(signal: i32, info: *const Info, ucontext: usize) {
             let (number, args) = context.call();
             context.set_result(emulate(number, args));
         }
+        // SAFETY: the kernel has filled in the address of the fault.
+        SIGBUS if imports::resolve(unsafe { (*info).address }) => {}
         SIGSEGV => {
             // SAFETY: the kernel has filled in the address of the fault.
             let address = unsafe { (*info).address };

@@ -124,7 +124,7 @@ struct Up {
     /// Seed: places of heads and platters, order of directories
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// ext4, or none for the bare block device (swap)
+    /// ext4; swap, in use before any other (with --backing); none for the bare block device
     #[arg(long, default_value = "ext4")]
     fs: FileSystem,
     /// Keep the contents in this directory instead of memory

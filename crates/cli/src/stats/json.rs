@@ -79,6 +79,12 @@ fn speculation(all: &Numbers<'_>, totals: &Totals) -> Value {
             "completed": all.count(Counter::SyncsCompleted),
             "declined": all.count(Counter::SyncsDeclined),
             "time_s": all.scaled(Counter::SyncNs, 1e9),
+            "importing": all.count(Counter::SyncsImporting),
+            "pages_imported": all.count(Counter::PagesImported),
+        },
+        "swap": {
+            "prefetched": all.count(Counter::SwapPrefetches),
+            "used": all.count(Counter::SwapPrefetchesUsed),
         },
         "parked": if all.is_measured { Value::Object(parked) } else { Value::Null },
         "parked_calls": if all.is_measured { Value::Object(calls) } else { Value::Null },

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use runahead_protocol::session::{
-    TEST_ALWAYS_WRONG, TEST_DIE_AT_RANDOM, TEST_EVERY_READ_STALLS, TEST_REFUSE_PATCHING,
+    TEST_ALWAYS_WRONG, TEST_DIE_AT_RANDOM, TEST_EVERY_READ_STALLS, TEST_IMPORTING,
+    TEST_REFUSE_PATCHING,
 };
 
 use super::RUNAHEAD;
@@ -69,6 +70,7 @@ pub const ALL: &[Variant] = &[
     Variant { name: "observe", mode: Some("observe"), ..BASE },
     SPECULATE,
     Variant { name: "wrong", test: SPECULATE.test | TEST_ALWAYS_WRONG, ..SPECULATE },
+    Variant { name: "importing", test: SPECULATE.test | TEST_IMPORTING, ..SPECULATE },
     Variant { name: "dying", test: SPECULATE.test | TEST_DIE_AT_RANDOM, ..SPECULATE },
     // Tier T0.
     Variant { name: "refused", test: SPECULATE.test | TEST_REFUSE_PATCHING, ..SPECULATE },

@@ -4,3 +4,4 @@ pub mod loop_device;
 pub mod mkfs;
 pub mod mounts;
 pub mod process;
+pub mod swap;

@@ -1,0 +1,98 @@
+//! Which kind of copy a synchronisation makes (Fraser and Chang, section 5.1:
+//! a full copy delays programs with large page tables; their fast refork is
+//! Runahead's importing copy).
+//!
+//! A full copy costs the normal process its page tables, and a fault for each
+//! page that it writes later. An importing copy costs it neither, but it runs
+//! slower, because it asks for every page that it touches, and what the
+//! program changes meanwhile, it sees. So the full copy is made where it is
+//! cheap.
+
+/// Cost of a full copy by resident anonymous memory before one has been
+/// measured, in ns per MiB.
+const FULL_NS_PER_MIB: u64 = 17_000;
+
+/// Cost of an importing copy before one has been measured, in ns.
+const IMPORT_NS: u64 = 150_000;
+
+/// The least by which a full copy must be dearer, in ns.
+const WORTH_NS: u64 = 150_000;
+
+/// Kind of copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All memory, copy on write.
+    Full,
+    /// Without the large anonymous regions.
+    Importing,
+}
+
+/// What is known of both. All-zero is a valid start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refork {
+    /// Smoothed cost of a full copy (weight 1/4), in ns per MiB; 0: not known.
+    full_ns_per_mib: u64,
+    /// Smoothed cost of an importing copy (weight 1/4), in ns; 0: not known.
+    import_ns: u64,
+}
+
+impl Refork {
+    /// The kind to make of a process with `resident_bytes` of anonymous
+    /// memory; `swapped`: some of it may be on a swap device, which only an
+    /// importing copy can prefetch from.
+    pub fn choose(&self, resident_bytes: u64, swapped: bool) -> Kind {
+        let per_mib =
+            if self.full_ns_per_mib == 0 { FULL_NS_PER_MIB } else { self.full_ns_per_mib };
+        let full_ns = (resident_bytes >> 20).saturating_mul(per_mib);
+        let import_ns = if self.import_ns == 0 { IMPORT_NS } else { self.import_ns };
+        if swapped || full_ns > import_ns.saturating_add(WORTH_NS) {
+            Kind::Importing
+        } else {
+            Kind::Full
+        }
+    }
+
+    /// A copy of `kind` of a process with `resident_bytes` took `ns` of the
+    /// normal process's time.
+    pub fn took(&mut self, kind: Kind, resident_bytes: u64, ns: u64) {
+        let smooth = |old: u64, new: u64| match old {
+            0 => new.max(1),
+            old => (old - old / 4 + new / 4).max(1),
+        };
+        match kind {
+            Kind::Importing => self.import_ns = smooth(self.import_ns, ns),
+            // Of small processes the fixed part would be taken for page tables.
+            Kind::Full if resident_bytes >= 64 << 20 => {
+                let per_mib = ns / (resident_bytes >> 20);
+                self.full_ns_per_mib = smooth(self.full_ns_per_mib, per_mib);
+            }
+            Kind::Full => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_programs_are_copied_whole_and_large_ones_are_not() {
+        let refork = Refork::default();
+        assert_eq!(refork.choose(4 << 20, false), Kind::Full);
+        assert_eq!(refork.choose(1 << 30, false), Kind::Importing);
+        assert_eq!(refork.choose(4 << 20, true), Kind::Importing, "only it prefetches from swap");
+    }
+
+    #[test]
+    fn measured_cost_decides() {
+        let mut cheap = Refork::default();
+        // Huge pages: 1 ms per GiB.
+        cheap.took(Kind::Full, 128 << 20, 128_000);
+        assert_eq!(cheap.choose(256 << 20, false), Kind::Full);
+        let mut dear = Refork::default();
+        for _ in 0..20 {
+            dear.took(Kind::Importing, 1 << 30, 30_000_000);
+        }
+        assert_eq!(dear.choose(1 << 30, false), Kind::Full);
+    }
+}
