@@ -2,6 +2,7 @@
 //! emulated swap device, computes the same, and what it is about to touch is
 //! prefetched. Root, FUSE, loop devices, a memory cgroup, a disk.
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod bed;
 
 use std::fs;
