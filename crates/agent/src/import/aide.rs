@@ -102,7 +102,7 @@ fn prepare(parent: usize, desk: &Desk) -> Option<usize> {
     // 1 byte is less than any kernel writes, to a pipe neither; a real-time
     // program's aide is not a second one.
     unsafe {
-        call(import_nr::CHDIR, &[b"/\0".as_ptr() as usize]);
+        call(import_nr::CHDIR, &[c"/".as_ptr() as usize]);
         call(nr::SETPGID, &[0, 0]);
         call(nr::PRLIMIT64, &[0, RLIMIT_CORE, core.as_ptr() as usize, 0]);
         call(nr::SCHED_SETSCHEDULER, &[0, SCHED_OTHER, from_ref(&priority) as usize]);

@@ -254,7 +254,7 @@ fn threads() -> u64 {
     /// Word of `struct stat` with the link count.
     const LINKS: usize = 2;
     let mut stat = [0u64; 18];
-    let path = b"/proc/self/task\0".as_ptr() as usize;
+    let path = c"/proc/self/task".as_ptr() as usize;
     let args = [sys::AT_FDCWD, path, stat.as_mut_ptr() as usize, 0];
     // SAFETY: the kernel writes one struct stat, 144 bytes.
     if unsafe { call(import_nr::NEWFSTATAT, &args) } != 0 {
