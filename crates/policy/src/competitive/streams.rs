@@ -1,0 +1,418 @@
+//! Sequential streams of a program: many in one file, many files at once
+//! (Li et al., section 2).
+//!
+//! The only reads that are looked at are those that *stall*: one that finds
+//! its data costs nothing here. So a stream is recognised by where it stalls.
+//! The kernel's own readahead, which is the paper's original kernel, has
+//! brought in a window after the last stall, and a reader that is sequential
+//! comes to the end of that window next. From then on the stream's own runs
+//! say where it should stall: at the end of the last one.
+//!
+//! A run is twice as long as the last one until it has the competitive depth
+//! ("slow start"). Runs are issued only while the stalls of streams show that
+//! switches are being paid for: a program that reads alone is served by the
+//! kernel's readahead, which never lets the device idle.
+
+use super::adapt::{Adapt, Arm};
+use super::depth::{Device, SeekDistance, depth_bytes};
+
+/// Streams that are followed at once.
+pub const STREAMS_MAX: usize = 256;
+
+/// Linux's default readahead window, in bytes.
+pub const WINDOW_BYTES: u64 = 128 * 1024;
+
+/// First run of a stream: 16 pages, as in the paper.
+pub const RUN_FIRST_BYTES: u64 = 64 * 1024;
+
+/// Most bytes that are prefetched at once where the end is known.
+pub const KNOWN_BYTES_MAX: u64 = 4 << 20;
+
+/// A run whose stall comes so many smoothed waits after it was issued should
+/// long be complete: if its pages are missing, they have been evicted.
+const LATE_WAITS: u64 = 4;
+
+/// A stream that has not stalled for so many smoothed waits has ended.
+const ENDED_WAITS: u64 = 16;
+
+/// And for so long, at least, in ns.
+const ENDED_NS_MIN: u64 = 200_000_000;
+
+/// One of so many streams is read without trusting the end of its file, to
+/// see whether streams still get there.
+const SAMPLE: u32 = 8;
+
+/// Runs used without an eviction after which the depth recovers by a half.
+const RECOVERY_RUNS: u32 = 64;
+
+/// Most halvings of the depth for evictions.
+const SHRINK_MAX: u32 = 4;
+
+/// A read that stalled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Miss {
+    /// The file, by a number that is its own (from its device and inode).
+    pub file: u64,
+    /// First byte read.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub len: u64,
+    /// The file's size, in bytes.
+    pub size: u64,
+    /// Bytes from `offset` on that are known to be read, in bytes: what a
+    /// call that sends a file names; 0: nothing is known.
+    pub known: u64,
+    /// Where `offset` lies on the device, if anybody knows.
+    pub place: Option<u64>,
+    /// Now.
+    pub now_ns: u64,
+}
+
+/// What to do about a miss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// First byte to prefetch.
+    pub offset: u64,
+    /// Bytes; 0: nothing.
+    pub len: u64,
+    /// Its wait says whether switches are being paid for: tell
+    /// [`Streams::waited`].
+    pub counts: bool,
+    /// Whether prefetching pays here is being compared (see
+    /// [`super::adapt`]).
+    pub compared: bool,
+    /// The data of a run that should be there: if this many bytes from the
+    /// miss on are not in memory, tell [`Streams::evicted`]. 0: not to be
+    /// asked.
+    pub expected: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stream {
+    /// [`Miss::file`]; 0: free.
+    file: u64,
+    /// Where it stalled last.
+    offset: u64,
+    /// Where the read that stalled last ended.
+    read_end: u64,
+    /// Where the last run ends; where there was none, `read_end`.
+    end: u64,
+    /// Size of the file.
+    size: u64,
+    /// When it stalled last, in ns.
+    at_ns: u64,
+    /// Bytes behind `offset` that count as used already.
+    credited: u64,
+    /// Length of the last run; 0: not known to be sequential.
+    run: u32,
+    /// Stalls that may be those of a stream, in a row.
+    forward: u8,
+    /// Its runs are of the competitive depth though streams reach the ends of
+    /// their files: a sample.
+    sample: bool,
+    /// Whether it reached the end of its file has been counted.
+    judged: bool,
+}
+
+/// Whether streams go on to the ends of their files, by the last eight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ends {
+    history: u8,
+    judged: u8,
+}
+
+impl Ends {
+    fn judge(&mut self, reached: bool) {
+        self.history = self.history << 1 | u8::from(reached);
+        self.judged = self.judged.saturating_add(1).min(8);
+    }
+
+    fn known(&self) -> bool {
+        self.judged == 8 && self.history.count_ones() >= 7
+    }
+}
+
+/// The streams of one process on one device. All-zero is a valid start.
+#[derive(Clone, Copy, Debug)]
+pub struct Streams {
+    table: [Stream; STREAMS_MAX],
+    /// Entries used so far.
+    used: u32,
+    /// Streams that turned out to be sequential.
+    established: u32,
+    /// Smoothed wait of stalls at the ends of windows and runs, in ns.
+    wait_ns: u64,
+    /// Halvings of the depth because prefetched pages were evicted.
+    shrink: u32,
+    /// Runs since the last change of `shrink`.
+    runs: u32,
+    ends: Ends,
+    seeks: SeekDistance,
+    adapt: Adapt,
+    /// Bytes that streams have come further. Reads that find their data are
+    /// not seen, so half of a run counts when it is issued and the rest when
+    /// the stream stalls at its end: a stream that stops somewhere in its
+    /// last run has used half of that on the mean.
+    used_bytes: u64,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            table: [Stream::default(); STREAMS_MAX],
+            used: 0,
+            established: 0,
+            wait_ns: 0,
+            shrink: 0,
+            runs: 0,
+            ends: Ends::default(),
+            seeks: SeekDistance::default(),
+            adapt: Adapt::default(),
+            used_bytes: 0,
+        }
+    }
+}
+
+impl Streams {
+    /// A read has stalled: what to prefetch behind it.
+    pub fn miss(&mut self, miss: &Miss, device: &Device) -> Action {
+        let depth = self.depth(miss, device);
+        let Some(index) = self.find(miss) else {
+            let index = self.begin(miss);
+            return self.known(miss, index, depth, Action::default());
+        };
+        let Some(stream) = self.table.get_mut(index) else { return Action::default() };
+        let last = *stream;
+        stream.offset = miss.offset;
+        stream.read_end = miss.offset.saturating_add(miss.len);
+        stream.at_ns = miss.now_ns;
+        stream.size = miss.size;
+        stream.credited = last.credited.saturating_sub(miss.offset - last.offset);
+        if last.run != 0 && stream.read_end <= last.end {
+            // Inside its run, which is on its way; or was, long ago.
+            let come = miss.offset.saturating_sub(last.offset);
+            self.used_bytes = self.used_bytes.wrapping_add(come.saturating_sub(last.credited));
+            let late = miss.now_ns.saturating_sub(last.at_ns) > LATE_WAITS * self.wait_ns.max(1);
+            let expected = if late { last.end - miss.offset } else { 0 };
+            return Action { expected, ..Action::default() };
+        }
+        stream.end = stream.read_end;
+        let come = miss.offset.saturating_sub(last.offset);
+        self.used_bytes = self.used_bytes.wrapping_add(come.saturating_sub(last.credited));
+        self.credit(index, WINDOW_BYTES / 2);
+        let Some(stream) = self.table.get_mut(index) else { return Action::default() };
+        if last.run == 0 && !sequential(&last, miss) {
+            stream.forward = last.forward.saturating_add(1);
+            if stream.forward < 2 {
+                return self.known(miss, index, depth, Action { counts: true, ..Action::default() });
+            }
+        }
+        if last.run == 0 {
+            self.established = self.established.wrapping_add(1);
+            stream.sample = self.established.is_multiple_of(SAMPLE);
+            // What the kernel has read so far counts as the last run.
+            let window = miss.offset.saturating_sub(last.offset);
+            stream.run = window.clamp(RUN_FIRST_BYTES, WINDOW_BYTES) as u32;
+        }
+        let whole = self.ends.known() && !stream.sample;
+        let len = if whole && self.shrink == 0 {
+            KNOWN_BYTES_MAX.max(depth)
+        } else {
+            (u64::from(stream.run) * 2).min(depth)
+        };
+        let action = Action { counts: true, ..Action::default() };
+        let compared = self.deeper_than_kernel(miss, device) && self.switches_are_paid(device);
+        let action = Action { compared, ..action };
+        if !compared || self.adapt.arm() == Arm::Kernel {
+            return self.known(miss, index, depth, action);
+        }
+        // What the last run has brought already is not asked for again.
+        let issued = last.run != 0 && last.end > miss.offset;
+        let start = if issued { last.end } else { miss.offset };
+        let rest = miss.size.saturating_sub(start);
+        let Some(stream) = self.table.get_mut(index) else { return action };
+        stream.run = len.min(depth) as u32;
+        let len = len.max(stream.read_end.saturating_sub(start)).min(rest);
+        stream.end = start.saturating_add(len).max(stream.read_end);
+        if len == rest && !stream.judged && !whole {
+            stream.judged = true;
+            self.ends.judge(true);
+        }
+        let ends = len == rest && self.ends.known();
+        self.credit(index, if ends { len } else { len / 2 });
+        self.issue(miss, len);
+        self.known(miss, index, depth, Action { offset: start, len, ..action })
+    }
+
+    /// The competitive depth at this place, in bytes.
+    fn competitive(&self, miss: &Miss, device: &Device) -> u64 {
+        if device.is_known() {
+            device.depth_bytes(self.seeks.mean(), miss.place)
+        } else {
+            depth_bytes(self.wait_ns, 0)
+        }
+    }
+
+    /// How deep to prefetch there, in bytes.
+    fn depth(&self, miss: &Miss, device: &Device) -> u64 {
+        let depth = self.competitive(miss, device) >> self.shrink;
+        if self.adapt.arm() == Arm::Half { (depth / 2).max(WINDOW_BYTES) } else { depth }
+    }
+
+    /// Whether there is more to gain than the kernel's readahead does anyway.
+    fn deeper_than_kernel(&self, miss: &Miss, device: &Device) -> bool {
+        self.competitive(miss, device) >> self.shrink > WINDOW_BYTES
+    }
+
+    /// Whether waits are as long as switches make them. A stream that is
+    /// alone waits for the transfer at most.
+    fn switches_are_paid(&self, device: &Device) -> bool {
+        self.wait_ns != 0 && self.wait_ns >= device.switch_ns(self.seeks.mean()) / 2
+    }
+
+    /// A call that says how much it will read: that much at least.
+    fn known(&mut self, miss: &Miss, index: usize, depth: u64, action: Action) -> Action {
+        let rest = miss.size.saturating_sub(miss.offset);
+        let len = miss.known.min(rest).min(KNOWN_BYTES_MAX >> self.shrink);
+        // What the kernel reads at once needs no help.
+        if len <= WINDOW_BYTES / 2 || miss.offset + len <= action.offset + action.len {
+            return action;
+        }
+        if action.len == 0 {
+            self.issue(miss, len);
+        }
+        if let Some(stream) = self.table.get_mut(index) {
+            // It has been read sequentially as far as this goes.
+            stream.run = len.min(depth).max(RUN_FIRST_BYTES) as u32;
+            stream.end = miss.offset.saturating_add(len).max(stream.read_end);
+        }
+        self.credit(index, len);
+        Action { offset: miss.offset, len, ..action }
+    }
+
+    /// So many bytes behind a stream's last stall count as used.
+    fn credit(&mut self, index: usize, bytes: u64) {
+        let Some(stream) = self.table.get_mut(index) else { return };
+        let more = bytes.saturating_sub(stream.credited);
+        stream.credited += more;
+        self.used_bytes = self.used_bytes.wrapping_add(more);
+    }
+
+    fn issue(&mut self, miss: &Miss, len: u64) {
+        if let Some(place) = miss.place {
+            self.seeks.request(place, len);
+        }
+        self.runs = self.runs.saturating_add(1);
+        if self.runs >= RECOVERY_RUNS && self.shrink > 0 {
+            self.shrink -= 1;
+            self.runs = 0;
+        }
+    }
+
+    /// The stream that a miss continues.
+    fn find(&mut self, miss: &Miss) -> Option<usize> {
+        let mut found: Option<(usize, u64)> = None;
+        let ended_ns = (ENDED_WAITS * self.wait_ns).max(ENDED_NS_MIN);
+        for (index, stream) in self.table.iter_mut().enumerate().take(self.used as usize) {
+            if stream.run != 0
+                && !stream.judged
+                && !(stream.file == miss.file && continues(stream, miss))
+                && miss.now_ns.saturating_sub(stream.at_ns) > ended_ns
+            {
+                stream.judged = true;
+                self.ends.judge(stream.end >= stream.size);
+            }
+            if stream.file == miss.file && continues(stream, miss) {
+                // The nearest one behind.
+                let behind = miss.offset - stream.offset;
+                if found.is_none_or(|(_, least)| behind < least) {
+                    found = Some((index, behind));
+                }
+            }
+        }
+        found.map(|(index, _)| index)
+    }
+
+    /// A new stream, or a random read, in the place of the one that has not
+    /// stalled for longest.
+    fn begin(&mut self, miss: &Miss) -> usize {
+        let index = if (self.used as usize) < STREAMS_MAX {
+            self.used += 1;
+            self.used as usize - 1
+        } else {
+            let oldest = self.table.iter().enumerate().min_by_key(|(_, stream)| stream.at_ns);
+            oldest.map_or(0, |(index, _)| index)
+        };
+        let Some(stream) = self.table.get_mut(index) else { return index };
+        if stream.run != 0 && !stream.judged {
+            self.ends.judge(stream.end >= stream.size);
+        }
+        let read_end = miss.offset.saturating_add(miss.len);
+        *stream = Stream {
+            file: miss.file,
+            offset: miss.offset,
+            read_end,
+            end: read_end,
+            size: miss.size,
+            at_ns: miss.now_ns,
+            ..Stream::default()
+        };
+        index
+    }
+
+    /// The stall for which there was this action (one that counts) took
+    /// `ns` and ended at `now_ns`.
+    pub fn waited(&mut self, action: &Action, ns: u64, now_ns: u64) {
+        self.wait_ns = match self.wait_ns {
+            0 => ns.max(1),
+            old => (old - old / 8 + ns / 8).max(1),
+        };
+        if action.compared && self.adapt.stalled() {
+            let recent_ns = (ENDED_WAITS * self.wait_ns).max(ENDED_NS_MIN);
+            let entries = self.table.iter().take(self.used as usize);
+            let recent = entries
+                .filter(|one| one.run != 0 && now_ns.saturating_sub(one.at_ns) <= recent_ns)
+                .count();
+            self.adapt.account(now_ns, self.used_bytes, recent as u32);
+        }
+    }
+
+    /// Pages of a run were evicted before they were read (section 4, "Memory
+    /// contention"): the depth falls, and this stream begins anew.
+    pub fn evicted(&mut self, miss: &Miss) {
+        self.shrink = (self.shrink + 1).min(SHRINK_MAX);
+        self.runs = 0;
+        if let Some(index) = self.find(miss)
+            && let Some(stream) = self.table.get_mut(index)
+        {
+            stream.end = stream.read_end;
+            stream.run = RUN_FIRST_BYTES as u32;
+        }
+    }
+
+    /// The arm in force (for statistics and tests).
+    pub fn arm(&self) -> Arm {
+        self.adapt.arm()
+    }
+}
+
+/// Whether a miss may be the next stall of a stream: inside its run, at its
+/// end, or up to two of the kernel's windows later.
+fn continues(stream: &Stream, miss: &Miss) -> bool {
+    let reach = stream.end.saturating_add(2 * WINDOW_BYTES);
+    let from = if stream.run == 0 { stream.read_end } else { stream.offset };
+    miss.offset >= from && miss.offset <= reach
+}
+
+/// Whether the second stall of what may be a stream is where that of a
+/// sequential reader would be: it goes on where the last read ended, or at
+/// the end of one of the windows that the kernel has read since.
+fn sequential(last: &Stream, miss: &Miss) -> bool {
+    const PAGE_BYTES: u64 = 4096;
+    let start = last.offset / PAGE_BYTES * PAGE_BYTES;
+    let read_end = miss.offset.saturating_add(miss.len);
+    let ends = |end: u64| miss.offset <= end && end < read_end;
+    miss.offset == last.read_end
+        || ends(start.saturating_add(WINDOW_BYTES))
+        || ends(start.saturating_add(2 * WINDOW_BYTES))
+}
