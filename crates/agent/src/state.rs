@@ -324,6 +324,8 @@ pub struct State {
     pub noticed: [NoticedThread; NOTICED_THREADS_MAX],
     /// Large mappings of files.
     pub areas: [Area; AREAS_MAX],
+    /// Sequential streams.
+    pub streams: crate::normal::StreamTable,
     /// Class of each descriptor.
     pub classes: [AtomicU8; FDS_MAX],
 }

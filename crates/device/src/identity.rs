@@ -49,6 +49,16 @@ impl Identity {
         }
     }
 
+    /// The device with these numbers, if there is one.
+    pub fn of_numbers(major: u32, minor: u32) -> Option<Self> {
+        if let Some(directory) = sysfs(major, minor) {
+            return Some(Self::of_block(&directory, major, minor));
+        }
+        let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let (.., place) = mount(&table, major, minor)?;
+        Self::of_mount(Path::new(&place), major, minor).ok()
+    }
+
     fn of_block(directory: &Path, major: u32, minor: u32) -> Self {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // A partition's queue and serial number are those of the whole.

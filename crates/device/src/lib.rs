@@ -24,8 +24,9 @@ pub mod plot;
 pub mod profile;
 mod random;
 pub mod reader;
-mod store;
+pub mod store;
 pub mod target;
+pub mod tune;
 
 pub use error::{Error, Result};
 pub use measure::{Options, measure};

@@ -10,7 +10,7 @@ use crate::identity::Identity;
 use crate::profile::{DeviceProfile, VERSION};
 
 /// The directory of the user's profiles; `None` where the environment names no place.
-fn directory() -> Option<PathBuf> {
+pub fn directory() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = match variable("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),
@@ -32,6 +32,18 @@ impl DeviceProfile {
         let text = fs::read(directory.join(identity.file_name())).ok()?;
         let profile: Self = serde_json::from_slice(&text).ok()?;
         (profile.version == VERSION && profile.device.id == identity.id).then_some(profile)
+    }
+
+    /// Every profile in a directory; what cannot be read is left out.
+    pub fn all_in(directory: &Path) -> Vec<Self> {
+        let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+        let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let profiles = files.filter(|path| path.extension().is_some_and(|end| end == "json"));
+        let parsed = profiles.filter_map(|path| {
+            let profile: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+            (profile.version == VERSION).then_some(profile)
+        });
+        parsed.collect()
     }
 
     /// Keeps the profile for the user; returns the file.

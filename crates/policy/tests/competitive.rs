@@ -83,7 +83,16 @@ fn workload(random: &mut Random, device: &Device, known: f64) -> Cost {
             let length = random.spread(RUN_FIRST_BYTES as f64, 8e6) as u64 / PAGE * PAGE;
             let size = length + random.between(0, 1000) * PAGE;
             let place = random.next() % device.size_bytes.saturating_sub(size).max(1);
-            Reader { file: index + 1, place, length, size, position: 0, fetched: 0, switches: 0, switching_s: 0.0 }
+            Reader {
+                file: index + 1,
+                place,
+                length,
+                size,
+                position: 0,
+                fetched: 0,
+                switches: 0,
+                switching_s: 0.0,
+            }
         })
         .collect();
     let rate = |place| device.bytes_per_s(Some(place)) as f64;
@@ -130,7 +139,8 @@ fn workload(random: &mut Random, device: &Device, known: f64) -> Cost {
         let beyond = reader.switches.saturating_sub(reader.length.div_ceil(depth));
         // "Bounded by a small constant for each request."
         assert!(known > 0.0 || device.has_places() || beyond <= doublings, "{beyond} {doublings}");
-        cost.slow_start_s += beyond.min(doublings) as f64 * reader.switching_s / reader.switches as f64;
+        cost.slow_start_s +=
+            beyond.min(doublings) as f64 * reader.switching_s / reader.switches as f64;
     }
     cost
 }
@@ -162,7 +172,10 @@ fn never_below_half_of_the_optimum() {
         worst_whole = worst_whole.min(cost.whole_share());
         sum += cost.whole_share();
     }
-    println!("worst {worst:.3}; with slow start {worst_whole:.3}, mean {:.3}", sum / WORKLOADS as f64);
+    println!(
+        "worst {worst:.3}; with slow start {worst_whole:.3}, mean {:.3}",
+        sum / WORKLOADS as f64
+    );
 }
 
 #[test]
@@ -276,7 +289,6 @@ fn whole_files_are_learned_and_unlearned() {
     }
     let switches: u32 = (0..7).map(|file| read(&mut streams, 600 + file, 4 << 20)).max().unwrap();
     assert!(switches > 6, "{switches}");
-
 }
 
 /// Pages that are gone before they are read halve the depth.

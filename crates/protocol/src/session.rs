@@ -83,6 +83,8 @@ pub struct Session<'a> {
     /// Seccomp filters under which the launcher ran and found our calls to
     /// work, a container's (Linux 5.9); 0: none.
     pub filters: u64,
+    /// Devices that have been measured ([`devices`]); empty: none.
+    pub devices: &'a [u8],
     /// Testing switches, a set of the `TEST_*` bits.
     pub test: u64,
 }
@@ -131,11 +133,53 @@ pub fn parse(text: &[u8]) -> Option<Session<'_>> {
             b"horizon" => session.horizon = number(value),
             b"depth" => session.depth = number(value),
             b"filters" => session.filters = number(value),
+            b"devices" => session.devices = value,
             b"test" => session.test = number(value),
             _ => {}
         }
     }
     (version == u64::from(VERSION)).then_some(session)
+}
+
+/// Devices that a session names, at most.
+pub const DEVICES_MAX: usize = 8;
+
+/// A measured device: what the policies need of its profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownDevice {
+    /// Device number as stat(2) gives it for files on it.
+    pub dev: u64,
+    /// What every switch costs besides seeking, in µs.
+    pub latency_us: u64,
+    /// Shortest seek, in µs.
+    pub seek_shortest_us: u64,
+    /// What a seek over the whole device takes more, in µs.
+    pub seek_stroke_us: u64,
+    /// Transfer rate at the beginning, in 1000 bytes/s.
+    pub first_kb_s: u64,
+    /// Transfer rate at the end, in 1000 bytes/s.
+    pub last_kb_s: u64,
+    /// Size in MiB.
+    pub size_mib: u64,
+}
+
+/// The devices of a session's text: numbers joined by `:`, in the order of
+/// [`KnownDevice`], devices joined by `,`.
+pub fn devices(text: &[u8]) -> impl Iterator<Item = KnownDevice> {
+    let devices = text.split(|&byte| byte == b',').filter(|device| !device.is_empty());
+    devices.take(DEVICES_MAX).map(|device| {
+        let mut numbers = device.split(|&byte| byte == b':').map(number);
+        let mut next = || numbers.next().unwrap_or(0);
+        KnownDevice {
+            dev: next(),
+            latency_us: next(),
+            seek_shortest_us: next(),
+            seek_stroke_us: next(),
+            first_kb_s: next(),
+            last_kb_s: next(),
+            size_mib: next(),
+        }
+    })
 }
 
 /// Decimal digits to a number; anything else is 0, overflow saturates.
@@ -164,6 +208,20 @@ mod tests {
         assert_eq!(session.stats, b"/proc/7/fd/3");
         assert_eq!(session.tsc_per_us, 2900);
         assert_eq!(session.horizon, 0);
+    }
+
+    #[test]
+    fn devices_are_listed() {
+        let session =
+            parse(b"v=1;mode=observe;devices=1792:3000:800:12562:61000:41000:8192,66:1000")
+                .unwrap();
+        let known: [KnownDevice; 2] = {
+            let mut devices = devices(session.devices);
+            [devices.next().unwrap(), devices.next().unwrap()]
+        };
+        assert_eq!((known[0].dev, known[0].seek_stroke_us, known[0].size_mib), (1792, 12562, 8192));
+        assert_eq!(known[1], KnownDevice { dev: 66, latency_us: 1000, ..KnownDevice::default() });
+        assert_eq!(devices(b"").count(), 0);
     }
 
     #[test]

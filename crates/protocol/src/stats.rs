@@ -80,6 +80,10 @@ counters! {
     DeviceParallelism,
     /// Prefetch horizon as last worked out, in reads (not a sum).
     DeviceHorizon,
+    /// Runs prefetched behind stalls of sequential streams.
+    StreamRuns,
+    /// Bytes of them.
+    StreamBytes,
     /// Times that speculation was switched off by the policy.
     DisabledCount,
     /// Time for which it was off, in ns.

@@ -9,6 +9,7 @@ mod faults;
 mod group;
 mod notice;
 mod reads;
+mod streams;
 mod synchronise;
 
 use crate::arch::{Frame, StubKind, nr};
@@ -23,6 +24,7 @@ pub use control::Control;
 pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};
+pub use streams::Table as StreamTable;
 pub use synchronise::{await_detached, end_speculation};
 
 /// What a normal process's calls of one number mean to the agent.

@@ -15,7 +15,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::synchronise;
+use super::{streams, synchronise};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
 use crate::hook::plain;
@@ -115,12 +115,11 @@ pub fn read(state: &'static State, frame: &mut Frame) -> isize {
 
 /// `sendfile`, `copy_file_range`: reads of their input's range.
 pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
-    let [first, second, third, fourth, fifth, _] = frame.args;
-    let (fd, at, len) = match frame.number {
-        nr::SENDFILE => (second, third, fourth),
-        _ => (first, second, fifth),
+    let [first, second, _, fourth, fifth, _] = frame.args;
+    let (fd, len) = match frame.number {
+        nr::SENDFILE => (second, fourth),
+        _ => (first, fifth),
     };
-    let _ = at; // A pointer into the program's memory: not followed here.
     let Some(class) = state.class(fd as u32 as usize) else { return plain(frame) };
     let class = class.load(Relaxed);
     if class == class::OTHER {
@@ -352,7 +351,10 @@ fn asked(
 /// Asks whether the read would wait, and starts it if so. Fills in the
 /// request's offset where the call does not give one.
 fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
-    if request.offset == OFFSET_NONE {
+    if let Some(offset) = streams::named_offset(frame) {
+        request.offset = offset;
+        request.explicit = true;
+    } else if request.offset == OFFSET_NONE {
         let position = sys::position(request.fd);
         if position < 0 {
             return Answer::Refused;
@@ -473,13 +475,19 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
         // In the speculative process: what the read comes to there.
         return result;
     }
-    prefetch_whole(state, &request);
+    let stalled = streams::at_stall(state, frame, &request);
+    if !stalled.is_some_and(|stalled| stalled.prefetched()) {
+        prefetch_whole(state, &request);
+    }
     let synchronised_ns = sys::now_ns();
     let result = plain(frame);
     synchronise::await_detached(state);
     let end_ns = sys::now_ns();
     if waited(end_ns.saturating_sub(start_ns), result) != 0 {
         count_stall(state, end_ns.saturating_sub(start_ns), true);
+    }
+    if let Some(stalled) = stalled {
+        streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
     }
     state.try_locked(|rations, _| {
         rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));

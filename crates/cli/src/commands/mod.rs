@@ -9,6 +9,7 @@ mod profile;
 mod run;
 mod sim;
 mod slowdisk;
+mod tune;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ enum Command {
     Fortran(compile::Compile),
     /// Mount an emulated disk array, for tests, benchmarks and demos (root)
     Slowdisk(slowdisk::Slowdisk),
+    Tune(tune::Tune),
     Completions(completions::Completions),
     // Not `man`: that is a program, and `runahead man` runs it.
     #[command(hide = true)]
@@ -76,6 +78,7 @@ const NOT_RUN: &[&str] = &[
     "slowdisk",
     "hint",
     "manager",
+    "tune",
     "help",
     "-h",
     "--help",
@@ -109,6 +112,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Run(command) => Ok(run_program(command, count)),
         Command::Sim(command) => sim::run(command),
         Command::Slowdisk(command) => slowdisk::run(command),
+        Command::Tune(command) => tune::run(&command),
     }
 }
 

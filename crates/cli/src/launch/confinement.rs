@@ -48,6 +48,9 @@ const OTHERS: &[i64] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
+    libc::SYS_process_vm_readv,
+    runahead_emulate::arch::nr::CACHESTAT as i64,
+    libc::SYS_ioctl,
 ];
 
 /// Looks at this process, and where it has filters, tries them.

@@ -9,6 +9,7 @@ mod clock;
 mod collector;
 mod confinement;
 mod detached;
+mod devices;
 mod execute;
 mod files;
 mod group;
@@ -113,6 +114,7 @@ pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallib
     if let Some(files) = files {
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
         let group = group::find().unwrap_or_default();
+        let devices = devices::known();
         let session = Session {
             mode,
             agent: files.agent.as_os_str().as_bytes(),
@@ -124,6 +126,7 @@ pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallib
             horizon: options.horizon,
             depth: options.depth,
             filters,
+            devices: devices.as_bytes(),
             test: options.test,
         };
         enlist(&mut environment, &session);

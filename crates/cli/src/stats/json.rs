@@ -36,6 +36,10 @@ pub fn report(report: &Report, totals: &Totals, elapsed: Duration, ended: Option
             "cow": null,
         },
         "readahead": { "unused": null },
+        "streams": {
+            "runs": all.count(Counter::StreamRuns),
+            "bytes": all.count(Counter::StreamBytes),
+        },
         "memory": {
             "speculative_peak_kib": all.measured(Counter::SpeculativePeakKib, 1.0),
             "fork_kib": null,

@@ -83,6 +83,13 @@ fn speculation(totals: &Totals, lines: &mut Vec<String>) {
             seconds(all.get(Counter::DisabledNs) as f64 / 1e9),
         ));
     }
+    if all.get(Counter::StreamRuns) > 0 {
+        lines.push(format!(
+            "  streams           {} runs prefetched, {:.1} MB",
+            all.get(Counter::StreamRuns),
+            all.get(Counter::StreamBytes) as f64 / 1e6,
+        ));
+    }
     device(totals, lines);
 }
 

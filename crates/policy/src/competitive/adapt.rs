@@ -61,6 +61,21 @@ pub struct Adapt {
 }
 
 impl Adapt {
+    /// Nothing tried: the competitive depth.
+    pub const NEW: Adapt = Adapt {
+        best: Arm::Full,
+        trying: false,
+        trial: Arm::Full,
+        last_trial: 0,
+        bytes_per_s: [0; 3],
+        wait: 0,
+        interval: 0,
+        left: 0,
+        measured: false,
+        since_ns: 0,
+        since_bytes: 0,
+    };
+
     /// The arm in force.
     pub fn arm(&self) -> Arm {
         if self.trying { self.trial } else { self.best }
@@ -179,7 +194,8 @@ mod tests {
 
     #[test]
     fn equal_arms_change_nothing() {
-        let (best, _) = run([(4_000_000, 400_000), (2_000_000, 200_000), (1_000_000, 100_000)], 5000);
+        let (best, _) =
+            run([(4_000_000, 400_000), (2_000_000, 200_000), (1_000_000, 100_000)], 5000);
         assert_eq!(best, Arm::Full);
     }
 

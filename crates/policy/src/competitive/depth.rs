@@ -119,6 +119,9 @@ pub struct SeekDistance {
 const SEEKS_MIN: u32 = 8;
 
 impl SeekDistance {
+    /// Nothing seen.
+    pub const NONE: SeekDistance = SeekDistance { head: 0, mean: 0, seen: 0 };
+
     /// A request of `len` bytes at `position` is being made.
     pub fn request(&mut self, position: u64, len: u64) {
         let distance = position.abs_diff(self.head);

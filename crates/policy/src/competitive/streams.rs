@@ -158,22 +158,40 @@ pub struct Streams {
 
 impl Default for Streams {
     fn default() -> Self {
-        Self {
-            table: [Stream::default(); STREAMS_MAX],
+        Self::EMPTY
+    }
+}
+impl Streams {
+    /// No stream yet: all zero.
+    pub const EMPTY: Streams = {
+        // Spelled out, since `Default` is not const.
+        const FREE: Stream = Stream {
+            file: 0,
+            offset: 0,
+            read_end: 0,
+            end: 0,
+            size: 0,
+            at_ns: 0,
+            credited: 0,
+            run: 0,
+            forward: 0,
+            sample: false,
+            judged: false,
+        };
+        Streams {
+            table: [FREE; STREAMS_MAX],
             used: 0,
             established: 0,
             wait_ns: 0,
             shrink: 0,
             runs: 0,
-            ends: Ends::default(),
-            seeks: SeekDistance::default(),
-            adapt: Adapt::default(),
+            ends: Ends { history: 0, judged: 0 },
+            seeks: SeekDistance::NONE,
+            adapt: Adapt::NEW,
             used_bytes: 0,
         }
-    }
-}
+    };
 
-impl Streams {
     /// A read has stalled: what to prefetch behind it.
     pub fn miss(&mut self, miss: &Miss, device: &Device) -> Action {
         let depth = self.depth(miss, device);
@@ -204,7 +222,12 @@ impl Streams {
         if last.run == 0 && !sequential(&last, miss) {
             stream.forward = last.forward.saturating_add(1);
             if stream.forward < 2 {
-                return self.known(miss, index, depth, Action { counts: true, ..Action::default() });
+                return self.known(
+                    miss,
+                    index,
+                    depth,
+                    Action { counts: true, ..Action::default() },
+                );
             }
         }
         if last.run == 0 {

@@ -1,0 +1,145 @@
+/* Request handlers of the microbenchmarks of Li, Papathanasiou and Shen
+ * (2004, section 3.1): each thread serves one request after the other.
+ *
+ * handlers DIRECTORY FILES FILE_BYTES WORKLOAD HANDLERS WARM_S RUN_S SEED [THINK_US]
+ *
+ * File i is DIRECTORY/f%05d; its 8 bytes at offset o are mix(i << 32 | o),
+ * for every o that is a multiple of 4096: each page read is looked at. */
+#include "streams.h"
+
+static const char *directory;
+static uint64_t files, file_bytes;
+static unsigned think_us;
+/* The order in which files are chosen: at random, and none twice, so that no
+ * cache answers (the paper's files are many times its memory). */
+static uint32_t *order;
+static _Atomic uint64_t chosen;
+static enum { ONE_WHOLE, ONE_RAND, TWO_RAND, FOUR_64KB } workload;
+
+struct open_file {
+	int fd;
+	uint64_t number, position;
+};
+
+static struct open_file open_one(void)
+{
+	uint64_t turn = chosen++;
+	if (turn >= files) {
+		fprintf(stderr, "all %llu files have been read: give more\n",
+			(unsigned long long)files);
+		exit(3);
+	}
+	uint64_t number = order[turn];
+	char path[4096];
+	snprintf(path, sizeof path, "%s/f%05llu", directory, (unsigned long long)number);
+	struct open_file file = { open(path, O_RDONLY | O_CLOEXEC), number, 0 };
+	if (file.fd < 0)
+		die(path);
+	return file;
+}
+
+static void read_block(struct worker *me, struct open_file *file, char *buffer)
+{
+	ssize_t got = pread(file->fd, buffer, BLOCK, (off_t)file->position);
+	if (got != BLOCK)
+		die("pread");
+	for (uint64_t at = 0; at < BLOCK; at += 4096) {
+		uint64_t word;
+		memcpy(&word, buffer + at, 8);
+		if (word != mix(file->number << 32 | (file->position + at)))
+			me->wrong++;
+	}
+	file->position += BLOCK;
+	me->bytes += BLOCK;
+}
+
+static uint64_t some_blocks(struct worker *me)
+{
+	return 1 + below(&me->random, file_bytes / BLOCK);
+}
+
+static void serve(struct worker *me, char *buffer)
+{
+	uint64_t blocks = file_bytes / BLOCK;
+	if (workload == ONE_WHOLE || workload == ONE_RAND) {
+		uint64_t count = workload == ONE_WHOLE ? blocks : some_blocks(me);
+		uint64_t thinks[4] = { ~0u, ~0u, ~0u, ~0u };
+		for (int i = 0; think_us && i < 4; i++)
+			thinks[i] = below(&me->random, count);
+		struct open_file file = open_one();
+		for (uint64_t block = 0; block < count && !stopping; block++) {
+			for (int i = 0; think_us && i < 4; i++)
+				if (thinks[i] == block)
+					usleep(think_us);
+			read_block(me, &file, buffer);
+		}
+		close(file.fd);
+	} else if (workload == TWO_RAND) {
+		struct open_file file[2];
+		uint64_t count[2];
+		for (int i = 0; i < 2; i++) {
+			file[i] = open_one();
+			count[i] = some_blocks(me);
+		}
+		for (uint64_t block = 0; (block < count[0] || block < count[1]) && !stopping; block++)
+			for (int i = 0; i < 2; i++)
+				if (block < count[i])
+					read_block(me, &file[i], buffer);
+		close(file[0].fd);
+		close(file[1].fd);
+	} else {
+		for (int i = 0; i < 4 && !stopping; i++) {
+			struct open_file file = open_one();
+			file.position = below(&me->random, blocks) * BLOCK;
+			read_block(me, &file, buffer);
+			close(file.fd);
+		}
+	}
+}
+
+static void *work(void *argument)
+{
+	struct worker *me = argument;
+	char *buffer = malloc(BLOCK);
+	if (!buffer)
+		die("malloc");
+	while (!stopping) {
+		uint64_t began = now_ns();
+		serve(me, buffer);
+		answered(me, began);
+	}
+	free(buffer);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 9) {
+		fprintf(stderr, "usage: handlers DIRECTORY FILES FILE_BYTES WORKLOAD HANDLERS WARM_S "
+				"RUN_S SEED [THINK_US]\n");
+		return 1;
+	}
+	directory = argv[1];
+	files = strtoull(argv[2], NULL, 10);
+	file_bytes = strtoull(argv[3], NULL, 10);
+	const char *names[] = { "one-whole", "one-rand", "two-rand", "four-64kb" };
+	int which = 0;
+	while (which < 4 && strcmp(argv[4], names[which]))
+		which++;
+	int count = atoi(argv[5]);
+	if (which == 4 || count < 1 || files == 0 || file_bytes < BLOCK)
+		return 1;
+	workload = which;
+	think_us = argc > 9 ? (unsigned)atoi(argv[9]) : 0;
+	order = malloc(files * sizeof *order);
+	if (!order)
+		die("malloc");
+	uint64_t random = mix(strtoull(argv[8], NULL, 10));
+	for (uint64_t i = 0; i < files; i++) {
+		uint64_t other = below(&random, i + 1);
+		order[i] = order[other];
+		order[other] = (uint32_t)i;
+	}
+	struct worker *workers = calloc((size_t)count, sizeof *workers);
+	return measure(workers, count, atof(argv[6]), atof(argv[7]), work, strtoull(argv[8], NULL, 10));
+}

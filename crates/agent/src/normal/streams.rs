@@ -1,0 +1,268 @@
+//! Sequential streams of the program: a read that stalled where a stream
+//! would is followed by a run of the competitive depth (Li et al. 2004; the
+//! decisions are [`runahead_policy::competitive::streams`]).
+//!
+//! Only stalls come here. A run is issued by readahead(2) once the read that
+//! stalled is on its way, and only for streams that are recognised: before
+//! that it would keep the kernel's own readahead from seeing them.
+
+use crate::arch::{Frame, nr, thread_pointer};
+use crate::normal::Request;
+use crate::state::{CONFIG, State};
+use crate::sys;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use runahead_emulate::arch::nr as all_nr;
+use runahead_policy::competitive::streams::Action;
+use runahead_policy::competitive::{Device, Miss, Streams};
+use runahead_protocol::session::{self, Mode};
+use runahead_protocol::stats::Counter;
+
+/// Devices on which streams are followed at once.
+const DEVICES_MAX: usize = 2;
+
+/// Looks at the lock before a stall is passed over.
+const SPINS_MAX: u32 = 64;
+
+/// Most bytes that one readahead(2) starts: the kernel caps a call at its
+/// device's largest request, 1280 KiB by default.
+const CALL_BYTES: u64 = 1 << 20;
+
+/// Streams of this process, by device. All-zero is a valid start.
+#[derive(Debug)]
+pub struct Table {
+    /// 1 while a thread is in one of the entries.
+    lock: AtomicU32,
+    /// Stalls so far, for the age of entries.
+    turn: AtomicU64,
+    entries: core::cell::UnsafeCell<[Entry; DEVICES_MAX]>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Device number; 0: free.
+    dev: u64,
+    /// When it was used last, in turns.
+    used_at: u64,
+    device: Device,
+    streams: Streams,
+}
+
+impl Table {
+    /// Runs `action` on the entry of a device; `None` where another thread
+    /// stays in the table. Never waits for long: a thread that was stopped in
+    /// here costs the others their prefetches and nothing else.
+    fn with<R>(&self, dev: u64, action: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        let mut spins = 0;
+        while self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            spins += 1;
+            if spins == SPINS_MAX {
+                return None;
+            }
+            core::hint::spin_loop();
+        }
+        // SAFETY: the lock is held, so this is the only reference.
+        let entries = unsafe { &mut *self.entries.get() };
+        let turn = self.turn.load(Relaxed).wrapping_add(1);
+        self.turn.store(turn, Relaxed);
+        let result = entry(entries, dev).map(|entry| {
+            entry.used_at = turn;
+            action(entry)
+        });
+        self.lock.store(0, Release);
+        result
+    }
+}
+
+/// The entry of a device, in the place of the one that was not used for
+/// longest.
+fn entry(entries: &mut [Entry; DEVICES_MAX], dev: u64) -> Option<&mut Entry> {
+    let index = match entries.iter().position(|entry| entry.dev == dev) {
+        Some(index) => index,
+        None => {
+            let oldest = entries.iter().enumerate().min_by_key(|(_, entry)| entry.used_at);
+            let index = oldest.map(|(index, _)| index)?;
+            let entry = entries.get_mut(index)?;
+            entry.dev = dev;
+            entry.device = known_device(dev);
+            entry.streams = Streams::EMPTY;
+            index
+        }
+    };
+    entries.get_mut(index)
+}
+
+/// What the launcher knows of a device; all zero: nothing.
+fn known_device(dev: u64) -> Device {
+    let text = CONFIG.session.get();
+    let Some(start) = text.iter().position(|&byte| byte == b'=') else { return Device::default() };
+    let text = text.get(start + 1..).unwrap_or(&[]);
+    let text = text.strip_suffix(b"\0").unwrap_or(text);
+    let Some(session) = session::parse(text) else { return Device::default() };
+    let found = session::devices(session.devices).find(|known| known.dev == dev);
+    found.map_or_else(Device::default, |known| Device {
+        latency_ns: known.latency_us.saturating_mul(1000),
+        seek_shortest_ns: known.seek_shortest_us.saturating_mul(1000),
+        seek_stroke_ns: known.seek_stroke_us.saturating_mul(1000),
+        first_bytes_per_s: known.first_kb_s.saturating_mul(1000),
+        last_bytes_per_s: known.last_kb_s.saturating_mul(1000),
+        size_bytes: known.size_mib.saturating_mul(1 << 20),
+    })
+}
+
+/// A stall that is going on.
+#[derive(Clone, Copy, Debug)]
+pub struct Stalled {
+    dev: u64,
+    action: Action,
+}
+
+impl Stalled {
+    /// Whether something was prefetched behind the read.
+    pub fn prefetched(&self) -> bool {
+        self.action.len != 0
+    }
+}
+
+/// The program's read is about to wait, and nobody predicted it: prefetches
+/// what a stream will read behind it.
+pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stalled> {
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
+        || request.offset == super::OFFSET_NONE
+        || request.len == u64::MAX
+        || runs_ahead(state)
+    {
+        return None;
+    }
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 || stat.mode & sys::S_IFMT != sys::S_IFREG {
+        return None;
+    }
+    let size = stat.size.max(0) as u64;
+    if request.offset >= size {
+        return None;
+    }
+    let has_places = state.streams.with(stat.dev, |entry| entry.device.has_places())?;
+    let transfers = matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
+    let miss = Miss {
+        file: stat.ino.wrapping_add(1).max(1),
+        offset: request.offset,
+        len: if transfers { request.len.min(FIRST_READ_BYTES) } else { request.len },
+        size,
+        known: if transfers { request.len } else { 0 },
+        place: if has_places { place(request.fd, request.offset) } else { None },
+        now_ns: sys::now_ns(),
+    };
+    let act = |entry: &mut Entry| entry.streams.miss(&miss, &entry.device);
+    let action = state.streams.with(stat.dev, act)?;
+    if action.expected != 0 && has_gone(request.fd, request.offset, action.expected) {
+        state.streams.with(stat.dev, |entry| entry.streams.evicted(&miss));
+    }
+    if action.len != 0 {
+        issue(request.fd, action.offset, action.len);
+        state.count(Counter::StreamRuns, 1);
+        state.count(Counter::StreamBytes, action.len);
+    }
+    Some(Stalled { dev: stat.dev, action })
+}
+
+/// What a call that sends a file reads at once, in bytes: a pipe's buffers
+/// (fs/splice.c, Linux 6.18).
+const FIRST_READ_BYTES: u64 = 64 * 1024;
+
+/// The stall took `ns` and has just ended.
+pub fn ended(state: &State, stalled: &Stalled, ns: u64, now_ns: u64) {
+    if stalled.action.counts {
+        let tell = |entry: &mut Entry| entry.streams.waited(&stalled.action, ns, now_ns);
+        state.streams.with(stalled.dev, tell);
+    }
+}
+
+/// Whether a speculative process runs ahead of this thread: then that
+/// prefetches.
+fn runs_ahead(state: &State) -> bool {
+    use runahead_protocol::log::life;
+    state.speculative.load(Relaxed) != 0
+        && state.owner.load(Relaxed) == thread_pointer()
+        && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)
+}
+
+fn issue(fd: i32, offset: u64, len: u64) {
+    let end = offset.saturating_add(len);
+    let mut at = offset;
+    while at < end {
+        let bytes = (end - at).min(CALL_BYTES);
+        super::reads::start_read(fd, at, bytes);
+        at += bytes;
+    }
+}
+
+/// Whether pages of a range are neither in memory nor on their way
+/// (cachestat(2), Linux 6.5; who may not ask is told nothing).
+fn has_gone(fd: i32, offset: u64, len: u64) -> bool {
+    const PAGE: u64 = sys::PAGE_SIZE as u64;
+    let first = offset / PAGE;
+    let pages = (offset.saturating_add(len)).div_ceil(PAGE) - first;
+    let range = [first * PAGE, pages * PAGE];
+    let mut cached = [0u64; 5];
+    let args = [fd as usize, range.as_ptr() as usize, cached.as_mut_ptr() as usize, 0];
+    // SAFETY: the kernel reads one struct cachestat_range and writes one
+    // struct cachestat.
+    let result = unsafe { sys::call(all_nr::CACHESTAT, &args) };
+    let [present, ..] = cached;
+    result == 0 && present < pages
+}
+
+/// Where a byte of a file lies on its device (FS_IOC_FIEMAP), in bytes.
+fn place(fd: i32, offset: u64) -> Option<u64> {
+    const FS_IOC_FIEMAP: usize = 0xc020_660b;
+    const FIEMAP_EXTENT_UNKNOWN: u32 = 2;
+    /// struct fiemap with one struct fiemap_extent.
+    #[derive(Default)]
+    #[repr(C)]
+    struct Fiemap {
+        start: u64,
+        length: u64,
+        flags: u32,
+        mapped: u32,
+        room: u32,
+        reserved: u32,
+        logical: u64,
+        physical: u64,
+        extent_length: u64,
+        extent_reserved: [u64; 2],
+        extent_flags: u32,
+        extent_rest: [u32; 3],
+    }
+    const _: () = assert!(size_of::<Fiemap>() == 32 + 56);
+    let mut map = Fiemap { start: offset, length: 1, room: 1, ..Fiemap::default() };
+    let at = core::ptr::from_mut(&mut map) as usize;
+    // SAFETY: the kernel fills in the struct and the one extent there is room
+    // for.
+    let result = unsafe { sys::call(all_nr::IOCTL, &[fd as usize, FS_IOC_FIEMAP, at]) };
+    let known = result == 0 && map.mapped == 1 && map.extent_flags & FIEMAP_EXTENT_UNKNOWN == 0;
+    known.then(|| map.physical.saturating_add(offset.saturating_sub(map.logical)))
+}
+
+/// The offset that a call names in the program's memory (sendfile(2),
+/// copy_file_range(2)), read so that a wild pointer does nothing.
+pub fn named_offset(frame: &Frame) -> Option<u64> {
+    let [_, second, third, ..] = frame.args;
+    let at = match frame.number {
+        nr::SENDFILE => third,
+        nr::COPY_FILE_RANGE => second,
+        _ => return None,
+    };
+    if at == 0 {
+        return None;
+    }
+    let mut value = 0u64;
+    let local = sys::IoVec { base: core::ptr::from_mut(&mut value) as usize, len: 8 };
+    let remote = sys::IoVec { base: at, len: 8 };
+    let own = sys::getpid() as usize;
+    let [local_at, remote_at] = [core::ptr::from_ref(&local), core::ptr::from_ref(&remote)];
+    let args = [own, local_at as usize, 1, remote_at as usize, 1, 0];
+    // SAFETY: copies eight bytes into `value`, or fails.
+    let copied = unsafe { sys::call(all_nr::PROCESS_VM_READV, &args) };
+    (copied == 8 && value <= i64::MAX as u64).then_some(value)
+}

@@ -1,0 +1,90 @@
+//! `runahead tune`: the kernel's readahead at the competitive depth.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use runahead_device::DeviceProfile;
+use runahead_device::tune::{MAX_KIB, Readahead, wanted_kib};
+
+/// Set the kernel's readahead of a device to the competitive depth (root)
+///
+/// For servers that read many sequential streams at once and are not run
+/// under runahead. The depth is switch cost × transfer rate (Li, Papathanasiou
+/// and Shen 2004), from the device's profile: throughput is then at least half
+/// of the best possible, whatever the streams do. What was set before is
+/// kept; --undo sets it back. A restart of the machine undoes it too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status: 0 when set (or already so), 1 when not.
+
+Examples:
+  runahead profile /srv && runahead tune /srv
+  runahead tune --dry-run /dev/sda   # only say what would be set
+  runahead tune --kib 512 /srv
+  runahead tune --undo /srv")]
+pub struct Tune {
+    /// A block device, or a file or directory on it
+    path: PathBuf,
+
+    /// Set so many KiB instead of the competitive depth
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=MAX_KIB))]
+    kib: Option<u64>,
+
+    /// Say what would be set, set nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Set back what was there before
+    #[arg(long, conflicts_with_all = ["kib", "dry_run"])]
+    undo: bool,
+}
+
+/// Sets, or sets back, the readahead.
+///
+/// # Errors
+/// The device was not measured, has no readahead, or may not be changed.
+pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
+    let directory = runahead_device::store::directory()
+        .context("set XDG_CACHE_HOME or HOME: what was there before is kept there")?;
+    let readahead = Readahead::of(&arguments.path, &directory)?;
+    if arguments.undo {
+        match readahead.undo()? {
+            Some(tuned) => println!(
+                "{}: readahead {} KiB, as before ({} KiB until now)",
+                readahead.device(),
+                tuned.before_kib,
+                tuned.set_kib
+            ),
+            None => println!(
+                "{}: readahead {} KiB; nothing was changed here since the machine started",
+                readahead.device(),
+                readahead.kib()?
+            ),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kib = match arguments.kib {
+        Some(kib) => kib,
+        None => wanted_kib(&DeviceProfile::load_for(&arguments.path).with_context(|| {
+            let path = arguments.path.display();
+            format!("the device of {path} was not measured yet: `runahead profile {path}` does it")
+        })?),
+    };
+    let before = readahead.kib()?;
+    if arguments.dry_run {
+        println!("{}: readahead {before} KiB, would be {kib} KiB", readahead.device());
+        return Ok(ExitCode::SUCCESS);
+    }
+    readahead.set(kib).with_context(|| {
+        format!("set the readahead of {} (this needs root)", arguments.path.display())
+    })?;
+    println!(
+        "{}: readahead {kib} KiB ({before} KiB until now); `runahead tune --undo {}` sets it back",
+        readahead.device(),
+        arguments.path.display()
+    );
+    println!("To keep it across restarts, set {} in a udev rule.", readahead.file().display());
+    Ok(ExitCode::SUCCESS)
+}
