@@ -24,12 +24,12 @@ struct open_file {
 static struct open_file open_one(void)
 {
 	uint64_t turn = chosen++;
-	if (turn >= files) {
+	if (turn >= files && workload != FOUR_64KB) {
 		fprintf(stderr, "all %llu files have been read: give more\n",
 			(unsigned long long)files);
 		exit(3);
 	}
-	uint64_t number = order[turn];
+	uint64_t number = order[turn % files];
 	char path[4096];
 	snprintf(path, sizeof path, "%s/f%05llu", directory, (unsigned long long)number);
 	struct open_file file = { open(path, O_RDONLY | O_CLOEXEC), number, 0 };

@@ -75,7 +75,7 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 			die("pthread_create");
 	}
 	usleep((useconds_t)(warm_s * 1e6));
-	uint64_t before = 0, after = 0, requests = 0, latency = 0, wrong = 0;
+	uint64_t before = 0, after = 0, total = 0, requests = 0, latency = 0, wrong = 0;
 	for (int i = 0; i < count; i++)
 		before += workers[i].bytes;
 	counting = 1;
@@ -89,12 +89,13 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 	for (int i = 0; i < count; i++)
 		pthread_join(workers[i].thread, NULL);
 	for (int i = 0; i < count; i++) {
+		total += workers[i].bytes;
 		requests += workers[i].requests;
 		latency += workers[i].latency_ns;
 		wrong += workers[i].wrong;
 	}
-	printf("bytes %llu\nns %llu\nrequests %llu\nlatency_ns %llu\nwrong %llu\n",
-	       (unsigned long long)(after - before), (unsigned long long)(end - start),
+	printf("total %llu\nbytes %llu\nns %llu\nrequests %llu\nlatency_ns %llu\nwrong %llu\n",
+	       (unsigned long long)total, (unsigned long long)(after - before), (unsigned long long)(end - start),
 	       (unsigned long long)requests,
 	       (unsigned long long)(requests ? latency / requests : 0), (unsigned long long)wrong);
 	return wrong ? 2 : 0;

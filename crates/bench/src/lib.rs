@@ -31,6 +31,7 @@ pub mod results;
 pub mod rng;
 pub mod sharing;
 pub mod statistics;
+pub mod streams;
 pub mod summary;
 pub mod table;
 pub mod tip;

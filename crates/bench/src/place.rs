@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use runahead_slowdisk::profile::{Medium, Profile};
+use runahead_slowdisk::profile::{Discipline, Medium, Profile};
 use runahead_slowdisk::{SlowDisk, State, UpOptions};
 
 use crate::device_counts::{Counts, DeviceNumber};
@@ -31,6 +31,10 @@ pub struct PlaceOptions {
     pub fuse_limit: Option<u16>,
     /// Spindles, if not the profile's number.
     pub spindles: Option<u32>,
+    /// Queue discipline of each spindle, if not the profile's.
+    pub queue: Option<Discipline>,
+    /// Factor on every time of the modelled device, if not 1.
+    pub time_factor: Option<f64>,
 }
 
 /// An open place.
@@ -83,6 +87,8 @@ impl Place {
         let mut up = UpOptions::new(&options.profile, scratch.path().join("disk"));
         up.fuse_limit = options.fuse_limit;
         up.spindles = options.spindles;
+        up.queue = options.queue;
+        up.scale = options.time_factor.unwrap_or(1.0);
         let mut root = up.mountpoint.clone();
         if options.overlay {
             root = scratch.path().join("overlay");
@@ -161,6 +167,25 @@ impl Place {
     /// it would lie in the upper layer, which is no part of the device.
     pub fn store(&self) -> &Path {
         self.bed.as_ref().map_or(&self.root, SlowDisk::mountpoint)
+    }
+
+    /// Sets the device's readahead, until the caches are emptied.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn set_read_ahead_kb(&self, kib: u64) -> Result<()> {
+        self.number.set_read_ahead_kb(kib)
+    }
+
+    /// Sets the kernel's scheduler of the device.
+    ///
+    /// # Errors
+    /// Without root, or if there is no such scheduler.
+    pub fn set_scheduler(&self, name: &str) -> Result<()> {
+        let device = self.bed.as_ref().and_then(SlowDisk::device);
+        let device = device.and_then(Path::file_name).context("there is no block device")?;
+        let file = Path::new("/sys/block").join(device).join("queue/scheduler");
+        fs::write(&file, name).with_context(|| format!("write {name} to {}", file.display()))
     }
 
     /// What the ideal assumes of the device.

@@ -14,7 +14,7 @@ use crate::results::{CaseResult, Results, SLOWER_ABOVE, make_parent};
 use crate::summary::Summary;
 use crate::table::{seconds, times};
 
-const FONT: &str = "sans-serif";
+pub(crate) const FONT: &str = "sans-serif";
 const WIDTH: u32 = 1000;
 const ROW_HEIGHT: u32 = 78;
 const TOP: u32 = 84;

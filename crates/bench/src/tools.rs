@@ -37,6 +37,8 @@ pub const DIFF: Tool = tool("diff", "diffutils");
 pub const RSYNC: Tool = tool("rsync", "rsync");
 /// Git.
 pub const GIT: Tool = tool("git", "git");
+/// The media server.
+pub const NGINX: Tool = tool("nginx", "nginx-light");
 /// The PostgreSQL server.
 pub const POSTGRES: Tool = tool("postgres", "postgresql-15");
 /// The PostgreSQL client.

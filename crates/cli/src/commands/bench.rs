@@ -13,6 +13,7 @@ use runahead_bench::overhead::{self, OverheadOptions};
 use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
 use runahead_bench::sharing::{self, SharingOptions};
+use runahead_bench::streams::{self, Order, Policy, StreamsOptions, Workload};
 use runahead_bench::tip::live::{self, LiveOptions, Subject};
 use runahead_bench::tip::{programs, report};
 use runahead_bench::{plot, table};
@@ -91,6 +92,15 @@ enum Which {
         #[arg(trailing_var_arg = true)]
         arguments: Vec<String>,
     },
+    /// Many sequential streams at once (Li et al. 2004, figures 3 to 8)
+    ///
+    /// The paper's microbenchmarks, an index search server and a media server
+    /// (nginx) on an emulated disk, under the kernel's default readahead, an
+    /// aggressive one, the competitive depth set in the kernel (`runahead
+    /// tune`) and under runahead; for each number of handlers the throughput,
+    /// what the paper's model gives for the switch cost that the default
+    /// shows, and the estimated optimum.
+    Streams(Streams),
     /// A short selection: three applications, smaller data, three runs
     Quick(Common),
 }
@@ -207,6 +217,48 @@ fn condition(name: &str) -> Result<Condition> {
         let known: Vec<_> = Condition::ALL.iter().map(|condition| condition.name()).collect();
         format!("no condition {name:?}: give some of {}", known.join(", "))
     })
+}
+
+#[derive(Debug, Args)]
+struct Streams {
+    /// Profile of the emulated device
+    #[arg(long, value_name = "NAME", default_value = "hdd")]
+    profile: String,
+    /// Only these: one-whole, one-rand, two-rand, four-64kb, search, media
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    workload: Vec<String>,
+    /// Who orders the requests that wait: fifo, cscan (the disk), mq-deadline,
+    /// bfq (the kernel)
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "fifo,cscan,bfq")]
+    order: Vec<String>,
+    /// Only these beside the default: aggressive, tuned, runahead
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    policy: Vec<String>,
+    /// Handlers at once
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,8,16,32,64",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    at_once: Vec<u32>,
+    /// Runs of each
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Time and data relative to the full ones (6 s, 2 GiB)
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    /// How much faster the disk's clock runs than the wall's
+    #[arg(long, value_name = "F", default_value_t = 4.0)]
+    speed: f64,
+    /// Seed of data and requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Install packages that are missing (apt-get)
+    #[arg(long)]
+    install: bool,
+    /// Write the results here [default: bench-results/streams-PROFILE.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The runahead executable to measure [default: this one]
+    #[arg(long, value_name = "FILE")]
+    runahead: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -365,6 +417,7 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
             sim::print_tables(tip.table, &runahead_sim::thesis::DISKS, &tip.seed, tip.json)?;
             Ok(ExitCode::SUCCESS)
         }
+        Which::Streams(arguments) => stream(arguments),
         Which::Quick(common) => explicit_io(&base("quick", &common)?, &common),
     }
 }
@@ -404,7 +457,7 @@ fn place(common: &Common) -> PlaceOptions {
         data: common.data.clone(),
         overlay: common.overlay,
         fuse_limit: common.fuse_limit,
-        spindles: None,
+        ..PlaceOptions::default()
     }
 }
 
@@ -521,6 +574,47 @@ fn share(arguments: Sharing) -> Result<ExitCode> {
     results::write_json(&json, &results)?;
     println!("{}\nWritten: {}", sharing::table(&results), json.display());
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Those of `all` that are named; all where none is.
+fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, names: &[String]) -> Result<Vec<T>> {
+    if names.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let find = |wanted: &String| {
+        all.iter().copied().find(|one| name(*one) == wanted).with_context(|| {
+            let known: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+            format!("{wanted:?} is not known: give some of {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn stream(arguments: Streams) -> Result<ExitCode> {
+    let orders = [Order::Fifo, Order::Cscan, Order::MqDeadline, Order::Bfq];
+    let json = arguments
+        .json
+        .clone()
+        .unwrap_or_else(|| Path::new(RESULTS).join(format!("streams-{}.json", arguments.profile)));
+    let options = StreamsOptions {
+        profile: arguments.profile,
+        workloads: named(&Workload::ALL, Workload::name, &arguments.workload)?,
+        orders: named(&orders, Order::name, &arguments.order)?,
+        policies: named(&Policy::ALL, Policy::name, &arguments.policy)?,
+        handlers: arguments.at_once,
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        speed: arguments.speed,
+        seed: arguments.seed,
+        install: arguments.install,
+        runahead: executable(arguments.runahead.as_deref())?,
+    };
+    let results = streams::run(&options, |results| results::write_json(&json, results))?;
+    let plots = streams::draw(&results, &json.with_extension(""))?;
+    let files: Vec<String> =
+        std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
+    println!("{}\nWritten: {}", streams::table(&results), files.join(", "));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn weigh(arguments: Overhead) -> Result<ExitCode> {

@@ -21,8 +21,6 @@ pub enum Arm {
     Kernel,
 }
 
-const ARMS: [Arm; 3] = [Arm::Full, Arm::Half, Arm::Kernel];
-
 /// Stalls of an epoch that are compared.
 const EPOCH_STALLS: u32 = 48;
 
@@ -31,7 +29,7 @@ const EPOCH_STALLS: u32 = 48;
 const SETTLE_STALLS: u32 = 16;
 
 /// Epochs between two trials of other arms, at least and at most.
-const INTERVAL_MIN: u32 = 2;
+const INTERVAL_MIN: u32 = 4;
 const INTERVAL_MAX: u32 = 64;
 
 /// How much better than the best another arm must be, in 1/16.
@@ -44,8 +42,8 @@ pub struct Adapt {
     /// Whether `trial` is being tried instead.
     trying: bool,
     trial: Arm,
-    /// Which of the other arms was tried last.
-    last_trial: usize,
+    /// The arm that was tried last.
+    last_trial: Arm,
     /// Throughput of each arm as last smoothed, in bytes/s; 0: not tried.
     bytes_per_s: [u64; 3],
     /// Epochs until the next trial.
@@ -66,7 +64,7 @@ impl Adapt {
         best: Arm::Full,
         trying: false,
         trial: Arm::Full,
-        last_trial: 0,
+        last_trial: Arm::Full,
         bytes_per_s: [0; 3],
         wait: 0,
         interval: 0,
@@ -117,6 +115,21 @@ impl Adapt {
         }
     }
 
+    /// The kernel's readahead first, which says most: half of the depth is
+    /// worth a trial only where the two are close.
+    fn next_trial(&self) -> Arm {
+        let [full, _, kernel] = self.bytes_per_s;
+        let close = u128::from(full.min(kernel)) * 4 > u128::from(full.max(kernel)) * 3;
+        match (self.best, self.last_trial) {
+            (Arm::Full, Arm::Kernel) if close => Arm::Half,
+            (Arm::Full, _) => Arm::Kernel,
+            (Arm::Kernel, Arm::Full) if close => Arm::Half,
+            (Arm::Kernel, _) => Arm::Full,
+            (Arm::Half, Arm::Full) => Arm::Kernel,
+            (Arm::Half, _) => Arm::Full,
+        }
+    }
+
     /// An epoch of the present arm came to `bytes_per_s`.
     fn ended(&mut self, bytes_per_s: u64) {
         let smoothed = self.rate(self.arm());
@@ -136,17 +149,14 @@ impl Adapt {
             self.wait = self.interval;
             return;
         }
+        if self.interval == 0 {
+            self.interval = INTERVAL_MIN;
+            self.wait = INTERVAL_MIN;
+        }
         self.wait = self.wait.saturating_sub(1);
         if self.wait == 0 {
-            self.last_trial = (self.last_trial + 1) % ARMS.len();
-            let next = ARMS.get(self.last_trial).copied().unwrap_or_default();
-            let other = if next == self.best {
-                self.last_trial = (self.last_trial + 1) % ARMS.len();
-                ARMS.get(self.last_trial).copied().unwrap_or_default()
-            } else {
-                next
-            };
-            self.trial = other;
+            self.trial = self.next_trial();
+            self.last_trial = self.trial;
             self.trying = true;
         }
     }

@@ -161,6 +161,7 @@ impl Default for Streams {
         Self::EMPTY
     }
 }
+
 impl Streams {
     /// No stream yet: all zero.
     pub const EMPTY: Streams = {
@@ -219,7 +220,8 @@ impl Streams {
         self.used_bytes = self.used_bytes.wrapping_add(come.saturating_sub(last.credited));
         self.credit(index, WINDOW_BYTES / 2);
         let Some(stream) = self.table.get_mut(index) else { return Action::default() };
-        if last.run == 0 && !sequential(&last, miss) {
+        let continued = miss.offset == last.read_end;
+        if last.run == 0 && !continued && !at_window(&last, miss) {
             stream.forward = last.forward.saturating_add(1);
             if stream.forward < 2 {
                 return self.known(
@@ -233,9 +235,12 @@ impl Streams {
         if last.run == 0 {
             self.established = self.established.wrapping_add(1);
             stream.sample = self.established.is_multiple_of(SAMPLE);
-            // What the kernel has read so far counts as the last run.
-            let window = miss.offset.saturating_sub(last.offset);
-            stream.run = window.clamp(RUN_FIRST_BYTES, WINDOW_BYTES) as u32;
+            // What has been read so far counts as the last run: where the
+            // kernel has seen the stream, with the window that it has asked
+            // for already.
+            let ahead = if continued { 0 } else { WINDOW_BYTES };
+            let window = miss.offset.saturating_sub(last.offset).min(WINDOW_BYTES) + ahead;
+            stream.run = window.max(RUN_FIRST_BYTES) as u32;
         }
         let whole = self.ends.known() && !stream.sample;
         let len = if whole && self.shrink == 0 {
@@ -428,14 +433,12 @@ fn continues(stream: &Stream, miss: &Miss) -> bool {
 }
 
 /// Whether the second stall of what may be a stream is where that of a
-/// sequential reader would be: it goes on where the last read ended, or at
-/// the end of one of the windows that the kernel has read since.
-fn sequential(last: &Stream, miss: &Miss) -> bool {
+/// sequential reader would be: at the end of one of the windows that the
+/// kernel has read since.
+fn at_window(last: &Stream, miss: &Miss) -> bool {
     const PAGE_BYTES: u64 = 4096;
     let start = last.offset / PAGE_BYTES * PAGE_BYTES;
     let read_end = miss.offset.saturating_add(miss.len);
     let ends = |end: u64| miss.offset <= end && end < read_end;
-    miss.offset == last.read_end
-        || ends(start.saturating_add(WINDOW_BYTES))
-        || ends(start.saturating_add(2 * WINDOW_BYTES))
+    ends(start.saturating_add(WINDOW_BYTES)) || ends(start.saturating_add(2 * WINDOW_BYTES))
 }
