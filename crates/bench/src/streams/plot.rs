@@ -22,6 +22,9 @@ fn color(policy: Policy) -> RGBColor {
     }
 }
 
+/// Name, colour, (handlers, MB/s).
+type Line = (&'static str, RGBColor, Vec<(f64, f64)>);
+
 const MODEL: RGBColor = RGBColor(0xc6, 0x3d, 0x2f);
 const OPTIMUM: RGBColor = RGBColor(0x5a, 0xa4, 0x69);
 
@@ -105,7 +108,7 @@ fn panel_of<B: DrawingBackend>(
         .label_style((FONT, 13))
         .light_line_style(WHITE)
         .draw()?;
-    let mut lines: Vec<(&str, RGBColor, Vec<(f64, f64)>)> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     let series = |of: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
         let at = |point: &&Point| Some((f64::from(point.handlers), of(point)?));
         points.iter().filter_map(at).collect()
