@@ -294,6 +294,9 @@ fn bed_name(state: &State) -> String {
     if let Some(limit) = state.options.fuse_limit {
         name += &format!(" fuse-limit {limit}");
     }
+    if let Some(spindles) = state.options.spindles {
+        name += &format!(" spindles {spindles}");
+    }
     if state.options.overlay.is_some() {
         name += " overlay";
     }

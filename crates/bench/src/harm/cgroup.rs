@@ -57,6 +57,17 @@ impl Cgroup {
         text.trim().parse().with_context(|| format!("parse {}", path.display()))
     }
 
+    /// Memory in use now, page cache included, bytes.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn usage(&self) -> Result<u64> {
+        let file = if self.version1 { "memory.usage_in_bytes" } else { "memory.current" };
+        let path = self.path.join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        text.trim().parse().with_context(|| format!("parse {}", path.display()))
+    }
+
     /// A command that moves itself in before it becomes `spec`.
     pub fn wrap(&self, spec: &CommandSpec) -> CommandSpec {
         let enter = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";

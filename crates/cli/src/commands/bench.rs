@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use runahead_bench::apps::{self, Metadata};
+use runahead_bench::compiler::{self, CompilerOptions};
 use runahead_bench::explicit::{self, ExplicitOptions};
 use runahead_bench::harm::{self, Condition, HarmOptions};
 use runahead_bench::interference::{self, InterferenceOptions};
@@ -101,6 +102,17 @@ enum Which {
     /// what the paper's model gives for the switch cost that the default
     /// shows, and the estimated optimum.
     Streams(Streams),
+    /// Programs compiled with inserted prefetches (Mowry and others 1996)
+    ///
+    /// MATVEC and the eight kernels of the paper's Table 2, data in a mapped
+    /// file, memory limited by a cgroup: compiled as usual and by `runahead
+    /// cc`, alternately, the caches emptied before each run. Printed are
+    /// elapsed times, the share of the time that an ideal prefetcher could
+    /// remove (Figure 3), coverage (Figure 4), what the run-time layer drops,
+    /// disk requests (Figure 5), memory kept free (Table 3), and both in memory,
+    /// warm (Figure 6). Results are compared byte by byte; the exit status is 1
+    /// where they differ.
+    Compiler(Kernels),
     /// A short selection: three applications, smaller data, three runs
     Quick(Common),
 }
@@ -262,6 +274,34 @@ struct Streams {
 }
 
 #[derive(Debug, Args)]
+struct Kernels {
+    /// Only these kernels: matvec, buk, cgm, embar, fftpde, mgrid, applu, appsp, appbt
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    kernel: Vec<String>,
+    /// Data relative to memory
+    #[arg(long, value_name = "F", default_value_t = 2.2)]
+    ratio: f64,
+    /// Run on small data, for a try
+    #[arg(long)]
+    small: bool,
+    /// Runs of each side
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Profile of the emulated device
+    #[arg(long, value_name = "NAME", default_value = "array-2003")]
+    profile: String,
+    /// Spindles or channels [default: 7 on array-2003, else the profile's]
+    #[arg(long, value_name = "N")]
+    spindles: Option<u32>,
+    /// Major version of LLVM [default: the newest that is there]
+    #[arg(long, value_name = "VERSION")]
+    llvm: Option<u32>,
+    /// Write the results here [default: bench-results/compiler-PROFILE.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 struct Tip {
     /// Which tables
     #[arg(long, value_name = "WHICH", default_value = "all")]
@@ -413,6 +453,7 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         }
         Which::Tip(tip) if tip.live => tip_live(&tip.measured),
         Which::Sharing(arguments) => share(arguments),
+        Which::Compiler(arguments) => compiled(arguments),
         Which::Tip(tip) => {
             sim::print_tables(tip.table, &runahead_sim::thesis::DISKS, &tip.seed, tip.json)?;
             Ok(ExitCode::SUCCESS)
@@ -615,6 +656,29 @@ fn stream(arguments: Streams) -> Result<ExitCode> {
         std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
     println!("{}\nWritten: {}", streams::table(&results), files.join(", "));
     Ok(ExitCode::SUCCESS)
+}
+
+fn compiled(arguments: Kernels) -> Result<ExitCode> {
+    let is_array = arguments.profile == "array-2003";
+    let json = arguments
+        .json
+        .unwrap_or_else(|| Path::new(RESULTS).join(format!("compiler-{}.json", arguments.profile)));
+    let options = CompilerOptions {
+        kernels: arguments.kernel,
+        ratio: arguments.ratio,
+        small: arguments.small,
+        runs: usize::from(arguments.runs),
+        place: PlaceOptions {
+            profile: arguments.profile,
+            spindles: arguments.spindles.or(is_array.then_some(7)),
+            ..PlaceOptions::default()
+        },
+        llvm: arguments.llvm,
+    };
+    let results = compiler::run(&options, |results| results::write_json(&json, results))?;
+    println!("{}\nWritten: {}", compiler::table(&results), json.display());
+    let equal = results.kernels.iter().all(|kernel| kernel.equal);
+    Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn weigh(arguments: Overhead) -> Result<ExitCode> {

@@ -1,0 +1,514 @@
+//! `bench compiler`: the kernels of Mowry, Demke and Krieger (1996), compiled
+//! with and without inserted prefetches and releases.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use runahead_compile::{Compiler, Language};
+use serde::{Deserialize, Serialize};
+
+use crate::device_counts::Counts;
+use crate::digest;
+use crate::explicit::cache_directory;
+use crate::harm::cgroup::Cgroup;
+use crate::place::{Place, PlaceOptions};
+use crate::process::{self, CommandSpec, Output};
+use crate::progress::Progress;
+use crate::results::Machine;
+use crate::summary::{quantile, sorted};
+use crate::table::{plain_table, seconds, times};
+
+const LIMIT: Duration = Duration::from_secs(900);
+/// Between two looks at the memory in use.
+const SAMPLE: Duration = Duration::from_millis(20);
+
+macro_rules! kernel {
+    ($name:literal, $size:literal, $small:literal) => {
+        Kernel {
+            name: $name,
+            source: include_str!(concat!("../../../compiler/kernels/", $name, ".c")),
+            size: $size,
+            small: $small,
+        }
+    };
+}
+
+/// A kernel, and the size to run it in.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    name: &'static str,
+    source: &'static str,
+    size: u32,
+    small: u32,
+}
+
+const HEADERS: [(&str, &str); 2] = [
+    ("kernel.h", include_str!("../../../compiler/kernels/kernel.h")),
+    ("grid.h", include_str!("../../../compiler/kernels/grid.h")),
+];
+
+/// The order of the paper's Table 2, and MATVEC.
+const KERNELS: [Kernel; 9] = [
+    kernel!("matvec", 3600, 900),
+    kernel!("buk", 8_000_000, 500_000),
+    kernel!("cgm", 60_000, 3000),
+    kernel!("embar", 13_000_000, 1_000_000),
+    kernel!("fftpde", 128, 64),
+    kernel!("mgrid", 128, 64),
+    kernel!("applu", 88, 40),
+    kernel!("appsp", 88, 40),
+    kernel!("appbt", 88, 40),
+];
+
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+pub struct CompilerOptions {
+    /// Names of kernels; empty: all.
+    pub kernels: Vec<String>,
+    /// Data relative to the memory, above 0.
+    pub ratio: f64,
+    /// Small data.
+    pub small: bool,
+    /// Runs of each side.
+    pub runs: usize,
+    /// Where the data lies.
+    pub place: PlaceOptions,
+    /// Major version of LLVM; none: the newest that is there.
+    pub llvm: Option<u32>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KernelRun {
+    /// Wall-clock time, seconds.
+    pub elapsed_s: f64,
+    /// User and system time, seconds.
+    pub cpu_s: f64,
+    /// Major faults.
+    pub major_faults: u64,
+    /// What the device did.
+    pub device: Counts,
+    /// Share of the memory that was free, mean over the run, 0 to 1.
+    pub free: f64,
+    /// What the run-time layer counted; null where there is none.
+    pub runtime: serde_json::Value,
+}
+
+/// One kernel.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KernelResult {
+    /// Its name.
+    pub name: String,
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Were outputs and files of all runs the same?
+    pub equal: bool,
+    /// Compiled as usual.
+    pub plain: Vec<KernelRun>,
+    /// With prefetches and releases.
+    pub hinted: Vec<KernelRun>,
+    /// In memory and warm, compiled as usual.
+    pub plain_warm: Vec<KernelRun>,
+    /// In memory and warm, with prefetches and releases.
+    pub hinted_warm: Vec<KernelRun>,
+    /// max(CPU time, bytes / bandwidth) of the plain run, seconds.
+    pub ideal_s: f64,
+}
+
+/// All kernels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KernelResults {
+    /// Profile of the device.
+    pub profile: String,
+    /// Major version of LLVM.
+    pub llvm: u32,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The kernels.
+    pub kernels: Vec<KernelResult>,
+}
+
+fn median(runs: &[KernelRun], quantity: impl Fn(&KernelRun) -> f64) -> f64 {
+    let values: Vec<f64> = runs.iter().map(quantity).collect();
+    quantile(&sorted(&values), 0.5).unwrap_or(f64::NAN)
+}
+
+impl KernelResult {
+    /// How many times faster with prefetches.
+    pub fn speedup(&self) -> f64 {
+        median(&self.plain, |run| run.elapsed_s) / median(&self.hinted, |run| run.elapsed_s)
+    }
+
+    /// (plain − hinted) / (plain − ideal): the share of the time that an ideal
+    /// prefetcher could remove.
+    pub fn removed(&self) -> f64 {
+        let plain = median(&self.plain, |run| run.elapsed_s);
+        (plain - median(&self.hinted, |run| run.elapsed_s)) / (plain - self.ideal_s)
+    }
+
+    /// Share of the bytes read that were prefetched (Figure 4(a)'s coverage).
+    pub fn coverage(&self) -> f64 {
+        const PAGE: f64 = 4096.0;
+        let share =
+            |run: &KernelRun| pages(run, "issued") * PAGE / run.device.bytes_read.max(1) as f64;
+        median(&self.hinted, share).min(1.0)
+    }
+
+    /// Share of the prefetches inserted that the run-time layer dropped as
+    /// unnecessary (Figure 4(b)).
+    pub fn dropped(&self) -> f64 {
+        median(&self.hinted, |run| pages(run, "filtered") / pages(run, "hinted").max(1.0))
+    }
+
+    /// Elapsed time in memory, warm, relative to plain.
+    pub fn warm(&self) -> f64 {
+        median(&self.hinted_warm, |run| run.elapsed_s)
+            / median(&self.plain_warm, |run| run.elapsed_s)
+    }
+}
+
+fn pages(run: &KernelRun, name: &str) -> f64 {
+    run.runtime["pages"][name].as_f64().unwrap_or(0.0)
+}
+
+/// Measures kernels. `so_far` is given the results after each.
+///
+/// # Errors
+/// If something is missing or a run cannot be made.
+pub fn run(
+    options: &CompilerOptions,
+    mut so_far: impl FnMut(&KernelResults) -> Result<()>,
+) -> Result<KernelResults> {
+    ensure!(
+        options.ratio.is_finite() && options.ratio > 0.0,
+        "--ratio {}: give a factor above 0",
+        options.ratio
+    );
+    for name in &options.kernels {
+        if KERNELS.iter().all(|kernel| kernel.name != name) {
+            let known: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
+            bail!("there is no kernel {name}; there are {}", known.join(", "));
+        }
+    }
+    let cache = cache_directory()?;
+    let compiler = Compiler::find(Language::C, options.llvm, &cache.with_file_name("compiler"))?;
+    let place = Place::open(&options.place)?;
+    let mut results = KernelResults {
+        profile: place.name().to_owned(),
+        llvm: compiler.version,
+        machine: Machine::here(),
+        kernels: Vec::new(),
+    };
+    let wanted = |kernel: &&Kernel| {
+        options.kernels.is_empty() || options.kernels.iter().any(|name| name == kernel.name)
+    };
+    for kernel in KERNELS.iter().filter(wanted) {
+        let result = measure(kernel, options, &compiler, &place)
+            .with_context(|| format!("the kernel {}", kernel.name))?;
+        results.kernels.push(result);
+        so_far(&results)?;
+    }
+    Ok(results)
+}
+
+/// Compiles a kernel both ways: as usual, and with the pass.
+fn build(kernel: &Kernel, compiler: &Compiler, directory: &Path) -> Result<[PathBuf; 2]> {
+    let source = directory.join(format!("{}.c", kernel.name));
+    fs::write(&source, kernel.source).with_context(|| format!("write {}", source.display()))?;
+    for (name, text) in HEADERS {
+        let header = directory.join(name);
+        fs::write(&header, text).with_context(|| format!("write {}", header.display()))?;
+    }
+    let programs =
+        ["plain", "hinted"].map(|side| directory.join(format!("{}.{side}", kernel.name)));
+    for (program, hinted) in programs.iter().zip([false, true]) {
+        let arguments: Vec<OsString> =
+            ["-O2".into(), "-std=gnu11".into(), source.clone().into(), "-o".into(), program.into()]
+                .into_iter()
+                .chain([OsString::from("-lm")])
+                .collect();
+        let mut command = if hinted {
+            compiler.command(&arguments, false)
+        } else {
+            let mut command = std::process::Command::new(&compiler.program);
+            command.args(&arguments);
+            command
+        };
+        let output = command.env("LC_ALL", "C").output().context("start the compiler")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{} does not compile:\n{errors}", kernel.name);
+    }
+    Ok(programs)
+}
+
+fn measure(
+    kernel: &Kernel,
+    options: &CompilerOptions,
+    compiler: &Compiler,
+    place: &Place,
+) -> Result<KernelResult> {
+    let scratch = process::scratch_directory()?;
+    let programs = build(kernel, compiler, scratch.path())?;
+    let size = if options.small { kernel.small } else { kernel.size };
+    let original = place.root().join(format!("{}.original", kernel.name));
+    let work = place.root().join(format!("{}.data", kernel.name));
+    let spec = |program: &Path, mode: &str, file: &Path| {
+        CommandSpec::new(program, "/").arg(mode).arg(file).arg(size.to_string())
+    };
+    place.untimed(|| {
+        let output = Output::new()?;
+        let made =
+            process::run(&mut spec(&programs[0], "init", &original).command(), &output, LIMIT)?;
+        ensure!(
+            made.status.success(),
+            "the data cannot be made: {}",
+            process::describe(made.status)
+        );
+        Ok(())
+    })?;
+    let data_bytes = fs::metadata(&original).context("look at the data")?.len();
+    let memory_bytes = (data_bytes as f64 / options.ratio) as u64;
+    let mut result = KernelResult {
+        name: kernel.name.into(),
+        data_bytes,
+        memory_bytes,
+        equal: true,
+        ..KernelResult::default()
+    };
+    let cgroup = Cgroup::new(&format!("runahead-bench-compiler-{}", std::process::id()))?;
+    let mut first: Option<(String, String)> = None;
+    let progress = Progress::new(4 * options.runs as u64);
+    for number in 0..options.runs {
+        for warm in [false, true] {
+            // Which side goes first alternates.
+            for side in [number % 2, 1 - number % 2] {
+                progress.note(&format!(
+                    "{} {}{}",
+                    kernel.name,
+                    ["plain", "hinted"][side],
+                    if warm { ", in memory" } else { "" }
+                ));
+                let subject = Subject {
+                    place,
+                    cgroup: &cgroup,
+                    memory_bytes: (!warm).then_some(memory_bytes),
+                    original: &original,
+                    work: &work,
+                };
+                let (run, ended) = subject.run(&spec(&programs[side], "run", &work), side == 1)?;
+                let is_equal = first.get_or_insert_with(|| ended.clone()) == &ended;
+                result.equal &= is_equal;
+                match (warm, side) {
+                    (false, 0) => result.plain.push(run),
+                    (false, _) => result.hinted.push(run),
+                    (true, 0) => result.plain_warm.push(run),
+                    (true, _) => result.hinted_warm.push(run),
+                }
+            }
+        }
+    }
+    let bytes =
+        median(&result.plain, |run| (run.device.bytes_read + run.device.bytes_written) as f64);
+    let cpu_s = median(&result.plain, |run| run.cpu_s);
+    result.ideal_s = cpu_s.max(bytes / place.device().bandwidth_bytes_per_s);
+    for file in [&original, &work] {
+        fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
+    }
+    progress.print(&line(&result));
+    Ok(result)
+}
+
+/// What the runs of a kernel have in common.
+struct Subject<'a> {
+    place: &'a Place,
+    cgroup: &'a Cgroup,
+    /// Memory limit; none: in memory and warm.
+    memory_bytes: Option<u64>,
+    original: &'a Path,
+    work: &'a Path,
+}
+
+impl Subject<'_> {
+    /// One run on fresh data: what it took, and fingerprints of what it
+    /// printed and left.
+    fn run(&self, spec: &CommandSpec, hinted: bool) -> Result<(KernelRun, (String, String))> {
+        let output = Output::new()?;
+        let statistics = output.path("statistics");
+        let spec =
+            if hinted { spec.clone().env("RUNAHEAD_CC_STATS", &statistics) } else { spec.clone() };
+        self.place.untimed(|| {
+            fs::copy(self.original, self.work).context("copy the data")?;
+            Ok(())
+        })?;
+        self.place.cold()?;
+        let before;
+        let finished;
+        let free;
+        if let Some(bytes) = self.memory_bytes {
+            self.cgroup.limit(Some(bytes))?;
+            before = self.place.counts()?;
+            (finished, free) = self.sampled(&spec, bytes, &output)?;
+            self.cgroup.limit(None)?;
+        } else {
+            before = self.place.counts()?;
+            finished = self.place.untimed(|| {
+                fs::read(self.work).context("bring the data into memory")?;
+                process::run(&mut spec.command(), &output, LIMIT)
+            })?;
+            free = f64::NAN;
+        }
+        ensure!(finished.status.success(), "it failed: {}", process::describe(finished.status));
+        let device = self.place.counts()?.since(&before);
+        let ended = self.place.untimed(|| {
+            Ok((digest::of_file(&output.path("stdout"))?, digest::of_file(self.work)?))
+        })?;
+        let runtime = fs::read_to_string(&statistics)
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let run = KernelRun {
+            elapsed_s: finished.elapsed_s,
+            cpu_s: finished.usage.cpu_s,
+            major_faults: finished.usage.major_faults,
+            device,
+            free: if free.is_nan() { 0.0 } else { free },
+            runtime,
+        };
+        Ok((run, ended))
+    }
+
+    /// A run in the cgroup, and the mean share of its memory that was free.
+    fn sampled(
+        &self,
+        spec: &CommandSpec,
+        bytes: u64,
+        output: &Output,
+    ) -> Result<(process::Finished, f64)> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sampler = scope.spawn(|| {
+                let (mut sum, mut samples) = (0.0, 0.0);
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(used) = self.cgroup.usage() {
+                        sum += 1.0 - used as f64 / bytes as f64;
+                        samples += 1.0;
+                    }
+                    std::thread::sleep(SAMPLE);
+                }
+                if samples > 0.0 { sum / samples } else { f64::NAN }
+            });
+            let finished = process::run(&mut self.cgroup.wrap(spec).command(), output, LIMIT);
+            over.store(true, Ordering::Relaxed);
+            let free = sampler.join().unwrap_or(f64::NAN);
+            Ok((finished?, free))
+        })
+    }
+}
+
+fn line(kernel: &KernelResult) -> String {
+    format!(
+        "{:8} {} → {}, {}{}",
+        kernel.name,
+        seconds(median(&kernel.plain, |run| run.elapsed_s)),
+        seconds(median(&kernel.hinted, |run| run.elapsed_s)),
+        times(kernel.speedup()),
+        if kernel.equal { "" } else { " RESULTS DIFFER" }
+    )
+}
+
+/// The table, as text.
+pub fn table(results: &KernelResults) -> String {
+    let mut table = plain_table(&[
+        "kernel", "data", "memory", "plain", "hinted", "speedup", "ideal", "removed", "coverage",
+        "dropped", "CPU", "faults", "reads", "free", "warm", "equal",
+    ]);
+    let megabytes = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
+    let percent = |share: f64| format!("{:.0}%", share * 100.0);
+    for kernel in &results.kernels {
+        let both = |quantity: &dyn Fn(&KernelRun) -> f64| {
+            format!(
+                "{:.0}→{:.0}",
+                median(&kernel.plain, quantity),
+                median(&kernel.hinted, quantity)
+            )
+        };
+        let cpu = median(&kernel.hinted, |run| run.cpu_s) / median(&kernel.plain, |run| run.cpu_s);
+        table.add_row([
+            kernel.name.clone(),
+            megabytes(kernel.data_bytes),
+            megabytes(kernel.memory_bytes),
+            seconds(median(&kernel.plain, |run| run.elapsed_s)),
+            seconds(median(&kernel.hinted, |run| run.elapsed_s)),
+            times(kernel.speedup()),
+            seconds(kernel.ideal_s),
+            percent(kernel.removed()),
+            percent(kernel.coverage()),
+            percent(kernel.dropped()),
+            times(cpu),
+            both(&|run| run.major_faults as f64),
+            both(&|run| run.device.reads as f64),
+            both(&|run| run.free * 100.0) + "%",
+            times(kernel.warm()),
+            if kernel.equal { "yes" } else { "NO" }.into(),
+        ]);
+    }
+    format!(
+        "Profile {}, LLVM {}, {} runs of each side\n{table}",
+        results.profile,
+        results.llvm,
+        results.kernels.first().map_or(0, |kernel| kernel.plain.len())
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(elapsed_s: f64, issued: u64, bytes_read: u64) -> KernelRun {
+        KernelRun {
+            elapsed_s,
+            cpu_s: 1.0,
+            device: Counts { bytes_read, ..Counts::default() },
+            runtime: serde_json::json!({"pages": {"issued": issued, "hinted": 100, "filtered": 90}}),
+            ..KernelRun::default()
+        }
+    }
+
+    #[test]
+    fn what_is_derived_from_the_runs() {
+        let kernel = KernelResult {
+            plain: vec![run(10.0, 0, 0); 3],
+            hinted: vec![run(4.0, 3, 4 * 4096); 3],
+            plain_warm: vec![run(1.0, 0, 0)],
+            hinted_warm: vec![run(1.02, 0, 0)],
+            ideal_s: 2.0,
+            ..KernelResult::default()
+        };
+        assert_eq!(kernel.speedup(), 2.5);
+        assert_eq!(kernel.removed(), 0.75);
+        assert_eq!(kernel.coverage(), 0.75);
+        assert_eq!(kernel.dropped(), 0.9);
+        assert_eq!(kernel.warm(), 1.02);
+        assert!(line(&kernel).contains("2.50×"));
+    }
+
+    #[test]
+    fn an_unknown_kernel_is_named() {
+        let options = CompilerOptions {
+            kernels: vec!["nonesuch".into()],
+            ratio: 2.2,
+            small: true,
+            runs: 1,
+            place: PlaceOptions::default(),
+            llvm: None,
+        };
+        let error = super::run(&options, |_| Ok(())).unwrap_err().to_string();
+        assert!(error.contains("nonesuch"), "{error}");
+    }
+}
