@@ -2,6 +2,7 @@
 //! soon after they were evicted, in the program's memory cgroup (version 1 or
 //! 2) or, where none limits it, on the whole machine.
 
+use crate::import::regions::swap_exists;
 use crate::state::CONFIG;
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::Ordering::Relaxed;
@@ -39,11 +40,16 @@ pub fn read() -> Option<Reading> {
     read_file(b"/proc/vmstat\0", &SYSTEM)
 }
 
-/// Whether a copy may be made as far as the cgroup's limit goes.
+/// Whether a copy may be made as far as the cgroup's limit goes. Anonymous
+/// memory takes the room away only where there is no swap for it: a program
+/// that pages is at its limit all the time.
 pub fn has_room() -> bool {
     let limit = CONFIG.memory_limit.load(Relaxed);
     if limit == 0 {
         return true;
+    }
+    if swap_exists() {
+        return limit >= ROOM_MIN_BYTES;
     }
     // Nobody tells what is in use: then the limit alone decides.
     let used = read().map_or(limit / 2, |reading| reading.anonymous_bytes);
