@@ -64,7 +64,7 @@ constexpr unsigned LevelsMax = 6;
 /// References of one nest at most.
 constexpr unsigned StreamsMax = 24;
 /// Words of a frame before the parameters: strips, indices, run-time state.
-constexpr unsigned FrameStrip = 0, FrameIndex = 8, FrameParams = 72;
+constexpr unsigned FrameStrip = 0, FrameIndex = 8, FramePlan = 16, FrameParams = 72;
 /// Parameters: trip counts of LevelsMax loops, then the streams.
 constexpr unsigned FrameStreams = FrameParams + 8;
 /// Words of a stream before its strides.
@@ -699,6 +699,9 @@ void Inserter::insertBegin(Nest &N) {
   BasicBlock *Before = outside(N.Path.front());
   Instruction *At = Before->getTerminator();
   IRBuilder<> B(At);
+  // A loop may belong to several nests, and ends its strip for all of them:
+  // the frame of one whose begin is skipped must say so.
+  B.CreateStore(ConstantInt::get(Int64, ~0ull), word(B, N.Frame, FramePlan));
   auto &Stores = Parameters[N.Frame];
   Value *First = nullptr;
   for (auto &[Word, V] : Stores)

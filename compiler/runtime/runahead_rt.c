@@ -759,7 +759,7 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     if (!p)
         return;
     if (p->bytes < SMALL_BYTES) {
-        f->plan = NULL;
+        f->plan = RA_NOT_BEGUN;
         small_nest(site, f, p);
         site->last = p;
         return;
@@ -790,6 +790,8 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed))
         return;
     struct ra_plan *p = f->plan;
+    if (p == RA_NOT_BEGUN)
+        return;
     if (!p) {
         /* It began while everything was in memory. */
         bool is_new;

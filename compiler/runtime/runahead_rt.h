@@ -35,7 +35,7 @@ struct ra_frame {
     uint64_t strip[8]; /* out: iterations until the next tick, by level */
     uint64_t index[8]; /* in, at a tick: iterations done, by level */
     /* The run-time layer's own. */
-    struct ra_plan *plan;
+    struct ra_plan *plan; /* at word 16; RA_NOT_BEGUN: stored by the pass */
     uint64_t cursor;     /* iterations of the tick level prefetched so far */
     struct ra_plan *next; /* nest that is expected after this one */
     uint64_t next_cursor;
@@ -47,6 +47,10 @@ struct ra_frame {
     uint64_t count[8];
     struct ra_stream streams[];
 };
+
+/* The plan of a frame whose ra_begin was skipped or had nothing to plan: a tick
+ * of a loop that it shares with another nest is none of its business. */
+#define RA_NOT_BEGUN ((struct ra_plan *)~(uintptr_t)0)
 
 /* One loop nest of the program. */
 struct ra_site {
