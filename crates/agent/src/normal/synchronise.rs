@@ -536,7 +536,7 @@ pub fn await_detached(state: &State) {
         if wait_only_starting(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
             break;
         }
-        sys::sleep(20_000);
+        sys::sleep(DETACH_PAUSE_NS);
     }
     state.detaching.store(0, Relaxed);
 }
@@ -549,6 +549,8 @@ fn aide_starts(state: &State) -> bool {
 
 /// Far longer than a copy takes to leave the table, in ns.
 const DETACH_NS: u64 = 2_000_000_000;
+/// Between two looks in that time, once the yields are used up, in ns.
+const DETACH_PAUSE_NS: u64 = 20_000;
 
 /// Whether the starting copy has died by itself.
 fn wait_only_starting(state: &State) -> bool {
