@@ -61,7 +61,7 @@ fn nothing_is_left() {
         fs::create_dir(scratch.path().join(name)).unwrap();
     }
     furnish(&place, User::Own);
-    let binary = program::build("fd_numbers".into(), scratch.path()).binary;
+    let binary = program::build("fd_numbers.c".into(), scratch.path()).binary;
 
     let statistics = scratch.path().join("run.json");
     run(&binary, &place, scratch.path(), Some(&statistics));

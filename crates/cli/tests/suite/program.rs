@@ -35,7 +35,7 @@ pub fn build_all(into: &Path) -> Vec<Program> {
     let mut names: Vec<String> = fs::read_dir(sources())
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
-        .filter_map(|name| name.strip_suffix(".c").map(str::to_owned))
+        .filter(|name| name.ends_with(".c") || name.ends_with(".cpp"))
         .filter(|name| name.contains(&only))
         .collect();
     names.sort();
@@ -57,10 +57,13 @@ pub fn build_all(into: &Path) -> Vec<Program> {
     built
 }
 
-pub fn build(name: String, into: &Path) -> Program {
-    let source = sources().join(format!("{name}.c"));
-    let binary = into.join(&name);
-    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+pub fn build(file: String, into: &Path) -> Program {
+    let source = sources().join(&file);
+    let (name, kind) = file.split_once('.').unwrap();
+    let (variable, usual) = if kind == "cpp" { ("CXX", "c++") } else { ("CC", "cc") };
+    let binary = into.join(name);
+    let name = name.to_owned();
+    let mut compiler = Command::new(std::env::var_os(variable).unwrap_or_else(|| usual.into()));
     compiler.args(["-O1", "-w", "-D_GNU_SOURCE", "-pthread", "-fexceptions", "-o"]);
     let output = compiler.arg(&binary).arg(&source).arg("-lrt").output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
