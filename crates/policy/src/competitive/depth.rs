@@ -95,11 +95,10 @@ impl Device {
         if last < first { first - part as u64 } else { first.saturating_add(part as u64) }
     }
 
-    /// `S_p` at a position after seeks of a mean `distance`, in bytes, at most
+    /// `S_p` at a position for switches of `switch_ns`, in bytes, at most
     /// [`DEPTH_BYTES_MEASURED_MAX`].
-    pub fn depth_bytes(&self, distance: Option<u64>, position: Option<u64>) -> u64 {
-        transferred(self.switch_ns(distance), self.bytes_per_s(position))
-            .min(DEPTH_BYTES_MEASURED_MAX)
+    pub fn depth_bytes(&self, switch_ns: u64, position: Option<u64>) -> u64 {
+        transferred(switch_ns, self.bytes_per_s(position)).min(DEPTH_BYTES_MEASURED_MAX)
     }
 }
 
@@ -137,6 +136,11 @@ impl SeekDistance {
         self.seen = (self.seen + 1).min(SEEKS_MIN);
     }
 
+    /// How far `position` is from where the last request ended.
+    pub fn distance(&self, position: u64) -> Option<u64> {
+        (self.seen != 0).then(|| position.abs_diff(self.head))
+    }
+
     /// The average, once there are enough requests.
     pub fn mean(&self) -> Option<u64> {
         (self.seen >= SEEKS_MIN).then_some(self.mean)
@@ -167,15 +171,16 @@ mod tests {
 
     #[test]
     fn the_papers_drive_justifies_540_kb() {
-        let depth = DRIVE.depth_bytes(None, None);
+        let depth = DRIVE.depth_bytes(DRIVE.switch_ns(None), None);
         assert!((535_000..=545_000).contains(&depth), "{depth}");
     }
 
     #[test]
     fn near_seeks_and_inner_zones_are_shallower() {
-        let far = DRIVE.depth_bytes(Some(DRIVE.size_bytes), Some(0));
-        let near = DRIVE.depth_bytes(Some(DRIVE.size_bytes / 1000), Some(0));
-        let inner = DRIVE.depth_bytes(Some(DRIVE.size_bytes), Some(DRIVE.size_bytes));
+        let depth = |distance, at| DRIVE.depth_bytes(DRIVE.switch_ns(Some(distance)), Some(at));
+        let far = depth(DRIVE.size_bytes, 0);
+        let near = depth(DRIVE.size_bytes / 1000, 0);
+        let inner = depth(DRIVE.size_bytes, DRIVE.size_bytes);
         assert!(near < inner && inner < far, "{near} {inner} {far}");
         assert_eq!(DRIVE.bytes_per_s(Some(u64::MAX)), 41_300_000);
         assert_eq!(DRIVE.switch_ns(Some(0)), 3_800_000);
@@ -191,7 +196,7 @@ mod tests {
             ..Device::default()
         };
         assert!(volume.is_known() && !volume.has_places());
-        assert_eq!(volume.depth_bytes(Some(1), Some(1)), 200_000);
+        assert_eq!(volume.depth_bytes(volume.switch_ns(Some(1)), Some(1)), 200_000);
         assert!(!Device::default().is_known());
     }
 

@@ -195,6 +195,17 @@ impl Streams {
 
     /// A read has stalled: what to prefetch behind it.
     pub fn miss(&mut self, miss: &Miss, device: &Device) -> Action {
+        let action = self.decide(miss, device);
+        // Every stall moves the head, whether a run follows it or not.
+        if let Some(place) = miss.place {
+            let read_end = miss.offset.saturating_add(miss.len);
+            let end = action.offset.saturating_add(action.len).max(read_end).min(miss.size);
+            self.seeks.request(place, end.saturating_sub(miss.offset));
+        }
+        action
+    }
+
+    fn decide(&mut self, miss: &Miss, device: &Device) -> Action {
         let depth = self.depth(miss, device);
         let Some(index) = self.find(miss) else {
             let index = self.begin(miss);
@@ -268,17 +279,26 @@ impl Streams {
         }
         let ends = len == rest && self.ends.known();
         self.credit(index, if ends { len } else { len / 2 });
-        self.issue(miss, len);
+        self.issued();
         self.known(miss, index, depth, Action { offset: start, len, ..action })
     }
 
     /// The competitive depth at this place, in bytes.
     fn competitive(&self, miss: &Miss, device: &Device) -> u64 {
         if device.is_known() {
-            device.depth_bytes(self.seeks.mean(), miss.place)
+            device.depth_bytes(self.switch_ns(miss, device), miss.place)
         } else {
             depth_bytes(self.wait_ns, 0)
         }
+    }
+
+    /// C_switch for this stall, in ns: that of the mean distance, or of this
+    /// one where that is further. With the mean alone, streams that lie far
+    /// apart would pay more for their switches than their runs make up for.
+    fn switch_ns(&self, miss: &Miss, device: &Device) -> u64 {
+        let this = miss.place.and_then(|place| self.seeks.distance(place));
+        let mean_ns = device.switch_ns(self.seeks.mean());
+        this.map_or(mean_ns, |this| device.switch_ns(Some(this)).max(mean_ns))
     }
 
     /// How deep to prefetch there, in bytes.
@@ -307,7 +327,7 @@ impl Streams {
             return action;
         }
         if action.len == 0 {
-            self.issue(miss, len);
+            self.issued();
         }
         if let Some(stream) = self.table.get_mut(index) {
             // It has been read sequentially as far as this goes.
@@ -326,10 +346,7 @@ impl Streams {
         self.used_bytes = self.used_bytes.wrapping_add(more);
     }
 
-    fn issue(&mut self, miss: &Miss, len: u64) {
-        if let Some(place) = miss.place {
-            self.seeks.request(place, len);
-        }
+    fn issued(&mut self) {
         self.runs = self.runs.saturating_add(1);
         if self.runs >= RECOVERY_RUNS && self.shrink > 0 {
             self.shrink -= 1;
