@@ -281,7 +281,7 @@ fn measure(
         equal: true,
         ..KernelResult::default()
     };
-    let cgroup = Cgroup::new(&format!("runahead-bench-compiler-{}", std::process::id()))?;
+    let cgroup = Cgroup::new("runahead-bench-compiler")?;
     let mut first: Option<(String, String)> = None;
     let progress = Progress::new(4 * options.runs as u64);
     for number in 0..options.runs {

@@ -18,6 +18,8 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static BED: Mutex<Option<(PathBuf, PathBuf)>> = Mutex::new(None);
 /// Directories to remove.
 static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Memory cgroups to remove.
+static CGROUPS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static WATCH: Once = Once::new();
 
 /// Marks a program, the leader of its process group, as the one that runs,
@@ -87,6 +89,17 @@ pub fn forget_directory(directory: &Path) {
     DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).remove(directory);
 }
 
+/// Removes a cgroup, and ends whoever is in it, should this process be
+/// interrupted.
+pub fn remember_cgroup(cgroup: &Path) {
+    CGROUPS.lock().unwrap_or_else(PoisonError::into_inner).insert(cgroup.to_owned());
+}
+
+/// It is about to be removed anyway.
+pub fn forget_cgroup(cgroup: &Path) {
+    CGROUPS.lock().unwrap_or_else(PoisonError::into_inner).remove(cgroup);
+}
+
 /// The bed is down: nothing to do for it any more.
 pub fn release() {
     *BED.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -119,6 +132,10 @@ fn end_group() {
 fn clean_up() {
     INTERRUPTED.store(true, Ordering::SeqCst);
     end_group();
+    let cgroups = CGROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for cgroup in cgroups {
+        crate::harm::cgroup::clear(&cgroup);
+    }
     let bed = BED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((mountpoint, directory)) = bed {
         if let Err(error) = runahead_slowdisk::down(&mountpoint, true) {

@@ -2,10 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::interrupt;
 use crate::process::CommandSpec;
+
+/// Looks at a cgroup that is not empty yet, and the pause between two.
+const LOOKS_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Removed when it is dropped; it must be empty by then.
 #[derive(Debug)]
@@ -15,7 +21,8 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one. `name` must be unique on the machine.
+    /// Makes one, `NAME-PID` with this process's id, after it has removed
+    /// those of this name whose process is gone: killed before it could.
     ///
     /// # Errors
     /// Without a memory cgroup hierarchy that may be written.
@@ -30,7 +37,11 @@ impl Cgroup {
             // May be on already.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
         }
-        let path = root.join(name);
+        for left in left_behind(root, name) {
+            clear(&left);
+        }
+        let path = root.join(format!("{name}-{}", std::process::id()));
+        interrupt::remember_cgroup(&path);
         fs::create_dir(&path).with_context(|| format!("make the cgroup {}", path.display()))?;
         Ok(Self { path, version1 })
     }
@@ -91,13 +102,71 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // A process that is just ending may hold it for a moment.
-        for _ in 0..100 {
-            match fs::remove_dir(&self.path) {
-                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                    std::thread::sleep(std::time::Duration::from_millis(10));
-                }
-                _ => return,
+        remove(&self.path);
+        interrupt::forget_cgroup(&self.path);
+    }
+}
+
+/// Removes an empty cgroup; false where somebody stays in it.
+fn remove(path: &Path) -> bool {
+    for _ in 0..LOOKS_MAX {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(PAUSE);
             }
+            _ => return true,
         }
+    }
+    false
+}
+
+/// Ends whoever is in a cgroup of ours and removes it.
+pub fn clear(path: &Path) {
+    for _ in 0..LOOKS_MAX {
+        let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+        if members.is_empty() {
+            break;
+        }
+        for member in members.lines().filter_map(|line| line.parse::<i32>().ok()) {
+            // SAFETY: plain call; a process that only a benchmark of ours has
+            // put into this cgroup.
+            unsafe { libc::kill(member, libc::SIGKILL) };
+        }
+        std::thread::sleep(PAUSE);
+    }
+    remove(path);
+}
+
+/// Cgroups `NAME-PID` whose process does not exist.
+fn left_behind(root: &Path, name: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let id = path
+                .file_name()
+                .and_then(|file| file.to_str()?.strip_prefix(name)?.strip_prefix('-'))
+                .and_then(|id| id.parse::<u32>().ok());
+            id.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_benchmark_left_is_told_from_what_runs() {
+        let root = tempfile::tempdir().unwrap();
+        let gone = root.path().join("test-4194304");
+        fs::create_dir(&gone).unwrap();
+        fs::create_dir(root.path().join(format!("test-{}", std::process::id()))).unwrap();
+        fs::create_dir(root.path().join("other-4194304")).unwrap();
+        fs::create_dir(root.path().join("test-harm-4194304")).unwrap();
+        assert_eq!(left_behind(root.path(), "test"), std::slice::from_ref(&gone));
+        clear(&gone);
+        assert!(left_behind(root.path(), "test").is_empty());
     }
 }

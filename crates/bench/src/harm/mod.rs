@@ -395,14 +395,14 @@ impl Bench<'_> {
         condition: Condition,
     ) -> Result<Option<(Cgroup, u64)>> {
         let Some(percent) = condition.memory_percent() else { return Ok(None) };
-        let name = format!("runahead-harm-{}", std::process::id());
+        let name = "runahead-harm";
         let working_set = {
-            let cgroup = Cgroup::new(&name)?;
+            let cgroup = Cgroup::new(name)?;
             self.once(&cgroup.wrap(spec), command, condition, PLAIN_LIMIT)?;
             cgroup.peak()?
         };
         let bytes = (working_set * percent / 100).max(MEMORY_MIN_BYTES);
-        let cgroup = Cgroup::new(&name)?;
+        let cgroup = Cgroup::new(name)?;
         cgroup.limit(Some(bytes))?;
         Ok(Some((cgroup, bytes)))
     }
