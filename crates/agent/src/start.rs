@@ -49,6 +49,7 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     let tier = if session.mode == Mode::Off || opted_out {
         Tier::None
     } else {
+        CONFIG.arguments.store(if passed { argc } else { 0 }, Relaxed);
         begin(&session, text, passed)
     };
     // The program finds the environment that it would have had, except in tier
@@ -80,6 +81,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
     if !(unsafe {
         CONFIG.session.set(&[SESSION_VARIABLE.as_bytes(), b"=", text, b"\0"])
             && CONFIG.preload.set(&[b"LD_PRELOAD=", session.agent, b"\0"])
+            && (session.learnt.is_empty() || CONFIG.learnt.set(&[session.learnt, b"\0"]))
             && (session.group.is_empty() || CONFIG.group.set(&[session.group, b"\0"]))
     }) {
         return Tier::None;

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, A
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
 use runahead_policy::refork::Refork;
+use runahead_protocol::learnt::{self, Table};
 use runahead_protocol::log::Log;
 use runahead_protocol::session::{GROUP_LEN_MAX, SESSION_LEN_MAX};
 use runahead_protocol::stats::{Counter, Header, Loss, Slot};
@@ -108,6 +109,10 @@ pub struct Config {
     pub memory_limit: AtomicU64,
     /// `memory.stat` of that cgroup and NUL; empty: none limits this process.
     pub group: Text<{ GROUP_LEN_MAX + 1 }>,
+    /// The table of executables, its path and NUL; empty: none.
+    pub learnt: Text<{ learnt::PATH_LEN_MAX + 1 }>,
+    /// Arguments that the program was given, its name counted; 0: unknown.
+    pub arguments: AtomicUsize,
     /// Statistics file, or null.
     pub stats: AtomicPtr<Header>,
     /// The logs, shared with speculative processes, or null. In memory that
@@ -183,6 +188,8 @@ pub static CONFIG: Config = Config {
     attaches: AtomicU32::new(0),
     memory_limit: AtomicU64::new(0),
     group: Text::new(),
+    learnt: Text::new(),
+    arguments: AtomicUsize::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     desk: AtomicPtr::new(core::ptr::null_mut()),
@@ -302,6 +309,25 @@ pub struct State {
     pub bytes_per_s: AtomicU64,
     /// Time between two reads of the program, without stalls, in ns.
     pub think_ns: AtomicU64,
+    /// Stalls of this process, and their time in ns.
+    pub stalls: AtomicU32,
+    /// See `stalls`.
+    pub stalls_ns: AtomicU64,
+    /// The table of executables ([`crate::normal`]), mapped, or null.
+    pub learnt: AtomicPtr<Table>,
+    /// 1: there is none to be had.
+    pub learnt_refused: AtomicU32,
+    /// Key of this process's executable; 0: not asked yet.
+    pub executable: AtomicU64,
+    /// 1: it has executed a program.
+    pub executes: AtomicU32,
+    /// 1: what is known of the executable has been asked.
+    pub begun: AtomicU32,
+    /// Device that the speculative process prefetches from, as stat(2) gives
+    /// it; 0: not known.
+    pub device: AtomicU64,
+    /// When this process last said so to others, in ns; 0: it does not.
+    pub shared_ns: AtomicU64,
     /// Statistics slot, or null.
     pub slot: AtomicPtr<Slot>,
     /// Ended speculative processes that have not been reaped yet.
@@ -378,6 +404,12 @@ impl State {
     pub fn slot(&self) -> Option<&Slot> {
         // SAFETY: null, or inside the mapped statistics file.
         unsafe { self.slot.load(Relaxed).as_ref() }
+    }
+
+    /// The program has waited `ns` for storage.
+    pub fn stalled(&self, ns: u64) {
+        self.stalls.store(self.stalls.load(Relaxed).saturating_add(1), Relaxed);
+        self.stalls_ns.store(self.stalls_ns.load(Relaxed).saturating_add(ns), Relaxed);
     }
 
     /// Adds to a counter, if anybody collects.

@@ -186,7 +186,8 @@ impl<K: Kernel> Context<'_, K> {
     pub(crate) fn wait_for_device(&mut self) {
         for _ in 0..PAUSES_MAX {
             let in_flight = u32::from(self.e.prefetcher.count);
-            if self.e.prefetcher.limit.admit(in_flight.min(DEPTH_MAX)) {
+            let sharers = self.log.sharers.load(Ordering::Relaxed);
+            if self.e.prefetcher.limit.admit(in_flight.min(DEPTH_MAX), sharers) {
                 return;
             }
             if self.look_at_oldest(LOOKS_MAX) > 0 {

@@ -96,13 +96,17 @@ impl DeviceLimit {
         self.bytes_per_s
     }
 
-    /// Whether one more request may be issued with `in_flight` outstanding.
-    /// A refusal is remembered: only a round in which the limit held
-    /// something back says anything about the device.
-    pub fn admit(&mut self, in_flight: u32) -> bool {
-        let admitted = in_flight < self.depth();
-        self.round_limited |= !admitted;
-        admitted
+    /// Whether one more request may be issued with `in_flight` outstanding of
+    /// this program, which is one of `sharers` that prefetch from the device
+    /// (0 counts as 1): each has the same part of the limit, and at least one
+    /// request.
+    ///
+    /// A refusal by the limit itself is remembered: only a round in which it
+    /// held something back says anything about the device.
+    pub fn admit(&mut self, in_flight: u32, sharers: u32) -> bool {
+        let depth = self.depth();
+        self.round_limited |= in_flight >= depth;
+        in_flight < (depth / sharers.max(1)).max(1)
     }
 
     /// No requests come for a reason of ours (the prefetch horizon): what
@@ -174,10 +178,15 @@ impl DeviceLimit {
             let quarter = self.depth + self.depth / 4 + 1;
             self.set_depth(if self.settled { quarter } else { self.depth * 2 });
         } else if !self.settled {
-            // The last doubling brought nothing: keep half of its increase,
-            // which covers the unevenness of completions.
+            // The last doubling brought nothing: keep what the device can have
+            // in flight without a queue, by Little's law throughput times
+            // latency. A queue would delay the demand reads of all.
             self.settled = true;
-            self.best_depth = self.best_depth + self.best_depth / 2;
+            let unqueued = (u128::from(self.best_requests) * u128::from(self.base_latency_ns)
+                / 16_000_000_000)
+                .min(u128::from(DEPTH_MAX)) as u32;
+            let (least, most) = (self.best_depth / 2, self.best_depth + self.best_depth / 2);
+            self.best_depth = unqueued.clamp(least.max(1), most.max(1));
             self.set_depth(self.best_depth);
         } else if self.depth < self.best_depth && at_least(KEEP_SIXTEENTHS) {
             // Fewer in flight do as well, and delay demand reads less. The
@@ -224,7 +233,7 @@ mod tests {
         let mut in_flight = BinaryHeap::new();
         let mut now_ns = 1_000;
         for _ in 0..requests {
-            while !limit.admit(in_flight.len() as u32) {
+            while !limit.admit(in_flight.len() as u32, 1) {
                 let Reverse((done_ns, issued_ns)) = in_flight.pop().unwrap();
                 now_ns = now_ns.max(done_ns);
                 limit.completed(done_ns - issued_ns, 4096, now_ns);
@@ -258,12 +267,26 @@ mod tests {
     }
 
     #[test]
+    fn sharers_have_equal_parts_and_learn_nothing_from_them() {
+        let mut limit = run(32, 4000, |_| 1_000_000);
+        let depth = limit.depth();
+        let admitted = |limit: &mut DeviceLimit, sharers| {
+            (0..).take_while(|&n| limit.admit(n, sharers)).count()
+        };
+        assert_eq!(admitted(&mut limit, 0), depth as usize);
+        limit.round_limited = false;
+        assert_eq!(admitted(&mut limit, 4), depth as usize / 4);
+        assert!(!limit.round_limited);
+        assert_eq!(admitted(&mut limit, 1000), 1);
+    }
+
+    #[test]
     fn never_leaves_its_bounds() {
         let mut limit = DeviceLimit::default();
         let mut seed = 1u64;
         for _ in 0..100_000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            limit.admit((seed >> 40) as u32 % 300);
+            limit.admit((seed >> 40) as u32 % 300, (seed >> 50) as u32 % 5);
             limit.completed(seed >> 20, seed >> 30, seed >> 10);
             assert!((1..=DEPTH_MAX).contains(&limit.depth()));
         }

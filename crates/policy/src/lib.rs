@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod competitive;
 pub mod device_limit;
 pub mod horizon;
+pub mod learning;
 pub mod memory_control;
 pub mod ration;
 pub mod refork;

@@ -8,6 +8,8 @@
 //! depend on missing bytes is so left alone after a few attempts, and asked
 //! again at a cost that vanishes.
 
+use crate::learning::{Ended, Start};
+
 /// Most stalls passed over between two attempts.
 pub const PASS_OVER_MAX: u32 = 1024;
 
@@ -76,15 +78,34 @@ pub struct Ration {
     /// Whether the speculative process of the last synchronisation has still
     /// to be accounted for.
     open: bool,
+    /// Stalls that are still to be waited for unaided, in ns.
+    unaided_ns: u64,
+    /// Copies accounted for, what they saved and what they cost, in ns.
+    copies: u32,
+    benefits_ns: u64,
+    costs_ns: u64,
 }
 
 impl Ration {
+    /// Begins as processes of this executable have shown to be right.
+    pub fn begin(&mut self, start: Start) {
+        match start {
+            Start::Unknown => {}
+            Start::AtOnce => self.first_stalls = FIRST_STALLS,
+            Start::Later(ns) => {
+                self.first_stalls = FIRST_STALLS;
+                self.unaided_ns = ns;
+            }
+        }
+    }
+
     /// The program waited `ns` for storage, not counting a synchronisation.
     pub fn stalled(&mut self, ns: u64) {
         self.stall_ns = match self.stall_ns {
             0 => ns.max(1),
             old => (old - old / 8 + ns / 8).max(1),
         };
+        self.unaided_ns = self.unaided_ns.saturating_sub(ns.max(1));
     }
 
     /// A synchronisation took `ns` of the normal process's time.
@@ -108,6 +129,9 @@ impl Ration {
         }
         let halves = hits.saturating_mul(2).saturating_sub(partial);
         let benefit_ns = self.stall_ns.saturating_mul(halves) / 2;
+        self.copies = self.copies.saturating_add(1);
+        self.benefits_ns = self.benefits_ns.saturating_add(benefit_ns);
+        self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
         // What the normal process pays is partly hidden by the wait, but the
         // copy's own cycles and the copy-on-write faults are not: count all.
         if benefit_ns > self.cost_ns.saturating_mul(2) {
@@ -136,6 +160,9 @@ impl Ration {
             self.first_stalls += 1;
             return Decision::PassOver;
         }
+        if self.unaided_ns > 0 {
+            return Decision::PassOver;
+        }
         if self.pass_over > 0 {
             self.pass_over -= 1;
             return if standing == Standing::OffTrack {
@@ -145,6 +172,18 @@ impl Ration {
             };
         }
         if processors == Processors::Idle { Decision::Synchronise } else { Decision::PassOver }
+    }
+
+    /// What a process that waited `stalls` times for `stalled_ns` in all came
+    /// to; each of its copies must have been accounted for.
+    pub fn ended(&self, stalls: u32, stalled_ns: u64) -> Ended {
+        Ended {
+            stalls,
+            stalled_ns,
+            copies: self.copies,
+            benefit_ns: self.benefits_ns,
+            cost_ns: self.costs_ns,
+        }
     }
 
     /// Smoothed time of a stall, in ns; 0: none seen.
@@ -213,6 +252,36 @@ mod tests {
         assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::PassOver);
         ration.stalled(30_000_000);
         assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+    }
+
+    #[test]
+    fn a_process_begins_as_its_like_ended() {
+        let decide = |start, stalls_before: u32| {
+            let mut ration = Ration::default();
+            ration.begin(start);
+            for _ in 0..stalls_before {
+                assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::PassOver);
+                ration.stalled(100_000);
+            }
+            ration.decide(Standing::None, Processors::Idle)
+        };
+        assert_eq!(decide(Start::AtOnce, 0), Decision::Synchronise);
+        assert_eq!(decide(Start::Later(1_000_000), 10), Decision::Synchronise);
+        assert_eq!(decide(Start::Unknown, FIRST_STALLS), Decision::Synchronise);
+    }
+
+    #[test]
+    fn a_process_tells_what_its_copies_came_to() {
+        let mut ration = begun();
+        for hits in [10, 0] {
+            ration.stalled(1_000_000);
+            ration.synchronised(100_000);
+            ration.outcome(hits, 0);
+            ration.outcome(hits, 0);
+        }
+        let ended = ration.ended(7, 9_000_000);
+        assert_eq!((ended.copies, ended.benefit_ns, ended.cost_ns), (2, 10_000_000, 200_000));
+        assert_eq!((ended.stalls, ended.stalled_ns), (7, 9_000_000));
     }
 
     #[test]

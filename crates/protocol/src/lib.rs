@@ -4,12 +4,14 @@
 //!
 //! | module | written by | read by | where it lives |
 //! |---|---|---|---|
+//! | [`learnt`] | agent | agents of later processes | a file in memory |
 //! | [`session`] | launcher | agent | an environment variable |
 //! | [`sites`] | launcher | agent | a file in the cache directory |
 //! | [`log`] | speculative process, normal process | both | anonymous shared memory |
 //! | [`stats`] | agent | collector | a memory file held by the collector |
 #![no_std]
 
+pub mod learnt;
 pub mod log;
 pub mod session;
 pub mod sites;

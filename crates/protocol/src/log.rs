@@ -76,7 +76,11 @@ pub struct Log {
     /// Mean time the normal process spends between two reads, without its
     /// stalls, in ns (T_cpu of TIP Eq. 4.11); 0: not known yet.
     pub think_ns: AtomicU64,
-    _normal_pad: [u64; 3],
+    /// Programs that prefetch from the same device, this one counted
+    /// ([`crate::learnt::Table::sharers`]); 0: not known.
+    pub sharers: AtomicU32,
+    _normal_pad_word: u32,
+    _normal_pad: [u64; 2],
 
     // Written by the speculative process.
     /// Reads predicted since the synchronisation; entries below are valid.

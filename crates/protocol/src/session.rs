@@ -83,6 +83,8 @@ pub struct Session<'a> {
     /// Seccomp filters under which the launcher ran and found our calls to
     /// work, a container's (Linux 5.9); 0: none.
     pub filters: u64,
+    /// Path of the table of executables ([`crate::learnt`]); empty: none.
+    pub learnt: &'a [u8],
     /// Devices that have been measured ([`devices`]); empty: none.
     pub devices: &'a [u8],
     /// Testing switches, a set of the `TEST_*` bits.
@@ -133,6 +135,7 @@ pub fn parse(text: &[u8]) -> Option<Session<'_>> {
             b"horizon" => session.horizon = number(value),
             b"depth" => session.depth = number(value),
             b"filters" => session.filters = number(value),
+            b"learnt" => session.learnt = value,
             b"devices" => session.devices = value,
             b"test" => session.test = number(value),
             _ => {}

@@ -2,7 +2,7 @@
 //! environment gets the session back, which the agent has taken out of this
 //! one's at start.
 
-use super::{end_speculation, own};
+use super::{end_speculation, learnt, own};
 use crate::arch::{Frame, nr, syscall6};
 use crate::hook::plain;
 use crate::state::{CONFIG, State};
@@ -37,6 +37,10 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
         || !readable(environment)
         || !agent_reachable()
     {
+        return plain(frame);
+    }
+    learnt::executes(state);
+    if learnt::leaves_alone(state, &frame.args, environment_arg) {
         return plain(frame);
     }
     // SAFETY: the kernel is about to read the same NULL-terminated array;
@@ -250,7 +254,7 @@ unsafe fn count(array: usize) -> Option<usize> {
 
 /// Whether the page at `address` can be read, asked of the kernel, which
 /// answers EFAULT where a look of ours would kill the program.
-fn readable(address: usize) -> bool {
+pub(super) fn readable(address: usize) -> bool {
     // rt_sigprocmask with an invalid `how` reads the set first and changes
     // nothing: EINVAL where it can be read, EFAULT where not.
     const NO_HOW: usize = 99;

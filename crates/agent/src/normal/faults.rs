@@ -26,6 +26,7 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
         state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer();
     let log = state.log().filter(|_| ours);
     let predicted = log.is_some_and(|log| log.pages.contains(page));
+    state.stalled(stalled_ns);
     state.count(Counter::Stalls, 1);
     state.count(Counter::StallNs, stalled_ns);
     if predicted {

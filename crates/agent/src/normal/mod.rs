@@ -7,6 +7,7 @@ mod control;
 mod exec;
 mod faults;
 mod group;
+mod learnt;
 mod notice;
 mod reads;
 mod streams;
@@ -371,6 +372,7 @@ pub fn ending(state: &'static State, status: i32) {
     if !own(state) {
         return;
     }
+    learnt::ended(state);
     end_speculation(state);
     if let Some(slot) = state.slot() {
         let usage = crate::usage::of_self();

@@ -64,6 +64,9 @@ pub const READ_AROUND_BYTES: u64 = 128 * 1024;
 /// Most bytes of a read that a page cache oracle is asked about.
 const QUESTION_BYTES: u64 = 128 * 1024;
 
+/// Reads between two looks at who shares the device, where none of them waits.
+const SHARE_READS: u64 = 64;
+
 /// No offset is known.
 pub const OFFSET_NONE: u64 = u64::MAX;
 
@@ -241,6 +244,9 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     }
     state.consumed.store(number.wrapping_add(1), Relaxed);
     consume(state, log, number);
+    if number % SHARE_READS == SHARE_READS - 1 {
+        synchronise::share(state, log, sys::now_ns());
+    }
     let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
 
     state.predicted.store(state.predicted.load(Relaxed).wrapping_add(1), Relaxed);
@@ -535,6 +541,7 @@ fn found(state: &State, request: &Request, copied: usize) {
 
 fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
     state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
+    state.stalled(waited_ns);
     if let Some(slot) = state.slot() {
         slot.add(Counter::Stalls, 1);
         slot.add(Counter::StallNs, waited_ns);

@@ -5,7 +5,7 @@
 
 use super::control::{self, Control};
 use super::reads::{READ_AROUND_BYTES, start_read};
-use super::{OFFSET_NONE, Request, capture};
+use super::{OFFSET_NONE, Request, capture, learnt};
 use crate::arch::{Frame, nr};
 use crate::import::regions::{self, REGION_MIN, regions, resident_bytes, swap_in_use};
 use crate::import::{self, Desk, aide, desk};
@@ -81,8 +81,12 @@ pub fn attempt(
     if state.epoch.load(Relaxed) == 0 && !permitted(state) {
         return None;
     }
+    let begin = (state.begun.swap(1, Relaxed) == 0).then(|| learnt::start(state));
     state.try_locked(|rations, mask| {
         let ration = &mut rations.synchronisations;
+        if let Some(start) = begin {
+            ration.begin(start);
+        }
         if !rations.control.permits(state, ration.stall_ns(), now_ns) {
             state.count(Counter::SyncsDeclined, 1);
             end(state, &mut rations.control, Park::Disabled);
@@ -155,7 +159,7 @@ fn permitted(state: &State) -> bool {
 }
 
 /// Tells the ration what the speculative process came to, once.
-fn account(state: &State, ration: &mut Ration) {
+pub fn account(state: &State, ration: &mut Ration) {
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state));
     ration.outcome(hits, state.partial.load(Relaxed));
 }
@@ -186,6 +190,10 @@ fn synchronise(
     // A stalled read is read 0 of both; a fault is over.
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
+    state.device.store(device(request.as_ref()), Relaxed);
+    state.shared_ns.store(0, Relaxed);
+    log.sharers.store(0, Relaxed);
+    share(state, log, now_ns);
     let (kind, resident_bytes) = kind(state, &rations.refork);
     if let Some(request) = &request
         && !request.started
@@ -342,6 +350,28 @@ fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     Some(log)
 }
 
+/// How often a program says that it prefetches, and looks who else does, in
+/// ns.
+const SHARE_NS: u64 = 20_000_000;
+
+/// Tells the copy how many programs it shares the device with.
+pub fn share(state: &State, log: &Log, now_ns: u64) {
+    let dev = state.device.load(Relaxed);
+    if dev == 0 || now_ns.saturating_sub(state.shared_ns.load(Relaxed)) < SHARE_NS {
+        return;
+    }
+    state.shared_ns.store(now_ns, Relaxed);
+    if let Some(table) = learnt::table(state) {
+        log.sharers.store(table.share(dev, state.pid.load(Relaxed), now_ns), Relaxed);
+    }
+}
+
+/// The device that a stalled read waits for; 0 where it is not known.
+fn device(request: Option<&Request>) -> u64 {
+    let mut stat = sys::Stat::default();
+    request.map_or(0, |request| if sys::fstat(request.fd, &mut stat) == 0 { stat.dev } else { 0 })
+}
+
 /// Works out the prefetch horizon from what has been measured.
 fn revise_horizon(state: &State, log: &Log) {
     let since_ns = state.since_ns.load(Relaxed);
@@ -376,9 +406,11 @@ fn end(state: &State, control: &mut Control, reason: Park) {
 /// too short, or speculation costs more memory than it is worth.
 pub fn at_partial_stall(state: &State, log: &Log) {
     revise_horizon(state, log);
+    let now_ns = sys::now_ns();
+    share(state, log, now_ns);
     state.try_locked(|rations, _| {
         let stall_ns = rations.synchronisations.stall_ns();
-        if !rations.control.permits(state, stall_ns, sys::now_ns()) {
+        if !rations.control.permits(state, stall_ns, now_ns) {
             end(state, &mut rations.control, Park::Disabled);
         }
     });
@@ -393,6 +425,11 @@ fn kill(state: &State, reason: Park) {
     }
     let log = state.log();
     state.log.store(core::ptr::null_mut(), Relaxed);
+    if state.shared_ns.swap(0, Relaxed) != 0
+        && let Some(table) = learnt::table(state)
+    {
+        table.share_no_more(state.pid.load(Relaxed));
+    }
     state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);
     let mut reason = reason;
     if let Some(log) = log {

@@ -305,7 +305,7 @@ impl State {
     /// Waits until the device may be given one more request.
     fn wait_for_device(&mut self, log: &Log) {
         for _ in 0..PAUSES_MAX {
-            if self.limit.admit(self.count.min(DEPTH_MAX)) {
+            if self.limit.admit(self.count.min(DEPTH_MAX), log.sharers.load(Relaxed)) {
                 return;
             }
             if self.look_at_oldest(log, LOOKS_MAX) == 0 {

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -93,6 +94,18 @@ pub fn is_speakable(path: &OsStr) -> bool {
 /// # Errors
 /// [`Unusable`].
 pub fn prepare(directory: &Path) -> Result<(), Unusable> {
+    let opened = make_private(directory)?;
+    if rustix::fs::fstatvfs(&opened)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(Unusable::NoExec);
+    }
+    Ok(())
+}
+
+/// Makes sure that `directory` exists and is the user's alone; opened.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn make_private(directory: &Path) -> Result<OwnedFd, Unusable> {
     if !is_speakable(directory.as_os_str()) {
         return Err(Unusable::Path);
     }
@@ -111,10 +124,7 @@ pub fn prepare(directory: &Path) -> Result<(), Unusable> {
     {
         return Err(Unusable::NotPrivate);
     }
-    if rustix::fs::fstatvfs(&opened)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-        return Err(Unusable::NoExec);
-    }
-    Ok(())
+    Ok(opened)
 }
 
 /// Makes a private directory, and its parent where that is missing (a home

@@ -13,6 +13,7 @@ mod devices;
 mod execute;
 mod files;
 mod group;
+mod learnt;
 mod libraries;
 mod resolve;
 mod session;
@@ -115,6 +116,9 @@ pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallib
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
         let group = group::find().unwrap_or_default();
         let devices = devices::known();
+        // Tests are about what happens, not about whether it pays.
+        let learnt = if options.test == 0 { learnt::provide() } else { None };
+        let learnt = learnt.unwrap_or_default();
         let session = Session {
             mode,
             agent: files.agent.as_os_str().as_bytes(),
@@ -126,6 +130,7 @@ pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallib
             horizon: options.horizon,
             depth: options.depth,
             filters,
+            learnt: learnt.as_os_str().as_bytes(),
             devices: devices.as_bytes(),
             test: options.test,
         };

@@ -14,6 +14,7 @@ pub fn format(session: &Session<'_>) -> Option<OsString> {
         ("sites", session.sites),
         ("stats", session.stats),
         ("group", session.group),
+        ("learnt", session.learnt),
         ("devices", session.devices),
     ] {
         if path.iter().any(|byte| matches!(byte, b';' | 0)) {
@@ -61,6 +62,7 @@ mod tests {
                         horizon: number / 2,
                         depth: number / 3,
                         filters: number / 5,
+                        learnt: path,
                         devices: b"7:1:2:3:4:5:6",
                         test: number,
                     };

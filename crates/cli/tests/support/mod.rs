@@ -63,7 +63,7 @@ impl Scratch {
     /// `runahead` with this directory as its home.
     pub fn runahead(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_runahead"));
-        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR").env("HOME", &self.0);
+        command.env_remove("XDG_CACHE_HOME").env("XDG_RUNTIME_DIR", &self.0).env("HOME", &self.0);
         command.env_remove("RUNAHEAD").env_remove("RUNAHEAD_SESSION").env_remove("LD_PRELOAD");
         command
     }

@@ -1,0 +1,187 @@
+//! What processes leave behind for the next of the same executable: the
+//! table is `protocol::learnt`, what a record says `policy::learning`.
+//!
+//! Looked at at the first stall that could be synchronised at, at the end,
+//! and before an execution. The mapping is not inherited (`MADV_DONTFORK`):
+//! a speculative process has none, a forked child makes its own.
+
+use super::synchronise;
+use crate::arch::{import_nr, nr};
+use crate::state::{CONFIG, State};
+use crate::sys::{self, call};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use runahead_policy::learning::{Record, Start};
+use runahead_protocol::learnt::{FILE_LEN, Table, key};
+use runahead_protocol::session::Mode;
+
+/// `MADV_DONTFORK`.
+const MADV_DONTFORK: usize = 10;
+const AT_EMPTY_PATH: usize = 0x1000;
+const AT_SYMLINK_NOFOLLOW: usize = 0x100;
+/// Most arguments that are counted: more are all many.
+const ARGUMENTS_MAX: usize = 256;
+
+/// How to begin with this process.
+pub fn start(state: &State) -> Start {
+    let Some(table) = table(state) else { return Start::Unknown };
+    let record = own_key(state).and_then(|key| table.find(key));
+    record.map_or(Start::Unknown, |record| Record::from_bits(record.load(Relaxed)).start())
+}
+
+/// The process ends.
+pub fn ended(state: &State) {
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
+        return;
+    }
+    let Some(ended) = state.try_locked(|rations, _| {
+        let ration = &mut rations.synchronisations;
+        synchronise::account(state, ration);
+        ration.ended(state.stalls.load(Relaxed), state.stalls_ns.load(Relaxed))
+    }) else {
+        return;
+    };
+    change_own(state, |record| record.ended(&ended));
+}
+
+/// The process executes a program.
+pub fn executes(state: &State) {
+    if state.executes.swap(1, Relaxed) == 0 {
+        change_own(state, Record::executed);
+    }
+}
+
+/// Whether the program that is about to be executed, with `path` at
+/// `argument` of the call and the arguments' array after it, is left without
+/// the agent. Never where somebody counts or tests.
+pub fn leaves_alone(state: &State, args: &[usize; 6], environment_arg: usize) -> bool {
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
+    {
+        return false;
+    }
+    let Some(table) = table(state) else { return false };
+    let [first, second, third, _, fifth, _] = *args;
+    let (directory, path, arguments, flags) = match environment_arg {
+        2 => (sys::AT_FDCWD, first, second, 0),
+        _ => (first, second, third, fifth & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)),
+    };
+    let mut stat = sys::Stat::default();
+    let at = core::ptr::from_mut(&mut stat) as usize;
+    // SAFETY: the kernel reads the program's path, or answers EFAULT, and
+    // writes one struct stat.
+    if unsafe { call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) } != 0 {
+        return false;
+    }
+    let key = key(stat.dev, stat.ino, count_arguments(arguments));
+    let Some(cell) = table.find(key) else { return false };
+    let mut record = Record::from_bits(cell.load(Relaxed));
+    let enlists = record.enlists();
+    cell.store(record.bits(), Relaxed);
+    !enlists
+}
+
+/// Entries before the NULL of the array that the kernel is about to read.
+fn count_arguments(array: usize) -> usize {
+    let at = |index: usize| array.wrapping_add(index * size_of::<usize>());
+    (0..ARGUMENTS_MAX)
+        .find(|&index| {
+            let new_page = index == 0 || at(index) % sys::PAGE_SIZE < size_of::<usize>();
+            // SAFETY: its page has been found readable.
+            (new_page && !super::exec::readable(at(index)))
+                || unsafe { *(at(index) as *const usize) } == 0
+        })
+        .unwrap_or(ARGUMENTS_MAX)
+}
+
+fn change_own(state: &State, change: impl FnOnce(&mut Record)) {
+    let Some(table) = table(state) else { return };
+    let Some(cell) = own_key(state).and_then(|key| table.find_or_make(key)) else { return };
+    let mut record = Record::from_bits(cell.load(Relaxed));
+    change(&mut record);
+    cell.store(record.bits(), Relaxed);
+}
+
+/// The key of this process's executable.
+fn own_key(state: &State) -> Option<u64> {
+    let known = state.executable.load(Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let mut stat = sys::Stat::default();
+    let (path, at) = (b"/proc/self/exe\0", core::ptr::from_mut(&mut stat) as usize);
+    let asked = [sys::AT_FDCWD, path.as_ptr() as usize, at, 0];
+    // SAFETY: a NUL-terminated path; the kernel writes one struct stat.
+    if unsafe { call(import_nr::NEWFSTATAT, &asked) } != 0 {
+        return None;
+    }
+    let key = key(stat.dev, stat.ino, CONFIG.arguments.load(Relaxed));
+    state.executable.store(key, Relaxed);
+    Some(key)
+}
+
+/// The table, mapped where it is not yet; `None` where there is none.
+pub fn table(state: &State) -> Option<&'static Table> {
+    let mapped = state.learnt.load(Acquire);
+    // SAFETY: null, or mapped below for as long as this memory lives.
+    if let Some(table) = unsafe { mapped.as_ref() } {
+        return Some(table);
+    }
+    if state.learnt_refused.load(Relaxed) != 0 {
+        return None;
+    }
+    let address = map();
+    if address == 0 {
+        state.learnt_refused.store(1, Relaxed);
+        return None;
+    }
+    let null = core::ptr::null_mut();
+    if let Err(other) = state.learnt.compare_exchange(null, address as *mut Table, AcqRel, Acquire)
+    {
+        // Another thread was quicker.
+        // SAFETY: mapped above; nobody knows of it.
+        unsafe { call(nr::MUNMAP, &[address, FILE_LEN]) };
+        // SAFETY: not null, so mapped by that thread.
+        return unsafe { other.as_ref() };
+    }
+    // SAFETY: mapped above; zeroed memory and anything else are valid atomics.
+    unsafe { (address as *const Table).as_ref() }
+}
+
+/// Maps the file; 0 where that cannot be, or somebody else's file is there.
+fn map() -> usize {
+    const O_RDWR: usize = 2;
+    const O_NONBLOCK: usize = 0o4_000;
+    const O_NOFOLLOW: usize = 0o400_000;
+    let path = CONFIG.learnt.get();
+    if path.is_empty() {
+        return 0;
+    }
+    let flags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | sys::O_RDONLY_CLOEXEC;
+    // SAFETY: a NUL-terminated path of ours.
+    let fd = unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, path.as_ptr() as usize, flags]) };
+    if fd < 0 {
+        return 0;
+    }
+    let mut stat = sys::Stat::default();
+    let fits = sys::fstat(fd as i32, &mut stat) == 0
+        && stat.mode & sys::S_IFMT == sys::S_IFREG
+        && stat.uid == sys::file_system_user()
+        && stat.size as usize >= FILE_LEN;
+    let mut address = -1;
+    if fits {
+        let prot = sys::PROT_READ | sys::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        address = unsafe { call(nr::MMAP, &[0, FILE_LEN, prot, sys::MAP_SHARED, fd as usize, 0]) };
+    }
+    sys::close(fd as i32);
+    if address < 0 {
+        return 0;
+    }
+    // A copy must not reach it.
+    // SAFETY: advice about the mapping just made.
+    if unsafe { call(nr::MADVISE, &[address as usize, FILE_LEN, MADV_DONTFORK]) } != 0 {
+        // SAFETY: unmaps it again.
+        unsafe { call(nr::MUNMAP, &[address as usize, FILE_LEN]) };
+        return 0;
+    }
+    address as usize
+}

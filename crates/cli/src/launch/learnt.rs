@@ -1,0 +1,84 @@
+//! Makes the table in which processes leave behind what they learnt of their
+//! executables ([`runahead_protocol::learnt`]): in memory, so that a write to
+//! it never waits for storage; until the next boot.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use runahead_protocol::learnt::{FILE_LEN, FILE_NAME, PATH_LEN_MAX};
+
+use super::cache;
+
+/// Its path, the file made where it is missing; none where that cannot be.
+pub fn provide() -> Option<PathBuf> {
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        Some(runtime) => Path::new(&runtime).join("runahead"),
+        None => {
+            let user = rustix::process::geteuid().as_raw();
+            Path::new("/dev/shm").join(format!("runahead-{user}"))
+        }
+    };
+    provide_in(&directory)
+}
+
+fn provide_in(directory: &Path) -> Option<PathBuf> {
+    cache::make_private(directory).ok()?;
+    let path = directory.join(FILE_NAME);
+    if path.as_os_str().as_bytes().len() > PATH_LEN_MAX {
+        return None;
+    }
+    if is_there(&path) {
+        return Some(path);
+    }
+    let beside = directory.join(format!(".learnt-{}", std::process::id()));
+    let made = (|| {
+        // What an earlier process of this id left when it was killed.
+        let _ = fs::remove_file(&beside);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        // Written, not only made long: a page for which there is no memory
+        // must not be found missing in the middle of a program.
+        file.write_all(&[0; FILE_LEN])?;
+        fs::rename(&beside, &path)
+    })();
+    if made.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    made.ok().map(|()| path)
+}
+
+/// Whether the file is ours and as it should be.
+fn is_there(path: &Path) -> bool {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let Ok(file) = File::options().read(true).custom_flags(flags).open(path) else { return false };
+    file.metadata().is_ok_and(|metadata| {
+        metadata.is_file()
+            && metadata.uid() == rustix::process::geteuid().as_raw()
+            && metadata.mode() & 0o077 == 0
+            && metadata.len() == FILE_LEN as u64
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_made_once_and_mended() {
+        let directory = std::env::temp_dir().join(format!("learnt-test-{}", std::process::id()));
+        let path = provide_in(&directory).unwrap();
+        fs::write(&path, [7; FILE_LEN]).unwrap();
+        assert_eq!(provide_in(&directory), Some(path.clone()));
+        assert_eq!(fs::read(&path).unwrap(), [7; FILE_LEN], "kept");
+        File::options().write(true).open(&path).unwrap().set_len(8).unwrap();
+        provide_in(&directory).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), FILE_LEN as u64);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        provide_in(&directory).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

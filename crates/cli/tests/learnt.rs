@@ -1,0 +1,109 @@
+//! What one process of an executable leaves behind for the next: short ones
+//! are executed without the agent after a while, those that execute others or
+//! are counted never.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::Scratch;
+
+/// Says whether the agent is in it, and what of the session it can see.
+const PROBE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    static char line[4096];
+    int agent = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) agent |= strstr(line, "/agent-") != NULL;
+    printf("%d%s%s\n", agent, getenv("LD_PRELOAD") ? " preload" : "",
+           getenv("RUNAHEAD_SESSION") ? " session" : "");
+    return 0;
+}
+"#;
+
+const EXECUTIONS: usize = 60;
+
+/// What the probes of a shell's loop say, one after the other.
+fn probes(mut command: Command, loop_of: &str) -> Vec<bool> {
+    let script = format!("i=0; while [ $i -lt {EXECUTIONS} ]; do {loop_of}; i=$((i+1)); done");
+    let output = command.arg("sh").arg("-c").arg(script).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let said = said.lines().map(|line| match line {
+        "0" => false,
+        "1" => true,
+        other => panic!("a probe saw {other:?}"),
+    });
+    said.collect()
+}
+
+fn with_agent(said: &[bool]) -> usize {
+    said.iter().filter(|agent| **agent).count()
+}
+
+fn runahead(scratch: &Scratch, options: &[&str]) -> Command {
+    let mut command = scratch.runahead();
+    command.arg("run").args(options).arg("--");
+    command
+}
+
+#[test]
+fn short_processes_are_left_alone_after_a_while() {
+    let scratch = Scratch::new();
+    let probe = scratch.compile("probe", PROBE, &[]);
+    let call = probe.display().to_string();
+
+    let said = probes(runahead(&scratch, &[]), &call);
+    assert_eq!(said.len(), EXECUTIONS);
+    let first = said.iter().position(|agent| !agent).expect("each of them got the agent");
+    assert!((4..=5).contains(&first), "{said:?}");
+    assert!(with_agent(&said) < EXECUTIONS / 3, "{said:?}");
+    assert!(with_agent(&said[first..]) > 0, "a sample is taken still: {said:?}");
+
+    let counted = format!("--stats={}", scratch.join("run.json").display());
+    let said = probes(runahead(&scratch, &[&counted]), &call);
+    assert_eq!(with_agent(&said), EXECUTIONS, "who counts sees all");
+    let said = probes(runahead(&scratch, &["--mode=observe"]), &call);
+    assert_eq!(with_agent(&said), EXECUTIONS);
+}
+
+#[test]
+fn what_executes_programs_hands_the_agent_on() {
+    let scratch = Scratch::new();
+    let probe = scratch.compile("probe", PROBE, &[]);
+    let other = |name: &str| {
+        let path = scratch.join(name);
+        std::fs::copy(&probe, &path).unwrap();
+        path
+    };
+    // Each round another executable: none of them has a record, and the shell
+    // in between must not be left out.
+    let names: Vec<_> = (0..EXECUTIONS).map(|n| other(&format!("probe-{n}"))).collect();
+    let directory: &Path = names[0].parent().unwrap();
+    let call = format!("sh -c '{}/probe-'$i'; true'", directory.display());
+    let said = probes(runahead(&scratch, &[]), &call);
+    assert_eq!(with_agent(&said), EXECUTIONS, "{said:?}");
+}
+
+#[test]
+fn the_table_is_in_the_run_time_directory_and_of_no_consequence() {
+    let scratch = Scratch::new();
+    let run = || runahead(&scratch, &[]).arg("true").status().unwrap().success();
+    assert!(run());
+    let table = scratch.join("runahead").join(runahead_protocol::learnt::FILE_NAME);
+    let len = runahead_protocol::learnt::FILE_LEN;
+    assert_eq!(std::fs::metadata(&table).unwrap().len(), len as u64);
+    // Noise in it, or none at all: programs run as ever.
+    let noise: Vec<u8> = (0..len).map(|at| (at * 7919 / 8) as u8).collect();
+    std::fs::write(&table, noise).unwrap();
+    assert!(run());
+    let program = runahead(&scratch, &[]).args(["sh", "-c", "cat /proc/self/stat"]).output();
+    assert!(program.unwrap().status.success());
+    std::fs::remove_file(&table).unwrap();
+    std::fs::create_dir(&table).unwrap();
+    assert!(run());
+}

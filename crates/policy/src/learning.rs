@@ -1,0 +1,226 @@
+//! What one process of an executable shows about the next.
+//!
+//! Fraser and Chang judge a speculative process by what it did so far
+//! (section 6.1); a process of a few milliseconds has ended before anything
+//! can be judged. But the next one of the same executable will mostly be like
+//! it. So two things are remembered:
+//!
+//! * whether copies of it paid: then the next process is speculated for at
+//!   its first stall, or left alone until it has waited for some time;
+//! * whether its processes end after a stall or two: then nothing that the
+//!   agent could do pays for its start, and most of them are executed without
+//!   it. One now and then still gets it, so that a change is noticed.
+
+use crate::ration::{FIRST_STALLS, LONG_STALL_NS};
+
+/// Short processes in a row after which executions are left alone.
+pub const SHORT_MIN: u8 = 4;
+
+/// Executions left alone in a row, at first and at most.
+pub const LEFT_ALONE_MIN: u8 = 8;
+/// See [`LEFT_ALONE_MIN`].
+pub const LEFT_ALONE_MAX: u8 = 64;
+
+/// Bound of [`Record::worth`], to either side.
+const WORTH_MAX: i8 = 6;
+
+/// How long a process waits unaided for each point that its executable is
+/// below zero, doubling, in ns: 1 ms up to 32 ms. Time and not stalls, so that
+/// what a misjudgement loses is the same on every device.
+const UNAIDED_NS: u64 = 500_000;
+
+/// What is remembered of an executable. All-zero: nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Short processes in a row, up to [`SHORT_MIN`].
+    short: u8,
+    /// Executions left alone since the last that was not.
+    left_alone: u8,
+    /// How many are to be, in a row.
+    left_alone_next: u8,
+    /// It executes programs: those would be without the agent, too.
+    executes: bool,
+    /// Above 0: copies paid; below: they did not.
+    worth: i8,
+}
+
+/// What a process came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Stalls that it waited for.
+    pub stalls: u32,
+    /// Time of them, in ns.
+    pub stalled_ns: u64,
+    /// Copies that were made.
+    pub copies: u32,
+    /// What they saved, in ns.
+    pub benefit_ns: u64,
+    /// What they cost, in ns.
+    pub cost_ns: u64,
+}
+
+/// How to begin with a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// As with any.
+    Unknown,
+    /// At the first stall: copies of its like have paid.
+    AtOnce,
+    /// After so many ns of stalls: they have not.
+    Later(u64),
+}
+
+impl Record {
+    /// From the bits of [`Record::bits`]; anything at all is a valid record.
+    pub fn from_bits(bits: u64) -> Record {
+        let [short, left_alone, left_alone_next, executes, worth, ..] = bits.to_le_bytes();
+        Record {
+            short: short.min(SHORT_MIN),
+            left_alone,
+            left_alone_next: left_alone_next.min(LEFT_ALONE_MAX),
+            executes: executes != 0,
+            worth: (worth as i8).clamp(-WORTH_MAX, WORTH_MAX),
+        }
+    }
+
+    /// To be kept.
+    pub fn bits(&self) -> u64 {
+        let executes = u8::from(self.executes);
+        let bytes = [self.short, self.left_alone, self.left_alone_next, executes, self.worth as u8];
+        bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte))
+    }
+
+    /// It is about to be executed: whether the agent is worth its start.
+    pub fn enlists(&mut self) -> bool {
+        if self.executes || self.short < SHORT_MIN {
+            return true;
+        }
+        if self.left_alone < self.left_alone_next {
+            self.left_alone += 1;
+            return false;
+        }
+        self.left_alone = 0;
+        self.left_alone_next =
+            self.left_alone_next.saturating_mul(2).clamp(LEFT_ALONE_MIN, LEFT_ALONE_MAX);
+        true
+    }
+
+    /// A process of it executes a program.
+    pub fn executed(&mut self) {
+        self.executes = true;
+    }
+
+    /// A process of it has ended.
+    pub fn ended(&mut self, ended: &Ended) {
+        let mean_ns = ended.stalled_ns / u64::from(ended.stalls.max(1));
+        let short = ended.stalls <= FIRST_STALLS && ended.copies == 0 && mean_ns < LONG_STALL_NS;
+        if short {
+            self.short = (self.short + 1).min(SHORT_MIN);
+        } else {
+            self.short = 0;
+            self.left_alone_next = 0;
+        }
+        if ended.copies == 0 {
+            return;
+        }
+        // As `Ration::outcome` judges a single copy.
+        let pays = ended.benefit_ns > ended.cost_ns.saturating_mul(2);
+        // Good news counts more: it takes a good program to bring it, and any
+        // busy moment brings bad news.
+        self.worth = if pays { self.worth.max(0) + 2 } else { self.worth - 1 };
+        self.worth = self.worth.clamp(-WORTH_MAX, WORTH_MAX);
+    }
+
+    /// How to begin with a process of it.
+    pub fn start(&self) -> Start {
+        match self.worth {
+            0 => Start::Unknown,
+            // Others of its processes had nothing left to predict.
+            1.. if self.short > 0 => Start::Unknown,
+            1.. => Start::AtOnce,
+            below => Start::Later(UNAIDED_NS << u32::from(below.unsigned_abs())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Ended =
+        Ended { stalls: 1, stalled_ns: 100_000, copies: 0, benefit_ns: 0, cost_ns: 0 };
+    const GOOD: Ended = Ended {
+        stalls: 700,
+        stalled_ns: 70_000_000,
+        copies: 1,
+        benefit_ns: 90_000_000,
+        cost_ns: 300_000,
+    };
+    const BAD: Ended = Ended { copies: 8, benefit_ns: 0, cost_ns: 2_000_000, ..GOOD };
+
+    fn after(processes: &[Ended]) -> Record {
+        let mut record = Record::default();
+        processes.iter().for_each(|ended| record.ended(ended));
+        record
+    }
+
+    #[test]
+    fn short_processes_are_left_alone_but_for_a_sample() {
+        let mut record = Record::default();
+        let mut enlisted = 0;
+        for _ in 0..1000 {
+            if record.enlists() {
+                enlisted += 1;
+                record.ended(&SHORT);
+            }
+        }
+        assert!((15..40).contains(&enlisted), "{enlisted}");
+    }
+
+    #[test]
+    fn one_that_waits_brings_the_agent_back() {
+        let mut record = after(&[SHORT; 100]);
+        while !record.enlists() {}
+        record.ended(&Ended { stalls: 100, ..SHORT });
+        assert!((0..100).all(|_| record.enlists()));
+    }
+
+    #[test]
+    fn short_processes_of_a_slow_device_are_not_short() {
+        let slow = Ended { stalls: 2, stalled_ns: 60_000_000, ..SHORT };
+        let mut record = after(&[slow; 100]);
+        assert!((0..100).all(|_| record.enlists()));
+    }
+
+    #[test]
+    fn what_executes_others_hands_the_agent_on() {
+        let mut record = after(&[SHORT; 100]);
+        record.executed();
+        assert!((0..1000).all(|_| record.enlists()));
+    }
+
+    #[test]
+    fn the_next_process_begins_where_the_last_ended() {
+        assert_eq!(after(&[]).start(), Start::Unknown);
+        assert_eq!(after(&[GOOD]).start(), Start::AtOnce);
+        assert_eq!(after(&[GOOD, SHORT]).start(), Start::Unknown);
+        assert_eq!(after(&[BAD]).start(), Start::Later(1_000_000));
+        assert_eq!(after(&[BAD; 100]).start(), Start::Later(32_000_000));
+        assert_eq!(after(&[BAD, BAD, BAD, GOOD]).start(), Start::AtOnce);
+        assert_eq!(after(&[SHORT; 3]).start(), Start::Unknown);
+    }
+
+    #[test]
+    fn records_are_kept_and_noise_is_bounded() {
+        let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
+        record.enlists();
+        record.executed();
+        assert_eq!(Record::from_bits(record.bits()), record);
+        let mut noise = Record::from_bits(u64::MAX);
+        noise.executes = false;
+        assert!((0..1000).any(|_| noise.enlists()));
+        noise.ended(&BAD);
+        noise.ended(&GOOD);
+        assert_eq!(Record::from_bits(0), Record::default());
+    }
+}

@@ -1,0 +1,191 @@
+//! What the processes of one user tell each other: what they leave behind for
+//! the next of the same executable, and which of them prefetch from a device
+//! now. A table in memory, a file of fixed size that the launcher
+//! makes and every agent maps. Who finds a record in it, and what it says, is
+//! `runahead_policy::learning`.
+//!
+//! Trust: only normal processes map it; a speculative process has no such
+//! mapping. A program can write it all the same, by accident; every value is
+//! a hint and bounded before use. Two processes that change a record at once
+//! may lose one of the changes.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Name of the file, with the version of its layout.
+pub const FILE_NAME: &str = "learnt-1";
+
+/// Executables that are remembered; a power of two. With more, some forget
+/// each other.
+pub const ENTRIES_MAX: usize = 1024;
+
+/// Entries looked at for one executable.
+const PROBES_MAX: usize = 8;
+
+/// Longest path of the file, in bytes.
+pub const PATH_LEN_MAX: usize = 256;
+
+/// Programs that are known to prefetch at once; more are not counted.
+pub const SHARERS_MAX: usize = 64;
+
+/// A program that has not said for so long that it still prefetches does so
+/// no more, in ns: it waits for nothing, or was killed.
+pub const SHARING_NS: u64 = 200_000_000;
+
+/// The table. Zero bytes are a valid, empty one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Table {
+    entries: [Entry; ENTRIES_MAX],
+    sharers: [Sharer; SHARERS_MAX],
+}
+
+/// A program that prefetches.
+#[derive(Debug)]
+#[repr(C)]
+struct Sharer {
+    /// Device number in the upper, process id in the lower half.
+    who: AtomicU64,
+    /// When it last said so, in ns of the monotonic clock.
+    seen_ns: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Entry {
+    /// [`key`]; 0: free.
+    key: AtomicU64,
+    /// The record, in the bits that the policy gives it.
+    record: AtomicU64,
+}
+
+/// Length of the file, in bytes.
+pub const FILE_LEN: usize = size_of::<Table>();
+
+/// The key of an executable (device and inode as stat(2) gives them) that is
+/// given so many arguments, its name counted: what is true of a program with
+/// one file to read need not be with a thousand. Never 0; two executables
+/// that share one learn from each other, which costs time at worst.
+pub fn key(dev: u64, ino: u64, arguments: usize) -> u64 {
+    const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// More arguments than this are all many.
+    const MANY: usize = 255;
+    let many = u64::from(usize::BITS - arguments.min(MANY).leading_zeros());
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(PRIME);
+        hash ^ hash >> 29
+    };
+    [dev, ino, many].into_iter().fold(1, mix).max(1)
+}
+
+impl Table {
+    /// The record of `key`, if there is one.
+    pub fn find(&self, key: u64) -> Option<&AtomicU64> {
+        self.probes(key).find(|entry| entry.key.load(Relaxed) == key).map(|entry| &entry.record)
+    }
+
+    /// The record of `key`, made where there is none, in the place of another
+    /// where there is no room.
+    pub fn find_or_make(&self, key: u64) -> Option<&AtomicU64> {
+        if let Some(record) = self.find(key) {
+            return Some(record);
+        }
+        let free = self.probes(key).find(|entry| entry.key.load(Relaxed) == 0);
+        let entry = free.or_else(|| self.probes(key).next())?;
+        entry.record.store(0, Relaxed);
+        entry.key.store(key, Relaxed);
+        Some(&entry.record)
+    }
+
+    /// Process `pid` prefetches from device `dev` at `now_ns`; how many do,
+    /// this one counted.
+    pub fn share(&self, dev: u64, pid: u32, now_ns: u64) -> u32 {
+        let who = dev << 32 | u64::from(pid);
+        let fresh =
+            |sharer: &Sharer| now_ns.saturating_sub(sharer.seen_ns.load(Relaxed)) < SHARING_NS;
+        let slots = || self.sharers.iter();
+        let own = slots()
+            .find(|sharer| sharer.who.load(Relaxed) as u32 == pid)
+            .or_else(|| slots().find(|sharer| !fresh(sharer)));
+        if let Some(own) = own {
+            own.who.store(who, Relaxed);
+            own.seen_ns.store(now_ns, Relaxed);
+        }
+        let others = slots().filter(|sharer| {
+            let other = sharer.who.load(Relaxed);
+            other >> 32 == who >> 32 && other != who && fresh(sharer)
+        });
+        1 + others.count() as u32
+    }
+
+    /// Process `pid` prefetches no more.
+    pub fn share_no_more(&self, pid: u32) {
+        if let Some(own) = self.sharers.iter().find(|sharer| sharer.who.load(Relaxed) as u32 == pid)
+        {
+            own.seen_ns.store(0, Relaxed);
+            own.who.store(0, Relaxed);
+        }
+    }
+
+    fn probes(&self, key: u64) -> impl Iterator<Item = &Entry> {
+        let first = key as usize;
+        // The mask keeps the index inside the array.
+        (0..PROBES_MAX).map(move |step| &self.entries[first.wrapping_add(step) & (ENTRIES_MAX - 1)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+
+    fn table() -> Box<Table> {
+        let word = || AtomicU64::new(0);
+        Box::new(Table {
+            entries: core::array::from_fn(|_| Entry { key: word(), record: word() }),
+            sharers: core::array::from_fn(|_| Sharer { who: word(), seen_ns: word() }),
+        })
+    }
+
+    #[test]
+    fn executables_are_told_apart() {
+        let keys = [key(1, 2, 2), key(1, 3, 2), key(2, 2, 2), key(1, 2, 200)];
+        let table = table();
+        for (value, key) in keys.into_iter().enumerate() {
+            assert!(table.find(key).is_none());
+            table.find_or_make(key).unwrap().store(value as u64 + 1, Relaxed);
+        }
+        for (value, key) in keys.into_iter().enumerate() {
+            assert_eq!(table.find(key).unwrap().load(Relaxed), value as u64 + 1);
+        }
+        assert_eq!(key(1, 2, 2), key(1, 2, 3), "one argument or two: much the same");
+        assert_eq!(key(1, 2, 300), key(1, 2, 3000));
+    }
+
+    #[test]
+    fn those_who_share_a_device_are_counted_while_they_say_so() {
+        let (table, second) = (table(), 1_000_000_000);
+        assert_eq!(table.share(8, 100, second), 1);
+        assert_eq!(table.share(8, 101, second), 2);
+        assert_eq!(table.share(9, 102, second), 1, "another device");
+        assert_eq!(table.share(8, 100, second + SHARING_NS / 2), 2);
+        assert_eq!(table.share(8, 100, second + SHARING_NS), 1, "101 is silent");
+        table.share(8, 101, second + SHARING_NS);
+        table.share_no_more(101);
+        assert_eq!(table.share(8, 100, second + SHARING_NS), 1);
+        for pid in 1000..1000 + 2 * SHARERS_MAX as u32 {
+            assert!(table.share(8, pid, 2 * second) <= SHARERS_MAX as u32 + 1);
+        }
+    }
+
+    #[test]
+    fn a_full_table_forgets_and_goes_on() {
+        let table = table();
+        for ino in 0..10 * ENTRIES_MAX as u64 {
+            let key = key(1, ino, 1);
+            table.find_or_make(key).unwrap().store(ino, Relaxed);
+            assert_eq!(table.find(key).unwrap().load(Relaxed), ino);
+        }
+    }
+}
