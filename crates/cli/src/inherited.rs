@@ -4,7 +4,7 @@
 //! (SIGXFSZ). The program must get all of it as it was, so it is noted before
 //! the runtime starts and put back before the program is executed.
 
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -20,15 +20,37 @@ static NOTED: AtomicU32 = AtomicU32::new(0);
 static ARGUMENTS: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
 static ARGUMENT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs before Rust's runtime: glibc calls the entries of `.init_array` with
-/// the arguments of `main`, the runtime starts in `main`.
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Runs before Rust's runtime, which starts in `main`. What `main` is given is
+/// found on the stack: only glibc hands it to the entries of `.init_array`.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE: extern "C" fn(c_int, *mut *const c_char) = note;
+static NOTE: extern "C" fn() = note;
 
-extern "C" fn note(argc: c_int, argv: *mut *const c_char) {
-    ARGUMENT_COUNT.store(usize::try_from(argc).unwrap_or(0), Ordering::Relaxed);
-    ARGUMENTS.store(argv, Ordering::Relaxed);
+/// Finds the argument array below the environment: the kernel puts the number
+/// of arguments, pointers to them, a null pointer and then the environment's
+/// pointers on the stack (System V ABI, AMD64 supplement, section 3.4.1).
+fn find_arguments() -> (*mut *const c_char, usize) {
+    // SAFETY: nothing has changed the environment yet, so `environ` still
+    // points into that block; going down from it, only the number of arguments
+    // equals the count of pointers passed, since none of them is that small.
+    unsafe {
+        let end = environ.sub(1);
+        let mut count = 0;
+        while (*end.sub(count + 1)).addr() != count {
+            count += 1;
+        }
+        (end.sub(count).cast_mut(), count)
+    }
+}
+
+extern "C" fn note() {
+    let (arguments, count) = find_arguments();
+    ARGUMENT_COUNT.store(count, Ordering::Relaxed);
+    ARGUMENTS.store(arguments, Ordering::Relaxed);
     let mut noted = 0;
     for fd in 0..3 {
         // SAFETY: F_GETFD takes no pointer; any number may be asked about.
@@ -128,16 +150,13 @@ impl Words {
 /// The environment as it was given: every string, in order, also those that
 /// are no `NAME=value`.
 pub fn environment() -> Vec<Vec<u8>> {
-    unsafe extern "C" {
-        static environ: *const *const libc::c_char;
-    }
     let mut strings = Vec::new();
     // SAFETY: a null-terminated array of C strings, which nothing changes:
     // the launcher sets no variable.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
-            strings.push(std::ffi::CStr::from_ptr(*at).to_bytes().to_vec());
+            strings.push(CStr::from_ptr(*at).to_bytes().to_vec());
             at = at.add(1);
         }
     }

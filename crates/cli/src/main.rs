@@ -3,6 +3,7 @@
 mod agent_image;
 mod commands;
 mod doctor;
+mod fingerprint;
 mod inherited;
 mod launch;
 mod stats;

@@ -393,7 +393,7 @@ fn size_of(file: &File, bytes: u64) -> u64 {
     u64::try_from(end).unwrap_or(0)
 }
 
-const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
+const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
 const FIEMAP_EXTENT_LAST: u32 = 1;
 /// Unwritten, delayed or unknown: no place on the device.
 const FIEMAP_EXTENT_NOWHERE: u32 = 0x2 | 0x4;

@@ -209,10 +209,14 @@ fn harden() {
     if unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } != 0 {
         log::info!("cannot become an I/O flusher: {}", std::io::Error::last_os_error());
     }
-    let priority = libc::sched_param { sched_priority: 1 };
+    // The kernel's sched_param: one integer. Not every libc makes this call.
+    let priority: libc::c_int = 1;
     // SAFETY: the pointer is to a valid sched_param; 0 means this thread, whose
     // policy the threads that it starts inherit.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } != 0 {
+    if unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority)
+    } != 0
+    {
         log::info!("cannot take real-time priority: {}", std::io::Error::last_os_error());
     }
 }

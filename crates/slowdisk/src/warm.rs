@@ -11,7 +11,7 @@ use crate::error::{Context, Result};
 use crate::state::{State, Untimed};
 
 /// EXT4_IOC_PRECACHE_EXTENTS, `_IO('f', 18)` (fs/ext4/ext4.h).
-const EXT4_IOC_PRECACHE_EXTENTS: libc::c_ulong = 0x6612;
+const EXT4_IOC_PRECACHE_EXTENTS: libc::Ioctl = 0x6612;
 
 /// What was walked over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -142,7 +142,7 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
 /// place.
 #[cold]
 fn permitted(state: &State) -> bool {
-    let Some(status) = status::read() else {
+    let Some(status) = status::read::<{ status::SMALL_STACK }>() else {
         state.disable(Loss::NoProc);
         return false;
     };

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use runahead_protocol::session::Mode;
 
-use crate::agent_image::AGENT;
+use crate::agent_image::{AGENT, Agent};
 use crate::inherited::Words;
 use crate::launch::{self, Options};
 use crate::stats::Destination;
@@ -115,7 +115,7 @@ pub fn run(arguments: Run, command: Words) -> ExitCode {
     };
     let other = arguments.agent.as_deref().map(std::fs::read).transpose();
     let agent = match &other {
-        Ok(other) => other.as_deref().unwrap_or(AGENT),
+        Ok(other) => other.as_deref().map_or(AGENT, Agent::other),
         Err(error) => return fail(1, &format!("the agent library cannot be read: {error}")),
     };
     let Err(failure) = launch::launch(options, agent, command);

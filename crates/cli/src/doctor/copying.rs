@@ -259,11 +259,14 @@ fn reopening() -> Check {
 
 fn idle() -> Check {
     let outcome = attempt(|| {
-        let priority = libc::sched_param { sched_priority: 0 };
+        // The kernel's sched_param: one integer. Not every libc makes these calls.
+        let priority: libc::c_int = 0;
+        let idle = libc::SCHED_IDLE;
         // SAFETY: concerns this (child) process.
         unsafe {
-            check(libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority).into())?;
-            if libc::sched_getscheduler(0) == libc::SCHED_IDLE { Ok(()) } else { Err(wrong()) }
+            check(libc::syscall(libc::SYS_sched_setscheduler, 0, idle, &raw const priority))?;
+            let policy = libc::syscall(libc::SYS_sched_getscheduler, 0);
+            if policy == i64::from(idle) { Ok(()) } else { Err(wrong()) }
         }
     });
     let name = "SCHED_IDLE";
@@ -352,7 +355,7 @@ fn import() -> io::Result<()> {
 fn user_faults() -> io::Result<()> {
     const USER_MODE_ONLY: i64 = 1;
     /// `UFFDIO_API`: _IOWR(0xaa, 0x3f, struct uffdio_api of 24 bytes).
-    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
     const API: u64 = 0xaa;
     const FEATURE_SIGBUS: u64 = 1 << 7;
     let flags = i64::from(libc::O_CLOEXEC | libc::O_NONBLOCK) | USER_MODE_ONLY;

@@ -6,19 +6,19 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::agent_image::Agent;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 
 /// Mode of an installed agent: everybody may load it, nobody may change it.
 const AGENT_MODE: u32 = 0o555;
-/// Bytes compared at once: few enough to stay in the first-level cache.
-const COMPARED_LEN: usize = 16 * 1024;
 /// Write permission of group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -149,8 +149,8 @@ fn make(directory: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// It could not be installed.
-pub fn install_agent(directory: &Path, agent: &[u8]) -> io::Result<PathBuf> {
-    let path = directory.join(format!("agent-{:016x}.so", fingerprint(agent)));
+pub fn install_agent(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> {
+    let path = directory.join(format!("agent-{:016x}.so", agent.fingerprint));
     if is_installed(&path, agent)? {
         return Ok(path);
     }
@@ -160,12 +160,13 @@ pub fn install_agent(directory: &Path, agent: &[u8]) -> io::Result<PathBuf> {
     let installed = (|| {
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(AGENT_MODE).open(&beside)?;
-        file.write_all(agent)?;
+        file.write_all(agent.bytes)?;
         // The umask may have taken bits away.
         file.set_permissions(fs::Permissions::from_mode(AGENT_MODE))?;
         // A name that outlives a power failure without its content would
-        // spoil each launch until it is noticed.
+        // spoil each launch.
         file.sync_all()?;
+        file.set_modified(seal(agent))?;
         fs::rename(&beside, &path)
     })();
     if installed.is_err() {
@@ -174,55 +175,26 @@ pub fn install_agent(directory: &Path, agent: &[u8]) -> io::Result<PathBuf> {
     installed.map(|()| path)
 }
 
-/// Whether the file is ours, not writable by others, and has exactly these
-/// bytes.
-fn is_installed(path: &Path, agent: &[u8]) -> io::Result<bool> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = match File::options().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let metadata = file.metadata()?;
-    if !metadata.is_file()
-        || metadata.uid() != rustix::process::geteuid().as_raw()
-        || metadata.mode() & WRITABLE_BY_OTHERS != 0
-        || metadata.len() != agent.len() as u64
-    {
-        return Ok(false);
-    }
-    let mut file = file;
-    let mut piece = [0; COMPARED_LEN];
-    for expected in agent.chunks(COMPARED_LEN) {
-        let piece = &mut piece[..expected.len()];
-        file.read_exact(piece)?;
-        if piece != expected {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// When an installed agent says that it was modified: a time that its bytes
+/// decide. Whoever writes to the file afterwards, and is not out to deceive,
+/// leaves another, so that a launch need not read it to know that it is whole.
+fn seal(agent: Agent<'_>) -> SystemTime {
+    const SECONDS: u64 = 1 << 30;
+    UNIX_EPOCH + Duration::from_secs(agent.fingerprint % SECONDS)
 }
 
-/// A name for the bytes. Two agents that share it cannot both be used at
-/// once, which nothing but a deliberate collision brings about; the bytes are
-/// compared besides.
-fn fingerprint(bytes: &[u8]) -> u64 {
-    const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |hash: u64, word: u64| {
-        let hash = (hash ^ word).wrapping_mul(PRIME);
-        hash ^ hash >> 29
+/// Whether the file is ours, not writable by others, and what was installed.
+fn is_installed(path: &Path, agent: Agent<'_>) -> io::Result<bool> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
     };
-    // Four lanes, because one multiplication has to wait for the last.
-    let mut lanes = [1, 2, 3, 4];
-    let (blocks, rest) = bytes.as_chunks::<32>();
-    for block in blocks {
-        for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
-            *lane = mix(*lane, u64::from_le_bytes(*word));
-        }
-    }
-    let tail = rest.iter().map(|byte| u64::from(*byte));
-    lanes.into_iter().chain(tail).fold(bytes.len() as u64, mix)
+    Ok(metadata.is_file()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.mode() & WRITABLE_BY_OTHERS == 0
+        && metadata.len() == agent.bytes.len() as u64
+        && metadata.modified()? == seal(agent))
 }
 
 #[cfg(test)]
@@ -243,21 +215,22 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("cache-test-{}", std::process::id()));
         make(&directory).unwrap();
         prepare(&directory).unwrap();
-        let agent = b"\x7fELF something".repeat(99);
-        let path = install_agent(&directory, &agent).unwrap();
+        let bytes = b"\x7fELF something".repeat(99);
+        let agent = Agent::other(&bytes);
+        let path = install_agent(&directory, agent).unwrap();
         let inode = fs::metadata(&path).unwrap().ino();
-        assert_eq!(install_agent(&directory, &agent).unwrap(), path);
+        assert_eq!(install_agent(&directory, agent).unwrap(), path);
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "used as it is");
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(&path, b"\x7fELF something els").unwrap();
-        install_agent(&directory, &agent).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), agent);
+        fs::write(&path, b"\x7fELF something else".repeat(99).split_at(bytes.len()).0).unwrap();
+        install_agent(&directory, agent).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, AGENT_MODE);
 
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        install_agent(&directory, &agent).unwrap();
+        install_agent(&directory, agent).unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing beside it");
 

@@ -156,7 +156,7 @@ fn status_of(program: &OwnedFd) -> Option<Ended> {
         exit_code: i32,
     }
     const PIDFD_INFO_EXIT: u64 = 1 << 3;
-    const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+    const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
     const _: () = assert!(size_of::<PidfdInfo>() == 64);
 
     wait_for(program, PollFlags::empty(), Some(REAP_WAIT));

@@ -155,7 +155,7 @@ fn calls() -> Option<Refusal> {
         if libc::syscall(libc::SYS_close_range, 0i64, all, unshare) != 0 {
             return Some(Refusal::CloseRange);
         }
-        let priority = libc::sched_param { sched_priority: 0 };
+        let priority: libc::c_int = 0;
         let idle = libc::SCHED_IDLE;
         if libc::syscall(libc::SYS_sched_setscheduler, 0, idle, &priority) != 0
             && libc::setpriority(libc::PRIO_PROCESS, 0, 19) != 0

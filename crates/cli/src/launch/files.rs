@@ -10,6 +10,7 @@ use rustix::fs::MemfdFlags;
 
 use super::collector::Collector;
 use super::{cache, clock, libraries};
+use crate::agent_image::Agent;
 
 /// The agent and the site table as files that the program can open.
 #[derive(Debug)]
@@ -60,7 +61,11 @@ pub enum Provided {
 ///
 /// # Errors
 /// Not even memory files could be made.
-pub fn provide(agent: &[u8], interpreter: &Path, losses: &mut Vec<String>) -> io::Result<Provided> {
+pub fn provide(
+    agent: Agent<'_>,
+    interpreter: &Path,
+    losses: &mut Vec<String>,
+) -> io::Result<Provided> {
     let libraries = libraries::of(interpreter);
     for directory in cache::candidates() {
         match install(&directory, agent, &libraries, losses) {
@@ -76,14 +81,14 @@ pub fn provide(agent: &[u8], interpreter: &Path, losses: &mut Vec<String>) -> io
         }
     }
     Ok(Provided::InMemory(MemoryFiles {
-        agent: memory_file("runahead-agent.so", agent)?,
+        agent: memory_file("runahead-agent.so", agent.bytes)?,
         sites: memory_file("runahead-sites", &table.to_bytes())?,
     }))
 }
 
 fn install(
     directory: &Path,
-    agent: &[u8],
+    agent: Agent<'_>,
     libraries: &[PathBuf],
     losses: &mut Vec<String>,
 ) -> Result<Files, cache::Unusable> {

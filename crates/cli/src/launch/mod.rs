@@ -27,6 +27,7 @@ use std::time::Instant;
 
 use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session};
 
+use crate::agent_image::Agent;
 use crate::inherited::{self, Words};
 use crate::stats::{Destination, Report};
 pub use clock::is_invariant as is_tsc_invariant;
@@ -77,7 +78,7 @@ fn error_text(error: &std::io::Error) -> String {
 ///
 /// # Errors
 /// [`Failure`] where the program cannot be executed.
-pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallible, Failure> {
+pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infallible, Failure> {
     let started = Instant::now();
     inherited::survive_size_limit();
     let path = resolve::find(command.first())?;
@@ -146,7 +147,7 @@ pub fn launch(options: Options, agent: &[u8], command: Words) -> Result<Infallib
 /// The files that the program needs, or why it has to run plainly.
 fn agent_files(
     options: &Options,
-    agent: &[u8],
+    agent: Agent<'_>,
     path: &Path,
     losses: &mut Vec<String>,
 ) -> Option<Provided> {
@@ -158,7 +159,7 @@ fn agent_files(
         losses.push(format!("{name}: RUNAHEAD=off is set, so it ran plainly"));
         return None;
     }
-    if agent.is_empty() {
+    if agent.bytes.is_empty() {
         losses
             .push(format!("{name}: this runahead was built without the agent, so it ran plainly"));
         return None;

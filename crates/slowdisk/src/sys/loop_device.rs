@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context, Error, Result};
 use crate::sys::mounts::{holders, pin_readahead};
 
-const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
-const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
-const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
-const BLKFLSBUF: libc::c_ulong = 0x1261;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+const BLKFLSBUF: libc::Ioctl = 0x1261;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 /// Others may take the free device first; then ask again.
 const ATTEMPTS: u32 = 32;
