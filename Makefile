@@ -11,7 +11,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 TARGET := x86_64-unknown-linux-musl
 RUNAHEAD := target/$(TARGET)/release/runahead
 
-.PHONY: all setup build demo test test-compiler lint bench install suites clean
+.PHONY: all setup build demo test test-command test-compiler lint bench install suites clean
 
 all: build
 
@@ -32,6 +32,13 @@ demo: build
 test: setup
 	@[ "$$(id -u)" = 0 ] && export RUNAHEAD_REQUIRE_ROOT_TESTS=1; \
 	cargo test --workspace --locked
+
+# The command as it is installed: linked otherwise than the one that `make test`
+# tests. Outputs are compared, on an emulated device.
+test-command: build
+	$(RUNAHEAD) /bin/true
+	$(RUNAHEAD) doctor
+	$(SUDO) $(RUNAHEAD) bench explicit --app grep2000,cp --scale 0.1 --runs 1 --json target/test-command.json
 
 # The compiler pass, on each version of LLVM.
 test-compiler:
