@@ -299,6 +299,7 @@ impl Session {
         if actor::own_descriptor_table().is_err() {
             return;
         }
+        actor::ask_for_short_turns();
         let mut memory = Memory::of_self();
         let domain = memory.domain();
         let mut sharers = Sharers::register(&domain);

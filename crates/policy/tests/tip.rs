@@ -408,6 +408,7 @@ fn random_config(random: &mut Random) -> Config {
         rate_period: 8 + random.below(64) as u32,
         match_window: 1 + random.below(4) as usize,
         resolved_max: 20 + random.below(100),
+        island_blocks: random.below(4) as u32,
         ..small(buffers)
     }
 }

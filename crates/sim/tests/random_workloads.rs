@@ -136,6 +136,7 @@ fn config(random: &mut Random, processes: u32) -> Config {
         reserve: processes + random.below(4) as u32,
         rate_period: random.between(16, 200) as u32,
         resolved_max: random.between(10, 400),
+        island_blocks: random.below(6) as u32,
         match_window: random.between(1, 3) as usize,
         ..Config::thesis()
     }

@@ -1,11 +1,13 @@
 //! The engine with a page cache that always does as it is told, at once.
 
+use super::issue::TICKS_MAX;
 use super::*;
+use crate::geometry::Geometry;
 use crate::layout::Extent;
 
-const A: ClientId = ClientId(1);
+pub(super) const A: ClientId = ClientId(1);
 
-fn info(inode: u64, blocks: u64, disks: u16) -> FileInfo {
+pub(super) fn info(inode: u64, blocks: u64, disks: u16) -> FileInfo {
     let bytes = blocks * BLOCK_BYTES;
     FileInfo {
         device: 1,

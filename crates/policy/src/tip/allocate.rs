@@ -6,7 +6,7 @@ use super::buffers::{BufId, Nexus, State};
 use super::config::{Mode, Valuation};
 use super::estimates::Value;
 use super::manager::{Layout, Tip};
-use super::{Io, Priority};
+use super::{Block, Io, Priority};
 
 /// Who supplies a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl<L: Layout> Tip<L> {
             if self.saved(id, cost) {
                 self.stats.saves += 1;
             } else if self.buffers.get(id).replaceable() {
-                self.evict(id);
+                self.evict_with_islands(id);
                 return true;
             } else if self.buffers.get(id).state == State::Dirty {
                 self.buffers.set_state(id, State::Writing);
@@ -145,6 +145,57 @@ impl<L: Layout> Tip<L> {
         if self.hint_mut(nexus.estimator).tracking.insert(nexus.index) {
             self.buffers.get_mut(id).hint_trackers += 1;
         }
+    }
+
+    /// Ejects a block, and with it what would be left as a small island between it and
+    /// missing blocks.
+    fn evict_with_islands(&mut self, id: BufId) {
+        let block = self.buffers.get(id).block;
+        self.evict(id);
+        for forward in [true, false] {
+            let island = self.island(block, forward);
+            // One block for each read at most: the values alone, which keep a block from being
+            // ejected and fetched again for ever (Eq 4.29), are passed over here.
+            if island.len() as u32 > self.island_credit {
+                continue;
+            }
+            self.island_credit -= island.len() as u32;
+            for neighbour in island {
+                if let Some(links) = self.buffers.get(neighbour).lru {
+                    self.lru[usize::from(links.queue)].remove(&mut self.buffers, neighbour);
+                }
+                self.evict(neighbour);
+            }
+        }
+    }
+
+    /// The blocks between a missing one and the next missing one on a side, if they are few
+    /// and nobody will miss them soon; else none.
+    fn island(&self, from: Block, forward: bool) -> Vec<BufId> {
+        let mut island = Vec::new();
+        let mut number = from.number;
+        while island.len() <= self.config.island_blocks as usize {
+            let next = if forward { number.checked_add(1) } else { number.checked_sub(1) };
+            let Some(next) = next else { break };
+            number = next;
+            let block = Block { number, ..from };
+            let id = self.buffers.find(block);
+            let Some(id) = id.filter(|&id| self.buffers.get(id).state != State::Ghost) else {
+                // Missing: all between are an island, unless the file ends here.
+                return if self.exists(block) { island } else { Vec::new() };
+            };
+            let buf = self.buffers.get(id);
+            let tracked_by_lru = buf.lru.is_some_and(|links| links.queue == 0 && !links.ghost);
+            let far = buf
+                .nexuses
+                .iter()
+                .all(|nexus| self.hint(nexus.estimator).distance(nexus.index) > self.horizon);
+            if !buf.replaceable() || tracked_by_lru || !far || buf.nexuses.is_empty() {
+                break;
+            }
+            island.push(id);
+        }
+        Vec::new()
     }
 
     /// Takes the buffer away from its block. The header stays as a ghost where it is hinted

@@ -92,6 +92,11 @@ pub struct Config {
     /// Upper bound of P̂ beyond Eq 4.23, in accesses, at least 1: where T_hit is a
     /// hundredth of the thesis's, T_disk/T_hit is more than any array can use.
     pub horizon_max: u64,
+    /// With a block that is ejected, eject the blocks between it and the next missing one of
+    /// its file, if they are at most so many and hinted only far ahead: to fetch two pieces
+    /// with a gap between them costs a disk's positioning more than to fetch the gap. 0 is
+    /// the thesis's way.
+    pub island_blocks: u32,
     /// Remember the blocks whose buffers were taken, for [`Tip::take_evicted`]: an
     /// environment that has to give them back itself drains that list.
     ///
@@ -120,6 +125,7 @@ impl Config {
             rate_period: 1024,
             deep_batch: 16,
             horizon_max: u64::MAX,
+            island_blocks: 0,
             report_evictions: false,
         }
     }

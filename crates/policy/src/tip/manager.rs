@@ -53,6 +53,8 @@ pub struct Tip<L> {
     pub(super) stats: Stats,
     pub(super) readahead: Readahead,
     accesses: u32,
+    /// Blocks that may be ejected as islands until the next read.
+    pub(super) island_credit: u32,
     pub(super) dirty_runs: Vec<DirtyRun>,
     pub(super) evicted: Vec<Block>,
 }
@@ -78,6 +80,7 @@ impl<L: Layout> Tip<L> {
             stats: Stats::default(),
             readahead: Readahead::default(),
             accesses: 0,
+            island_credit: 0,
             dirty_runs: Vec::new(),
             evicted: Vec::new(),
             config,
@@ -110,6 +113,15 @@ impl<L: Layout> Tip<L> {
     /// Whether a block occupies a buffer: its data is in the cache or being read.
     pub fn has_buffer(&self, block: Block) -> bool {
         self.buffers.find(block).is_some_and(|id| self.buffers.get(id).state != State::Ghost)
+    }
+
+    /// Whether a block is being prefetched and nobody has read it meanwhile: an I/O that has
+    /// not begun is still worth beginning.
+    pub fn is_ahead(&self, block: Block) -> bool {
+        self.buffers.find(block).is_some_and(|id| {
+            let buf = self.buffers.get(id);
+            buf.state == State::Reading && !buf.release
+        })
     }
 
     /// Buffers that are in use.
@@ -437,6 +449,7 @@ impl<L: Layout> Tip<L> {
     /// Every `rate_period` accesses the averages and costs are refreshed (section 5.3.2).
     fn end_access(&mut self) {
         self.accesses += 1;
+        self.island_credit = (self.island_credit + 1).min(self.config.island_blocks);
         if self.accesses < self.config.rate_period {
             return;
         }

@@ -136,7 +136,7 @@ impl<L: Layout> Tip<L> {
         buf.state == State::Ghost && self.exists(buf.block)
     }
 
-    fn exists(&self, block: Block) -> bool {
+    pub(super) fn exists(&self, block: Block) -> bool {
         u64::from(block.number) * u64::from(self.config.block_bytes)
             < self.layout.file_bytes(block.file)
     }
