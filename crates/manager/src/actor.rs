@@ -570,4 +570,62 @@ mod tests {
         let Done::Prefetched(1, report) = next(&mut actor) else { panic!("no report") };
         assert!(!report.ok, "never registered");
     }
+
+    #[test]
+    fn what_the_program_may_not_read_is_not_prefetched() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        std::fs::write(&path, vec![1; 8192]).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o200)).unwrap();
+        // For writing it is open: that is no right to read.
+        let file = File::options().write(true).open(&path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let identity = (metadata.dev(), metadata.ino());
+        let fd = file.as_raw_fd();
+        let mine = metadata.uid();
+        let found = std::thread::spawn(move || {
+            // SAFETY: plain call; it changes this thread's rights only, and those of the
+            // threads that it starts.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+            if changed < 0 && mine == 0 {
+                return None;
+            }
+            let mut actor = Actor::new();
+            let source = Source::Descriptor { pid: std::process::id(), fd, identity };
+            let mut refused = Vec::new();
+            for source in [source, Source::Path(path)] {
+                actor.find(0, source);
+                let Done::Found(0, found) = next(&mut actor) else { panic!("not found") };
+                refused.push(found.is_err());
+            }
+            Some(refused)
+        });
+        assert_eq!(found.join().unwrap(), Some(vec![true, true]));
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_or_goes_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        std::fs::write(&path, vec![7; 100_000]).unwrap();
+        let mut actor = Actor::new();
+        actor.find(0, Source::Path(path.clone()));
+        let Done::Found(0, Ok(opened)) = next(&mut actor) else { panic!("not found") };
+        actor.keep(0, &opened);
+        File::options().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        for (tag, offset, there) in [(1, 0, true), (2, 65_536, false)] {
+            actor.prefetch(tag, 0, offset, 8192);
+            let Done::Prefetched(_, report) = next(&mut actor) else { panic!("no report") };
+            assert_eq!(report.ok, there, "at {offset}");
+        }
+        // Removed: the open file is still there; by its name it is not found again.
+        std::fs::remove_file(&path).unwrap();
+        actor.prefetch(3, 0, 0, 8192);
+        let Done::Prefetched(3, report) = next(&mut actor) else { panic!("no report") };
+        assert!(report.ok);
+        actor.find(1, Source::Path(path));
+        let Done::Found(1, found) = next(&mut actor) else { panic!("not found") };
+        assert!(found.is_err());
+    }
 }

@@ -149,7 +149,11 @@ impl Engine {
         }
         let tip = self.tip.as_mut().expect("just made");
         let owners = &mut self.owners;
-        let id = *self.names.entry((info.device, info.inode)).or_insert_with(|| {
+        let name = (info.device, info.inode);
+        if owners.len() > FILES_MAX as usize && !self.names.contains_key(&name) {
+            return;
+        }
+        let id = *self.names.entry(name).or_insert_with(|| {
             owners.push(Owners::default());
             tip.layout_mut().add(info)
         });

@@ -33,6 +33,8 @@ pub struct FileInfo {
 
 /// Extents kept per file; what lies behind them counts as one more.
 pub const EXTENTS_MAX: usize = 4096;
+/// Extents kept of all files, 24 MiB: those of further files are taken not to be known.
+const EXTENTS_TOTAL_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Placed {
@@ -46,6 +48,7 @@ struct Placed {
 #[derive(Debug)]
 pub struct LiveLayout {
     files: Vec<Placed>,
+    extents: usize,
     disks: u16,
     stripe_unit: u64,
 }
@@ -55,6 +58,7 @@ impl LiveLayout {
     pub fn new(geometry: &Geometry) -> Self {
         Self {
             files: Vec::new(),
+            extents: 0,
             disks: geometry.disks.max(1),
             stripe_unit: geometry.stripe_unit.max(BLOCK_BYTES),
         }
@@ -65,7 +69,12 @@ impl LiveLayout {
         let id = FileId(self.files.len() as u32);
         // Files of which nothing is known lie one behind the other, 1 TiB apart.
         let elsewhere = u64::from(id.0) << 40;
-        self.files.push(Placed { bytes: info.bytes, extents: info.extents.clone(), elsewhere });
+        let mut extents = Vec::new();
+        if self.extents + info.extents.len() <= EXTENTS_TOTAL_MAX {
+            extents.clone_from(&info.extents);
+            self.extents += extents.len();
+        }
+        self.files.push(Placed { bytes: info.bytes, extents, elsewhere });
         id
     }
 

@@ -1,12 +1,18 @@
 //! One manager for all hinting processes of a machine, behind a local socket.
 //!
-//! Each client has a thread that receives; one lock guards the engines, one for each memory
-//! (cgroup). A client that ends, or sends what is no frame, is disconnected; nobody waits for
-//! a client that does not take its frames.
+//! Each client has a thread that receives; one lock guards the engines, one for each user and
+//! memory (cgroup). A client that ends, or sends what is no frame, is disconnected; nobody
+//! waits for a client that does not take its frames.
+//!
+//! What a client says of a file (its size, where it lies, that it cannot be read) counts for
+//! all clients of an engine, and which ranges are prefetched tells what others read. So
+//! clients of different users never share one, whatever they call their memory.
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,19 +24,27 @@ const CLIENTS_MAX: usize = 256;
 /// How long a client may leave its frames lying about.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a client may take to say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Until the next client is accepted where that failed: descriptors may have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Between two looks for prefetches that nobody reports.
 const TICK: Duration = Duration::from_secs(1);
 
+/// A user, and the name that its clients give to their memory.
+type Domain = (u32, String);
+
 #[derive(Default)]
 struct Managers {
-    engines: HashMap<String, Engine>,
-    clients: HashMap<ClientId, (String, UnixStream)>,
+    engines: HashMap<Domain, Engine>,
+    clients: HashMap<ClientId, (Domain, UnixStream)>,
     next: u32,
 }
 
 impl Managers {
     /// Sends what an engine decided to whom it concerns.
-    fn deliver(&mut self, domain: &str) {
+    fn deliver(&mut self, domain: &Domain) {
         loop {
             let Some(engine) = self.engines.get_mut(domain) else { return };
             let actions = engine.take_actions();
@@ -54,7 +68,7 @@ impl Managers {
         }
     }
 
-    fn disconnect(&mut self, client: ClientId, domain: &str) {
+    fn disconnect(&mut self, client: ClientId, domain: &Domain) {
         self.clients.remove(&client);
         if let Some(engine) = self.engines.get_mut(domain) {
             engine.disconnect(client);
@@ -83,7 +97,7 @@ pub fn serve(listener: &UnixListener) -> io::Result<()> {
         loop {
             std::thread::sleep(TICK);
             let mut managers = locked(&ticking);
-            let domains: Vec<String> = managers.engines.keys().cloned().collect();
+            let domains: Vec<Domain> = managers.engines.keys().cloned().collect();
             for domain in domains {
                 if let Some(engine) = managers.engines.get_mut(&domain) {
                     engine.tick();
@@ -92,24 +106,75 @@ pub fn serve(listener: &UnixListener) -> io::Result<()> {
             }
         }
     })?;
+    let connected = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
-        let stream = stream?;
-        if locked(&managers).clients.len() >= CLIENTS_MAX {
+        let Ok(stream) = stream else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        let place = Place::take(&connected);
+        if place.is_full() {
             // It hints to an embedded manager of its own.
             continue;
         }
         let managers = Arc::clone(&managers);
-        let started = std::thread::Builder::new()
-            .stack_size(256 << 10)
-            .spawn(move || attend(stream, &managers));
+        let started = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
+            attend(stream, &managers);
+            drop(place);
+        });
         drop(started);
     }
     Ok(())
 }
 
+/// A connection's place among [`CLIENTS_MAX`].
+struct Place {
+    taken: Arc<AtomicUsize>,
+    before: usize,
+}
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Self {
+        let before = taken.fetch_add(1, Ordering::AcqRel);
+        Self { taken: Arc::clone(taken), before }
+    }
+
+    fn is_full(&self) -> bool {
+        self.before >= CLIENTS_MAX
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The user at the other end, as the kernel knows it from when it connected.
+fn peer(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = std::mem::size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel fills at most `length` bytes of a structure of that size.
+    let told = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if told < 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+}
+
 /// Serves one client to its end.
 fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
-    let (Ok(()), Ok(outgoing)) = (stream.set_write_timeout(Some(SEND_TIMEOUT)), stream.try_clone())
+    let timeouts = (
+        stream.set_write_timeout(Some(SEND_TIMEOUT)),
+        stream.set_read_timeout(Some(HELLO_TIMEOUT)),
+    );
+    let (Ok(()), Ok(()), Ok(outgoing), Ok(user)) =
+        (timeouts.0, timeouts.1, stream.try_clone(), peer(&stream))
     else {
         return;
     };
@@ -117,6 +182,10 @@ fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
     else {
         return;
     };
+    if stream.set_read_timeout(None).is_err() {
+        return;
+    }
+    let domain = (user, domain);
     let client = {
         let mut managers = locked(managers);
         managers.next += 1;
@@ -212,5 +281,66 @@ mod tests {
         std::io::Write::write_all(&mut rude, &[0xff; 64]).unwrap();
         clients[0].disclose(&[Segment { file: 99, offset: 0, length: 1 }]);
         wait_for(&mut clients, |_, action| *action == Action::Credit(1));
+    }
+
+    /// Runs as another user from now on: this thread only, as the kernel counts users by
+    /// thread.
+    fn become_user(uid: u32) -> bool {
+        // SAFETY: plain call; it changes this thread only.
+        unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0 }
+    }
+
+    #[test]
+    fn users_do_not_share_a_manager_and_cannot_spoil_each_others_hints() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let open_to_all = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(directory.path(), open_to_all.clone()).unwrap();
+        std::fs::set_permissions(&path, open_to_all).unwrap();
+        std::thread::spawn(move || serve(&listener));
+        let mut clients = vec![Connection::open(&path, "memory", &Options::default()).unwrap()];
+        clients[0].send(&FromClient::Buffers(256));
+        clients[0].send(&FromClient::File(4, info()));
+        // Another user claims the same file in the same memory, and that it is empty.
+        let of_other = path.clone();
+        let other = std::thread::spawn(move || {
+            if !become_user(65_534) {
+                return None;
+            }
+            let mut other = Connection::open(&of_other, "memory", &Options::default()).unwrap();
+            other.send(&FromClient::File(9, FileInfo { bytes: 0, ..info() }));
+            let nothing = Segment { file: 77, offset: 0, length: 1 };
+            other.disclose(&[nothing]);
+            wait_for(std::slice::from_mut(&mut other), |_, a| *a == Action::Credit(1));
+            Some(other)
+        });
+        let Some(mut other) = other.join().unwrap() else {
+            let required = std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS");
+            assert!(required.is_none(), "it takes root to be another user");
+            return;
+        };
+        clients[0].disclose(&[Segment { file: 4, offset: 0, length: 0 }]);
+        wait_for(&mut clients, |_, action| matches!(action, Action::Prefetch { file: 4, .. }));
+        let told = other.take_actions();
+        assert!(!told.iter().any(|a| matches!(a, Action::Prefetch { .. })), "{told:?}");
+    }
+
+    #[test]
+    fn those_who_say_nothing_or_nonsense_do_not_keep_others_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || serve(&listener));
+        let silent: Vec<UnixStream> = (0..8).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for i in 0..64_u8 {
+            let mut rude = UnixStream::connect(&path).unwrap();
+            let _ = std::io::Write::write_all(&mut rude, &[i; 40]);
+        }
+        let mut clients = vec![Connection::open(&path, "memory", &Options::default()).unwrap()];
+        clients[0].disclose(&[Segment { file: 1, offset: 0, length: 1 }]);
+        wait_for(&mut clients, |_, action| *action == Action::Credit(1));
+        drop(silent);
     }
 }
