@@ -323,6 +323,9 @@ pub struct State {
     pub executes: AtomicU32,
     /// 1: what is known of the executable has been asked.
     pub begun: AtomicU32,
+    /// Processor time of speculative processes that have ended, in µs, as far
+    /// as the ration has not been told.
+    pub copies_cpu_us: AtomicU64,
     /// Device that the speculative process prefetches from, as stat(2) gives
     /// it; 0: not known.
     pub device: AtomicU64,

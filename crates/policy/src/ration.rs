@@ -25,6 +25,14 @@ pub const FIRST_STALLS: u32 = 2;
 /// process that is short in time may still wait for an object store.
 pub const LONG_STALL_NS: u64 = 5_000_000;
 
+/// Processor time that copies may take for each unit of waiting that they
+/// saved: beyond it, what is gained is below a sixteenth of what is spent.
+pub const CPU_PER_BENEFIT: u64 = 16;
+
+/// Processor time of copies that is not asked about, in ns: a copy is still
+/// on its way when the last one is judged.
+pub const CPU_FREE_NS: u64 = 100_000_000;
+
 /// What is known of the speculative process at a stall that it did not
 /// predict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +92,8 @@ pub struct Ration {
     copies: u32,
     benefits_ns: u64,
     costs_ns: u64,
+    /// Processor time of copies that have ended, in ns.
+    cpu_ns: u64,
 }
 
 impl Ration {
@@ -134,13 +144,25 @@ impl Ration {
         self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
         // What the normal process pays is partly hidden by the wait, but the
         // copy's own cycles and the copy-on-write faults are not: count all.
-        if benefit_ns > self.cost_ns.saturating_mul(2) {
+        if benefit_ns > self.cost_ns.saturating_mul(2) && !self.is_too_dear() {
             self.pass_over = 0;
             self.pass_over_next = 0;
         } else {
             self.pass_over_next = (self.pass_over_next * 2).clamp(1, PASS_OVER_MAX);
             self.pass_over = self.pass_over_next;
         }
+    }
+
+    /// A copy that has ended took `ns` of processor time.
+    pub fn spent(&mut self, ns: u64) {
+        self.cpu_ns = self.cpu_ns.saturating_add(ns);
+    }
+
+    /// Whether copies take more processor time than what they save is worth,
+    /// idle or not: it is energy, and a neighbour's cache.
+    fn is_too_dear(&self) -> bool {
+        let allowed_ns = self.benefits_ns.saturating_mul(CPU_PER_BENEFIT);
+        self.cpu_ns > allowed_ns.saturating_add(CPU_FREE_NS)
     }
 
     /// Decides at a stall that was not predicted. `standing` is how the
@@ -252,6 +274,27 @@ mod tests {
         assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::PassOver);
         ration.stalled(30_000_000);
         assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+    }
+
+    #[test]
+    fn copies_that_compute_too_long_are_rationed() {
+        let attempts = |cpu_ns: u64| {
+            let mut ration = begun();
+            let mut attempts = 0;
+            for _ in 0..1000 {
+                ration.outcome(40, 0);
+                if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
+                    ration.synchronised(100_000);
+                    ration.spent(cpu_ns);
+                    attempts += 1;
+                }
+                ration.stalled(1_000_000);
+            }
+            attempts
+        };
+        // 40 stalls of 1 ms are 40 ms saved.
+        assert_eq!(attempts(40_000_000 * (CPU_PER_BENEFIT - 1)), 1000);
+        assert!(attempts(40_000_000 * (CPU_PER_BENEFIT + 1)) < 100);
     }
 
     #[test]

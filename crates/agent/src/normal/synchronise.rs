@@ -160,6 +160,7 @@ fn permitted(state: &State) -> bool {
 
 /// Tells the ration what the speculative process came to, once.
 pub fn account(state: &State, ration: &mut Ration) {
+    ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state));
     ration.outcome(hits, state.partial.load(Relaxed));
 }
@@ -514,6 +515,9 @@ fn wait(state: &State, child: i32, options: usize) -> isize {
     let usage_at = core::ptr::from_mut(&mut usage) as usize;
     // SAFETY: the kernel writes one struct rusage.
     let result = unsafe { call(nr::WAIT4, &[child as usize, 0, options | WCLONE, usage_at]) };
+    if result > 0 {
+        state.copies_cpu_us.fetch_add(usage.cpu_us(), Relaxed);
+    }
     if result > 0
         && let Some(slot) = state.slot()
     {
