@@ -37,8 +37,17 @@ const WAIT_US: u64 = 25;
 /// per ns.
 const COPY_BYTES_PER_NS: u64 = 3;
 
-/// Reads that are asked about after one that waited.
+/// Reads that are asked about after one that waited, at least.
 pub const CREDIT: u32 = 24;
+
+/// Most of them.
+const CREDIT_MAX: u32 = 512;
+
+/// A wait of so many ns pays for one more: a credit is worth about 2 µs, and so
+/// asking takes 1/64 of the time that was waited. The reads of a run between
+/// two stalls of a stream would otherwise use the credit up, and its next stall
+/// would pass unseen.
+const CREDIT_WAIT_NS: u64 = 128_000;
 
 /// After so many timed reads of which none waited, one more goes unasked
 /// between two that are timed.
@@ -226,7 +235,7 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     // What was read is asked only now: most reads never wait.
     if class != class::UNKNOWN || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
-        state.credit.store(CREDIT, Relaxed);
+        earn(state, waited_ns);
         state.calm.store(0, Relaxed);
     }
     result
@@ -347,7 +356,7 @@ fn asked(
         }
         Answer::Refused => {
             let result = stall(state, frame, request, standing);
-            state.credit.store(credit.saturating_sub(BLIND_COST), Relaxed);
+            state.credit.store(credit.min(CREDIT).saturating_sub(BLIND_COST), Relaxed);
             result
         }
         _ => stall(state, frame, request, standing),
@@ -475,7 +484,7 @@ pub fn start_read(fd: i32, offset: u64, len: u64) {
 
 /// The read would wait, and nobody predicted it.
 fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: Standing) -> isize {
-    state.credit.store(CREDIT, Relaxed);
+    earn(state, 0);
     let start_ns = sys::now_ns();
     if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
         // In the speculative process: what the read comes to there.
@@ -489,8 +498,10 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     let result = plain(frame);
     synchronise::await_detached(state);
     let end_ns = sys::now_ns();
-    if waited(end_ns.saturating_sub(start_ns), result) != 0 {
-        count_stall(state, end_ns.saturating_sub(start_ns), true);
+    let waited_ns = waited(end_ns.saturating_sub(start_ns), result);
+    if waited_ns != 0 {
+        count_stall(state, waited_ns, true);
+        earn(state, waited_ns);
     }
     if let Some(stalled) = stalled {
         streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
@@ -537,6 +548,13 @@ fn found(state: &State, request: &Request, copied: usize) {
         class.store(class::FILE, Relaxed);
         state.try_locked(|rations, _| rations.whole_files.used());
     }
+}
+
+/// A wait gives credit.
+fn earn(state: &State, waited_ns: u64) {
+    let more = (waited_ns / CREDIT_WAIT_NS).min(u64::from(CREDIT_MAX - CREDIT)) as u32;
+    let credit = state.credit.load(Relaxed).max(CREDIT + more);
+    state.credit.store(credit, Relaxed);
 }
 
 fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
