@@ -31,42 +31,76 @@ const SLOWER: RGBColor = RGBColor(0xc6, 0x3d, 0x2f);
 const IDEAL: RGBColor = RGBColor(0x5a, 0xa4, 0x69);
 const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
 
-/// Draws the results: SVG or PNG by the name's ending; for another ending both,
-/// with theirs. Returns what was written.
+/// Something to draw.
+pub(crate) trait Picture {
+    /// Width and height, pixels.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws it on a white area.
+    ///
+    /// # Errors
+    /// Why the file cannot be written.
+    fn paint<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B>;
+}
+
+/// What a drawing comes to.
+pub(crate) type Drawn<B> =
+    std::result::Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
+/// Draws: SVG or PNG by the name's ending; for another ending both, with
+/// theirs. Returns what was written.
 ///
 /// # Errors
-/// If there is nothing to draw or a file cannot be written.
-pub fn draw(results: &Results, path: &Path) -> Result<Vec<PathBuf>> {
-    let rows: Vec<Row> = results.cases.iter().filter_map(Row::of).collect();
-    anyhow::ensure!(!rows.is_empty(), "no case was measured: there is nothing to draw");
+/// If a file cannot be written.
+pub(crate) fn write(picture: &impl Picture, path: &Path) -> Result<Vec<PathBuf>> {
     make_parent(path)?;
     register()?;
-    let size = (WIDTH, TOP + BOTTOM + ROW_HEIGHT * rows.len() as u32);
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let paths = match ending {
         "svg" | "png" => vec![path.to_owned()],
         _ => ["svg", "png"].map(|ending| path.with_extension(ending)).to_vec(),
     };
     for path in &paths {
-        let failed = |error: String| anyhow!("draw {}: {error}", path.display());
-        if path.extension().is_some_and(|ending| ending == "svg") {
-            let area = SVGBackend::new(path, size).into_drawing_area();
-            paint(&area, results, &rows).map_err(failed)?;
+        let drawn = if path.extension().is_some_and(|ending| ending == "svg") {
+            on_white(&SVGBackend::new(path, picture.size()).into_drawing_area(), picture)
         } else {
-            let area = BitMapBackend::new(path, size).into_drawing_area();
-            paint(&area, results, &rows).map_err(failed)?;
-        }
+            on_white(&BitMapBackend::new(path, picture.size()).into_drawing_area(), picture)
+        };
+        drawn.map_err(|error| anyhow!("draw {}: {error}", path.display()))?;
     }
     Ok(paths)
 }
 
+fn on_white<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    picture: &impl Picture,
+) -> std::result::Result<(), String> {
+    let drawn = area.fill(&WHITE).and_then(|()| picture.paint(area));
+    drawn.and_then(|()| area.present()).map_err(|error| error.to_string())
+}
+
 /// A font of our own: machines without a desktop have none.
-pub(crate) fn register() -> Result<()> {
+fn register() -> Result<()> {
     let font = epaint_default_fonts::UBUNTU_LIGHT;
     for style in [FontStyle::Normal, FontStyle::Bold] {
         register_font(FONT, style, font).map_err(|_| anyhow!("the built-in font is damaged"))?;
     }
     Ok(())
+}
+
+/// Draws the results into the files that [`write`] says.
+///
+/// # Errors
+/// If there is nothing to draw or a file cannot be written.
+pub fn draw(results: &Results, path: &Path) -> Result<Vec<PathBuf>> {
+    let rows: Vec<Row> = results.cases.iter().filter_map(Row::of).collect();
+    anyhow::ensure!(!rows.is_empty(), "no case was measured: there is nothing to draw");
+    write(&Bars { results, rows }, path)
+}
+
+struct Bars<'a> {
+    results: &'a Results,
+    rows: Vec<Row>,
 }
 
 /// One case, as shares of the plain time.
@@ -89,23 +123,20 @@ impl Row {
     }
 }
 
-fn paint<B: DrawingBackend>(
-    area: &DrawingArea<B, Shift>,
-    results: &Results,
-    rows: &[Row],
-) -> std::result::Result<(), String> {
-    let text_error = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
-    area.fill(&WHITE).map_err(text_error)?;
-    let longest = rows.iter().map(Row::longest).fold(1.0, f64::max);
-    let canvas = Canvas { area, pixels_per_share: f64::from(BARS_RIGHT - BARS_LEFT) / longest };
-    canvas.heading(results).map_err(text_error)?;
-    for (index, row) in rows.iter().enumerate() {
-        let top = (TOP + ROW_HEIGHT * index as u32) as i32;
-        canvas.row(row, top).map_err(text_error)?;
+impl Picture for Bars<'_> {
+    fn size(&self) -> (u32, u32) {
+        (WIDTH, TOP + BOTTOM + ROW_HEIGHT * self.rows.len() as u32)
     }
-    let bottom = (TOP + ROW_HEIGHT * rows.len() as u32) as i32;
-    canvas.axis(bottom, longest).map_err(text_error)?;
-    area.present().map_err(text_error)
+
+    fn paint<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
+        let longest = self.rows.iter().map(Row::longest).fold(1.0, f64::max);
+        let canvas = Canvas { area, pixels_per_share: f64::from(BARS_RIGHT - BARS_LEFT) / longest };
+        canvas.heading(self.results)?;
+        for (index, row) in self.rows.iter().enumerate() {
+            canvas.row(row, (TOP + ROW_HEIGHT * index as u32) as i32)?;
+        }
+        canvas.axis((TOP + ROW_HEIGHT * self.rows.len() as u32) as i32, longest)
+    }
 }
 
 impl Row {
@@ -123,8 +154,6 @@ struct Canvas<'a, B: DrawingBackend> {
     area: &'a DrawingArea<B, Shift>,
     pixels_per_share: f64,
 }
-
-type Drawn<B> = std::result::Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 impl<B: DrawingBackend> Canvas<'_, B> {
     fn text(&self, text: &str, at: (i32, i32), size: i32, from: HPos) -> Drawn<B> {

@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{Order, Point, Policy, StreamsResults, Workload};
-use crate::plot::{FONT, register};
-use crate::results::make_parent;
+use crate::plot::{Drawn, FONT, Picture, write};
 
 const PANEL: (u32, u32) = (460, 330);
 
@@ -35,49 +34,42 @@ const OPTIMUM: RGBColor = RGBColor(0x5a, 0xa4, 0x69);
 /// If there is nothing to draw or a file cannot be written.
 pub fn draw(results: &StreamsResults, path: &Path) -> Result<Vec<PathBuf>> {
     ensure!(!results.points.is_empty(), "no point was measured: there is nothing to draw");
-    make_parent(path)?;
-    register()?;
     let mut panels: Vec<(Workload, Order)> = Vec::new();
     for point in &results.points {
         if !panels.contains(&(point.workload, point.order)) {
             panels.push((point.workload, point.order));
         }
     }
-    let columns = panels.len().min(3);
-    let rows = panels.len().div_ceil(columns);
-    let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32);
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let paths = match ending {
-        "svg" | "png" => vec![path.to_owned()],
-        _ => ["svg", "png"].map(|ending| path.with_extension(ending)).to_vec(),
-    };
-    for path in &paths {
-        let failed = |error: String| anyhow!("draw {}: {error}", path.display());
-        if path.extension().is_some_and(|ending| ending == "svg") {
-            let area = SVGBackend::new(path, size).into_drawing_area();
-            paint(&area, results, &panels, (rows, columns)).map_err(failed)?;
-        } else {
-            let area = BitMapBackend::new(path, size).into_drawing_area();
-            paint(&area, results, &panels, (rows, columns)).map_err(failed)?;
-        }
-    }
-    Ok(paths)
+    write(&Panels { results, panels }, path)
 }
 
-fn paint<B: DrawingBackend>(
-    area: &DrawingArea<B, Shift>,
-    results: &StreamsResults,
-    panels: &[(Workload, Order)],
-    shape: (usize, usize),
-) -> std::result::Result<(), String> {
-    let text = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
-    area.fill(&WHITE).map_err(text)?;
-    for (part, panel) in area.split_evenly(shape).iter().zip(panels) {
-        let of = |point: &&Point| (point.workload, point.order) == *panel;
-        let points: Vec<&Point> = results.points.iter().filter(of).collect();
-        panel_of(part, *panel, &points, results).map_err(text)?;
+struct Panels<'a> {
+    results: &'a StreamsResults,
+    panels: Vec<(Workload, Order)>,
+}
+
+impl Panels<'_> {
+    /// Rows and columns.
+    fn shape(&self) -> (usize, usize) {
+        let columns = self.panels.len().min(3);
+        (self.panels.len().div_ceil(columns), columns)
     }
-    area.present().map_err(text)
+}
+
+impl Picture for Panels<'_> {
+    fn size(&self) -> (u32, u32) {
+        let (rows, columns) = self.shape();
+        (PANEL.0 * columns as u32, PANEL.1 * rows as u32)
+    }
+
+    fn paint<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
+        for (part, panel) in area.split_evenly(self.shape()).iter().zip(&self.panels) {
+            let of = |point: &&Point| (point.workload, point.order) == *panel;
+            let points: Vec<&Point> = self.results.points.iter().filter(of).collect();
+            panel_of(part, *panel, &points, self.results)?;
+        }
+        Ok(())
+    }
 }
 
 fn panel_of<B: DrawingBackend>(
@@ -85,7 +77,7 @@ fn panel_of<B: DrawingBackend>(
     (workload, order): (Workload, Order),
     points: &[&Point],
     results: &StreamsResults,
-) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+) -> Drawn<B> {
     let rates = points.iter().flat_map(|point| {
         let policies = Policy::ALL.iter().filter_map(|policy| point.mb_s(*policy));
         policies.chain(point.model_mb_s).chain(point.optimum_mb_s)

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::live::{Cell, LiveResults, Mode};
-use crate::plot::register;
+use crate::plot::{Drawn, FONT, Picture, write};
 use crate::table::{plain_table, seconds};
 
 /// The results for the reader.
@@ -63,45 +64,35 @@ const ROW: i32 = 30;
 const LEFT: i32 = 330;
 const FULL: f64 = 480.0;
 
-/// Draws each cell's ratio as a bar, with its target as a line: PATH.svg and PATH.png.
+/// Draws each cell's ratio as a bar, with its target as a line: SVG or PNG by
+/// the name's ending; for another one both.
 ///
 /// # Errors
 /// If a file cannot be written.
 pub fn draw(results: &LiveResults, path: &Path) -> Result<Vec<PathBuf>> {
-    register()?;
-    let size = (900, 70 + ROW as u32 * results.cells.len() as u32);
-    let paths = ["svg", "png"].map(|ending| path.with_extension(ending));
-    let failed = |error: String| anyhow!("draw {}: {error}", path.display());
-    paint(&SVGBackend::new(&paths[0], size).into_drawing_area(), results).map_err(failed)?;
-    paint(&BitMapBackend::new(&paths[1], size).into_drawing_area(), results).map_err(failed)?;
-    Ok(paths.to_vec())
+    write(results, path)
 }
 
-fn paint<B: DrawingBackend>(
-    area: &DrawingArea<B, plotters::coord::Shift>,
-    results: &LiveResults,
-) -> std::result::Result<(), String> {
-    let error = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
-    area.fill(&WHITE).map_err(error)?;
-    let title = format!("Hinted over plain time, {} (line: target)", results.profile);
-    let ink = RGBColor(0x22, 0x26, 0x2b);
-    area.draw(&Text::new(title, (20, 20), ("sans-serif", 20).into_font().color(&ink)))
-        .map_err(error)?;
-    for (row, cell) in results.cells.iter().enumerate() {
-        let top = 55 + ROW * row as i32;
-        draw_cell(area, cell, top).map_err(error)?;
+impl Picture for LiveResults {
+    fn size(&self) -> (u32, u32) {
+        (900, 70 + ROW as u32 * self.cells.len() as u32)
     }
-    area.present().map_err(error)
+
+    fn paint<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
+        let title = format!("Hinted over plain time, {} (line: target)", self.profile);
+        let ink = RGBColor(0x22, 0x26, 0x2b);
+        area.draw(&Text::new(title, (20, 20), (FONT, 20).into_font().color(&ink)))?;
+        for (row, cell) in self.cells.iter().enumerate() {
+            draw_cell(area, cell, 55 + ROW * row as i32)?;
+        }
+        Ok(())
+    }
 }
 
-fn draw_cell<B: DrawingBackend>(
-    area: &DrawingArea<B, plotters::coord::Shift>,
-    cell: &Cell,
-    top: i32,
-) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+fn draw_cell<B: DrawingBackend>(area: &DrawingArea<B, Shift>, cell: &Cell, top: i32) -> Drawn<B> {
     let Some(ratio) = cell.ratio() else { return Ok(()) };
     let ink = RGBColor(0x22, 0x26, 0x2b);
-    let font = ("sans-serif", 16).into_font().color(&ink);
+    let font = (FONT, 16).into_font().color(&ink);
     let disks = if cell.disks == 1 { "disk" } else { "disks" };
     let name = format!("{}, {} {disks}, {}", cell.subject.name(), cell.disks, cell.mode.name());
     area.draw(&Text::new(name, (20, top + 4), font.clone()))?;

@@ -1,0 +1,359 @@
+//! The programs, and one run of them on a device that is up.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use runahead_slowdisk::profile::Discipline;
+
+use super::report::{Point, Run, StreamsResults, line};
+use super::{Order, Policy, StreamsOptions, Workload, data, server};
+use crate::c_program::CProgram;
+use crate::explicit::cache_directory;
+use crate::launch::{Side, wrap};
+use crate::place::{Place, PlaceOptions};
+use crate::process::{self, CommandSpec, Output};
+use crate::progress::Progress;
+
+const HEADERS: &[(&str, &str)] =
+    &[("streams.h", include_str!("../../../../bench/streams/streams.h"))];
+
+macro_rules! program {
+    ($name:literal) => {
+        CProgram {
+            name: $name,
+            source: include_str!(concat!("../../../../bench/streams/", $name, ".c")),
+            headers: HEADERS,
+        }
+    };
+}
+
+const HANDLERS: CProgram = program!("handlers");
+const SEARCH: CProgram = program!("search");
+const CLIENTS: CProgram = program!("clients");
+
+/// Uncounted time at the start of each run, and counted time, seconds.
+const WARM_S: f64 = 1.5;
+const RUN_S: f64 = 6.0;
+/// A run that takes so much longer than it should hangs.
+const HANG_EXTRA: Duration = Duration::from_secs(120);
+/// Bytes of the index and of all clips together, at full scale.
+const INDEX_BYTES: u64 = 2 << 30;
+const CLIPS_BYTES: u64 = 2 << 30;
+
+/// A device that is up, with the data on it.
+pub(super) struct Bed<'a> {
+    options: &'a StreamsOptions,
+    pub(super) place: Place,
+    programs: [PathBuf; 3],
+    files: u64,
+    words: u64,
+    sizes: PathBuf,
+    /// Where the profile is kept that the agent and `tune` go by.
+    home: process::Scratch,
+    run_s: f64,
+}
+
+impl<'a> Bed<'a> {
+    pub fn open(
+        options: &'a StreamsOptions,
+        discipline: Discipline,
+        results: &mut StreamsResults,
+    ) -> Result<Self> {
+        let cache = cache_directory()?;
+        let programs = [HANDLERS.build(&cache)?, SEARCH.build(&cache)?, CLIENTS.build(&cache)?];
+        let disks = ["hdd", "array-2003"].contains(&options.profile.as_str());
+        let place = Place::open(&PlaceOptions {
+            profile: options.profile.clone(),
+            queue: disks.then_some(discipline),
+            time_factor: Some(1.0 / options.speed),
+            ..PlaceOptions::default()
+        })?;
+        let preparing = Progress::new(0);
+        preparing.note("preparing files, index and clips");
+        let run_s = RUN_S * options.scale;
+        let device = place.device();
+        // No file is read twice: as many as the fastest run can read, of which
+        // half of each is read by the random workloads.
+        let most = device.bandwidth_bytes_per_s.min(400e6) * (WARM_S + run_s) * 1.2;
+        let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64 + 256;
+        let (mut words, mut sizes) = (0, PathBuf::new());
+        let root = place.store().to_owned();
+        let share = |bytes: u64| ((bytes as f64 * options.scale) as u64).max(64 << 20);
+        place.untimed(|| {
+            if options.workloads.iter().any(|workload| workload.handles_files()) {
+                data::files(&root.join("files"), files)?;
+            }
+            if options.workloads.contains(&Workload::Search) {
+                words = make_index(&programs[1], &root, share(INDEX_BYTES), options.seed)?;
+            }
+            if options.workloads.contains(&Workload::Media) {
+                sizes = data::clips(&root.join("clips"), share(CLIPS_BYTES), options.seed)?;
+            }
+            Ok(())
+        })?;
+        place.cold()?;
+        preparing.note("measuring the device");
+        let home = process::scratch_directory()?;
+        let bed = Self { options, place, programs, files, words, sizes, home, run_s };
+        bed.profile(results)?;
+        drop(preparing);
+        Ok(bed)
+    }
+
+    /// Measures the device as a user would, into a profile of this benchmark's
+    /// own.
+    fn profile(&self, results: &mut StreamsResults) -> Result<()> {
+        let output = Output::new()?;
+        let spec = CommandSpec::new(&self.options.runahead, "/")
+            .args(["profile", "--json", "--load", "100", "--time", "15"])
+            .arg(self.place.store())
+            .env("XDG_CACHE_HOME", self.home.path());
+        let limit = Duration::from_secs(100) + HANG_EXTRA;
+        let finished = process::run(&mut spec.command(), &output, limit)?;
+        let errors = std::fs::read_to_string(output.path("stderr")).unwrap_or_default();
+        ensure!(finished.status.success(), "the device could not be measured: {errors}");
+        let text = std::fs::read_to_string(output.path("stdout"))?;
+        let json: serde_json::Value = serde_json::from_str(&text).context("read the profile")?;
+        let number = |at: &str| json.pointer(at).and_then(serde_json::Value::as_f64);
+        let (Some(latency_us), Some(rate), Some(depth)) = (
+            number("/latency_us/value"),
+            number("/sequential/mean_mb_s/value"),
+            number("/competitive/depth_bytes/value"),
+        ) else {
+            bail!("the profile has other keys")
+        };
+        results.latency_ms = latency_us / 1e3 * self.options.speed;
+        results.rate_mb_s = rate / self.options.speed;
+        results.depth_kib = (depth / 4096.0).round() as u64 * 4;
+        Ok(())
+    }
+
+    pub fn point(
+        &self,
+        workload: Workload,
+        order: Order,
+        handlers: u32,
+        device: &StreamsResults,
+    ) -> Result<Point> {
+        let mut policies = vec![Policy::Default];
+        policies.extend(self.options.policies.iter().filter(|one| **one != Policy::Default));
+        let title = format!("{} {} {handlers} at once", workload.name(), order.name());
+        let progress = Progress::new((policies.len() * self.options.runs) as u64);
+        let mut runs: BTreeMap<Policy, Vec<Run>> = BTreeMap::new();
+        for index in 0..self.options.runs {
+            // Each follows another one in turn.
+            for turn in 0..policies.len() {
+                let policy = policies[(turn + index) % policies.len()];
+                progress.step(&format!("{title}, {} {}", policy.name(), index + 1));
+                let done = self
+                    .run(workload, order, handlers, policy, device, index as u64)
+                    .with_context(|| format!("{title}, {}", policy.name()))?;
+                runs.entry(policy).or_default().push(done);
+            }
+        }
+        let mut point = Point {
+            workload,
+            order,
+            handlers,
+            runs,
+            switch_ms: None,
+            model_mb_s: None,
+            optimum_mb_s: None,
+        };
+        if let (Some(lengths), Some(default)) = (workload.lengths(), point.mb_s(Policy::Default)) {
+            let rate = device.rate_mb_s * 1e6;
+            let switch_s = lengths.switch_s(default * 1e6, rate);
+            let depth = device.depth_kib as f64 * 1024.0;
+            point.switch_ms = Some(switch_s * 1e3);
+            point.model_mb_s = Some(lengths.competitive(depth, switch_s, rate) / 1e6);
+            point.optimum_mb_s = Some(lengths.optimum(rate, device.latency_ms / 1e3) / 1e6);
+        }
+        progress.print(&line(&point));
+        Ok(point)
+    }
+
+    fn run(
+        &self,
+        workload: Workload,
+        order: Order,
+        handlers: u32,
+        policy: Policy,
+        device: &StreamsResults,
+        index: u64,
+    ) -> Result<Run> {
+        self.place.cold()?;
+        self.place.set_scheduler(order.scheduler())?;
+        self.place.warm_metadata(self.place.root())?;
+        match policy {
+            Policy::Aggressive => self.place.set_read_ahead_kb(device.depth_kib.max(128) * 2)?,
+            Policy::Tuned => self.place.set_read_ahead_kb(device.depth_kib.max(128))?,
+            Policy::Default | Policy::Live => {}
+        }
+        let seed = (self.options.seed + index).to_string();
+        let root = self.place.root();
+        let times = [WARM_S.to_string(), self.run_s.to_string(), seed];
+        let output = Output::new()?;
+        let before = self.place.counts()?;
+        let (said, server) = match workload {
+            Workload::Media => {
+                let server = server::Media::start(self, policy, handlers)?;
+                let clients = CommandSpec::new(&self.programs[2], "/")
+                    .arg(server.port().to_string())
+                    .arg(&self.sizes)
+                    .arg(handlers.to_string())
+                    .args(times);
+                (self.finish(&clients, &output)?, Some(server))
+            }
+            Workload::Search => {
+                let spec = CommandSpec::new(&self.programs[1], "/")
+                    .arg(root.join("index"))
+                    .args([self.words.to_string(), handlers.to_string()])
+                    .args(times);
+                (self.finish(&self.under(&spec, policy), &output)?, None)
+            }
+            _ => {
+                let thinks = (10_000.0 / self.options.speed).round();
+                let think_us = if workload == Workload::OneRand { thinks } else { 0.0 };
+                let spec = CommandSpec::new(&self.programs[0], "/")
+                    .arg(root.join("files"))
+                    .args([self.files.to_string(), data::FILE_BYTES.to_string()])
+                    .args([workload.name().to_owned(), handlers.to_string()])
+                    .args(times)
+                    .arg(think_us.to_string());
+                (self.finish(&self.under(&spec, policy), &output)?, None)
+            }
+        };
+        if let Some(server) = server {
+            server.stop()?;
+        }
+        let read = self.place.counts()?.since(&before).bytes_read;
+        Figures::parse(&said)
+            .map(|figures| figures.run(self.options.speed, read))
+            .with_context(|| format!("the program printed {said:?}"))
+    }
+
+    /// The command under a policy.
+    pub(super) fn under(&self, spec: &CommandSpec, policy: Policy) -> CommandSpec {
+        if policy != Policy::Live {
+            return spec.clone();
+        }
+        let statistics = self.home.path().join("statistics.json");
+        wrap(spec, Side::Runahead, &self.options.runahead, &[], &statistics)
+            .env("XDG_CACHE_HOME", self.home.path())
+    }
+
+    fn finish(&self, spec: &CommandSpec, output: &Output) -> Result<String> {
+        let limit = Duration::from_secs_f64(WARM_S + self.run_s) + HANG_EXTRA;
+        let finished = process::run(&mut spec.command(), output, limit)?;
+        let errors = std::fs::read_to_string(output.path("stderr")).unwrap_or_default();
+        ensure!(
+            finished.status.success(),
+            "{}: {}: {errors}",
+            spec.display(),
+            process::describe(finished.status)
+        );
+        Ok(std::fs::read_to_string(output.path("stdout"))?)
+    }
+}
+
+/// Writes the index; returns the number of its words.
+fn make_index(program: &Path, root: &Path, bytes: u64, seed: u64) -> Result<u64> {
+    let output = Output::new()?;
+    let spec = CommandSpec::new(program, "/")
+        .arg("make")
+        .arg(root.join("index"))
+        .args([bytes.to_string(), seed.to_string()]);
+    let finished = process::run(&mut spec.command(), &output, Duration::from_secs(600))?;
+    ensure!(finished.status.success(), "the index could not be made");
+    let text = std::fs::read_to_string(output.path("stdout"))?;
+    text.trim().parse().context("the number of words")
+}
+
+/// What a program printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Figures {
+    total: u64,
+    bytes: u64,
+    ns: u64,
+    requests: u64,
+    latency_ns: u64,
+}
+
+impl Figures {
+    fn parse(text: &str) -> Option<Self> {
+        let number = |name: &str| {
+            let found = text.lines().find_map(|line| line.strip_prefix(name));
+            found.and_then(|rest| rest.trim().parse::<u64>().ok())
+        };
+        Some(Self {
+            total: number("total ")?,
+            bytes: number("bytes ")?,
+            ns: number("ns ").filter(|ns| *ns > 0)?,
+            requests: number("requests ")?,
+            latency_ns: number("latency_ns ")?,
+        })
+    }
+
+    fn run(&self, speed: f64, read: u64) -> Run {
+        let disk_s = self.ns as f64 / 1e9 * speed;
+        Run {
+            mb_s: self.bytes as f64 / 1e6 / disk_s,
+            requests_per_s: self.requests as f64 / disk_s,
+            response_s: self.latency_ns as f64 / 1e9 * speed,
+            read_per_used: read as f64 / self.total.max(1) as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_those_of_the_disk() {
+        let said = "total 3000000\nbytes 2000000\nns 1000000000\nrequests 4\nlatency_ns 250000000\nwrong 0\n";
+        let run = Figures::parse(said).unwrap().run(4.0, 3_300_000);
+        assert_eq!((run.mb_s, run.requests_per_s, run.response_s), (0.5, 1.0, 1.0));
+        assert!((run.read_per_used - 1.1).abs() < 1e-9);
+        assert_eq!(Figures::parse("bytes 1"), None);
+    }
+
+    /// The programs on resident data: they find what was written.
+    #[test]
+    fn programs_read_what_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        data::files(&root.join("files"), 40).unwrap();
+        let handlers = HANDLERS.build(root).unwrap();
+        let files = root.join("files");
+        let output = Output::new().unwrap();
+        let spec = CommandSpec::new(handlers, "/").arg(&files).args([
+            "40",
+            &data::FILE_BYTES.to_string(),
+            "four-64kb",
+            "2",
+            "0",
+            "0.1",
+            "1",
+        ]);
+        let limit = Duration::from_secs(120);
+        let ended = process::run(&mut spec.command(), &output, limit).unwrap();
+        assert!(ended.status.success());
+        let said = std::fs::read_to_string(output.path("stdout")).unwrap();
+        assert!(Figures::parse(&said).unwrap().bytes > 0 && said.contains("wrong 0"), "{said}");
+        let search = SEARCH.build(root).unwrap();
+        let words = make_index(&search, root, 8 << 20, 1).unwrap();
+        let spec = CommandSpec::new(search, "/").arg(root.join("index")).args([
+            &words.to_string(),
+            "2",
+            "0",
+            "0.1",
+            "1",
+        ]);
+        let ended = process::run(&mut spec.command(), &output, limit).unwrap();
+        let said = std::fs::read_to_string(output.path("stdout")).unwrap();
+        assert!(ended.status.success() && said.contains("wrong 0"), "{said}");
+    }
+}

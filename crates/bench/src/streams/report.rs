@@ -1,0 +1,193 @@
+//! Results, and the table of them for the reader.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Order, Policy, Workload};
+use crate::results::Machine;
+use crate::summary::Summary;
+use crate::table::plain_table;
+
+/// What one run did. Rates and times are the disk's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Bytes that the program read (or its clients received) per second, in MB/s.
+    pub mb_s: f64,
+    /// Requests answered per second.
+    pub requests_per_s: f64,
+    /// Mean time of a request, seconds.
+    pub response_s: f64,
+    /// Bytes that the device read for each byte used: above 1, readahead that
+    /// was not used; below, what the cache answered.
+    pub read_per_used: f64,
+}
+
+/// One workload, order and number of handlers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Workload.
+    pub workload: Workload,
+    /// Who orders requests.
+    pub order: Order,
+    /// Handlers at once.
+    pub handlers: u32,
+    /// Runs of each policy.
+    pub runs: BTreeMap<Policy, Vec<Run>>,
+    /// C_switch that the default's throughput shows, ms.
+    pub switch_ms: Option<f64>,
+    /// What the paper's model gives for it, MB/s.
+    pub model_mb_s: Option<f64>,
+    /// The estimated optimum, MB/s.
+    pub optimum_mb_s: Option<f64>,
+}
+
+impl Point {
+    /// Median throughput of a policy, MB/s.
+    pub fn mb_s(&self, policy: Policy) -> Option<f64> {
+        let runs = self.runs.get(&policy)?;
+        let rates: Vec<f64> = runs.iter().map(|run| run.mb_s).collect();
+        Summary::of(&rates).map(|summary| summary.median)
+    }
+
+    /// A policy's median throughput relative to the default's.
+    pub fn gain(&self, policy: Policy) -> Option<f64> {
+        Some(self.mb_s(policy)? / self.mb_s(Policy::Default)?)
+    }
+}
+
+/// The whole benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamsResults {
+    /// Version of this format.
+    pub version: u32,
+    /// `streams`.
+    pub benchmark: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The device's profile.
+    pub profile: String,
+    /// How much faster its clock ran than the wall's.
+    pub speed: f64,
+    /// Time and data relative to the full ones.
+    pub scale: f64,
+    /// Mean time of a random request as `runahead profile` measured it, ms.
+    pub latency_ms: f64,
+    /// Sequential rate as it was measured, MB/s.
+    pub rate_mb_s: f64,
+    /// Competitive depth from these, KiB.
+    pub depth_kib: u64,
+    /// What was measured.
+    pub points: Vec<Point>,
+}
+
+/// One point in a line.
+pub(super) fn line(point: &Point) -> String {
+    let mut text =
+        format!("{} {} {:>2} at once:", point.workload.name(), point.order.name(), point.handlers);
+    for policy in Policy::ALL {
+        if let (Some(mb_s), Some(gain)) = (point.mb_s(policy), point.gain(policy)) {
+            text += &format!(" {} {mb_s:.1} MB/s ({gain:.2}×)", policy.name());
+        }
+    }
+    text
+}
+
+/// The results for the reader.
+pub fn table(results: &StreamsResults) -> String {
+    let mut table = plain_table(&[
+        "workload",
+        "order",
+        "at once",
+        "default",
+        "aggressive",
+        "tuned",
+        "runahead",
+        "model",
+        "optimum",
+        "of model",
+        "of optimum",
+        "response",
+        "read/used",
+    ]);
+    for point in &results.points {
+        let rate = |mb_s: Option<f64>| mb_s.map_or("–".into(), |mb_s| format!("{mb_s:.1}"));
+        let gained = |policy| match (point.mb_s(policy), point.gain(policy)) {
+            (Some(mb_s), Some(gain)) => format!("{mb_s:.1} ({gain:.2}×)"),
+            _ => "–".into(),
+        };
+        let live = point.mb_s(Policy::Live);
+        let share = |of: Option<f64>| match (live, of) {
+            (Some(live), Some(of)) if of > 0.0 => format!("{:.0}%", 100.0 * live / of),
+            _ => "–".into(),
+        };
+        let runs = |policy| point.runs.get(&policy).map_or(&[][..], Vec::as_slice);
+        let median = |policy, of: fn(&Run) -> f64| {
+            Summary::of(&runs(policy).iter().map(of).collect::<Vec<_>>()).map(|all| all.median)
+        };
+        let response = median(Policy::Live, |run| run.response_s)
+            .zip(median(Policy::Default, |run| run.response_s))
+            .map_or("–".into(), |(live, default)| format!("{:.0}%", 100.0 * live / default));
+        let unused = median(Policy::Live, |run| run.read_per_used);
+        table.add_row([
+            point.workload.name().to_owned(),
+            point.order.name().to_owned(),
+            point.handlers.to_string(),
+            rate(point.mb_s(Policy::Default)),
+            gained(Policy::Aggressive),
+            gained(Policy::Tuned),
+            gained(Policy::Live),
+            rate(point.model_mb_s),
+            rate(point.optimum_mb_s),
+            share(point.model_mb_s),
+            share(point.optimum_mb_s),
+            response,
+            unused.map_or("–".into(), |unused| format!("{unused:.2}")),
+        ]);
+    }
+    format!(
+        "{table}\nMB/s in the disk's time, which ran {}× as fast as the wall's; medians of the runs.\n\
+         Measured: random request {:.1} ms, {:.1} MB/s, competitive depth {} KiB.\n\
+         of model, of optimum, response (of the default's), read/used: runahead's.\n",
+        results.speed, results.latency_ms, results.rate_mb_s, results.depth_kib
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draw;
+    use super::*;
+
+    #[test]
+    fn the_table_shows_gain_and_shares() {
+        let run = |mb_s| vec![Run { mb_s, response_s: 1.0 / mb_s, ..Run::default() }];
+        let point = Point {
+            workload: Workload::OneWhole,
+            order: Order::Fifo,
+            handlers: 16,
+            runs: [(Policy::Default, run(10.0)), (Policy::Live, run(22.0))].into(),
+            switch_ms: Some(10.5),
+            model_mb_s: Some(21.0),
+            optimum_mb_s: Some(44.0),
+        };
+        let results = StreamsResults {
+            version: 1,
+            benchmark: "streams".into(),
+            machine: Machine::default(),
+            profile: "hdd".into(),
+            speed: 4.0,
+            scale: 1.0,
+            latency_ms: 10.5,
+            rate_mb_s: 51.0,
+            depth_kib: 524,
+            points: vec![point],
+        };
+        let text = table(&results);
+        for part in ["22.0 (2.20×)", "105%", "50%", "45%"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let drawn = draw(&results, &directory.path().join("streams")).unwrap();
+        assert_eq!(drawn.len(), 2);
+    }
+}
