@@ -267,6 +267,11 @@ pub struct State {
     pub aide: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
     pub owner: AtomicUsize,
+    /// Thread that stalled last on a disk whose seeks were measured, and when,
+    /// in ns.
+    pub stalled: AtomicUsize,
+    /// See [`State::stalled`].
+    pub stalled_at_ns: AtomicU64,
     /// Its log.
     pub log: AtomicPtr<Log>,
     /// Reads made by the owner since the synchronisation.

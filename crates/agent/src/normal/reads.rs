@@ -486,7 +486,9 @@ pub fn start_read(fd: i32, offset: u64, len: u64) {
 fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: Standing) -> isize {
     earn(state, 0);
     let start_ns = sys::now_ns();
-    if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
+    if streams::is_crowded(state, &request, start_ns) {
+        synchronise::give_way(state);
+    } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
         // In the speculative process: what the read comes to there.
         return result;
     }

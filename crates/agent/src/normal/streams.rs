@@ -166,6 +166,25 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
     Some(Stalled { dev: stat.dev, action })
 }
 
+/// Whether another thread waits for the same disk: it began to less than two
+/// switches ago. Only where seeks have been measured; elsewhere requests are
+/// served beside each other.
+pub fn is_crowded(state: &State, request: &Request, now_ns: u64) -> bool {
+    let mut stat = sys::Stat::default();
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
+        || sys::fstat(request.fd, &mut stat) != 0
+        || stat.mode & sys::S_IFMT != sys::S_IFREG
+    {
+        return false;
+    }
+    let known = state.streams.with(stat.dev, |entry| entry.device);
+    let Some(device) = known.filter(Device::has_places) else { return false };
+    let me = thread_pointer();
+    let before = state.stalled.swap(me, Relaxed);
+    let began_ns = state.stalled_at_ns.swap(now_ns, Relaxed);
+    before != 0 && before != me && now_ns.saturating_sub(began_ns) < 2 * device.switch_ns(None)
+}
+
 /// What a call that sends a file reads at once, in bytes: a pipe's buffers
 /// (fs/splice.c, Linux 6.18).
 const FIRST_READ_BYTES: u64 = 64 * 1024;

@@ -403,6 +403,15 @@ fn end(state: &State, control: &mut Control, reason: Park) {
     kill(state, reason);
 }
 
+/// Several threads wait for one disk at once: a copy of one of them would read
+/// ahead in front of what the others are waiting for.
+pub fn give_way(state: &State) {
+    state.count(Counter::SyncsDeclined, 1);
+    if state.speculative.load(Relaxed) != 0 {
+        state.try_locked(|rations, _| end(state, &mut rations.control, Park::Disabled));
+    }
+}
+
 /// At a stall that was predicted, only not early enough: the horizon may be
 /// too short, or speculation costs more memory than it is worth.
 pub fn at_partial_stall(state: &State, log: &Log) {
