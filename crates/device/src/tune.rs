@@ -15,6 +15,9 @@ use crate::profile::DeviceProfile;
 /// Linux's default, KiB.
 pub const DEFAULT_KIB: u64 = 128;
 
+/// The kernel keeps readahead in whole pages, KiB.
+const PAGE_KIB: u64 = 4;
+
 /// Largest readahead that is set, KiB.
 pub const MAX_KIB: u64 = 4096;
 
@@ -96,11 +99,13 @@ impl Readahead {
         (tuned.boot == self.boot && tuned.device == self.id).then_some(tuned)
     }
 
-    /// Sets it, and keeps what was there before the first change.
+    /// Sets it, in whole pages as the kernel does, and keeps what was there
+    /// before the first change.
     ///
     /// # Errors
     /// It cannot be written, or what was there not be kept.
     pub fn set(&self, kib: u64) -> Result<Tuned> {
+        let kib = kib / PAGE_KIB * PAGE_KIB;
         let before_kib = match self.tuned() {
             Some(tuned) => tuned.before_kib,
             None => self.kib()?,
@@ -170,6 +175,7 @@ mod tests {
         assert_eq!((again.before_kib, readahead.kib().unwrap()), (128, 600));
         assert_eq!(readahead.undo().unwrap(), Some(again));
         assert_eq!((readahead.kib().unwrap(), readahead.tuned()), (128, None));
+        assert_eq!(readahead.set(777).unwrap().set_kib, 776, "what the kernel makes of it");
     }
 
     #[test]

@@ -77,12 +77,13 @@ pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
         println!("{}: readahead {before} KiB, would be {kib} KiB", readahead.device());
         return Ok(ExitCode::SUCCESS);
     }
-    readahead.set(kib).with_context(|| {
+    let tuned = readahead.set(kib).with_context(|| {
         format!("set the readahead of {} (this needs root)", arguments.path.display())
     })?;
     println!(
-        "{}: readahead {kib} KiB ({before} KiB until now); `runahead tune --undo {}` sets it back",
+        "{}: readahead {} KiB ({before} KiB until now); `runahead tune --undo {}` sets it back",
         readahead.device(),
+        tuned.set_kib,
         arguments.path.display()
     );
     println!("To keep it across restarts, set {} in a udev rule.", readahead.file().display());
