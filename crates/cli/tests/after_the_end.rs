@@ -20,11 +20,13 @@ fn count(directory: &str) -> usize {
     fs::read_dir(directory).map_or(0, Iterator::count)
 }
 
-/// Names of ours among the POSIX shared memory objects. (A directory may be
-/// there: the cache of a user without a home.)
+/// Names of ours among the POSIX shared memory objects, which are files. (A
+/// directory may come and go: the cache of a user without a home, and what
+/// somebody else's benchmark works in.)
 fn shared_memory() -> Vec<String> {
-    let names = fs::read_dir("/dev/shm").into_iter().flatten();
-    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut names: Vec<_> = names.filter(|name| name.contains("runahead")).collect();
     names.sort();
     names
