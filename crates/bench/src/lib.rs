@@ -34,6 +34,7 @@ pub mod sharing;
 pub mod statistics;
 pub mod streams;
 pub mod summary;
+pub mod swap;
 pub mod table;
 pub mod tip;
 pub mod tools;

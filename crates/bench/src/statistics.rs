@@ -114,6 +114,21 @@ pub struct Synchronizations {
     pub completed: Known,
     /// Time of the program in them, seconds.
     pub time_s: Known,
+    /// Every other key.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, serde_json::Value>,
+}
+
+impl Synchronizations {
+    /// Importing copies among them.
+    pub fn importing(&self) -> f64 {
+        self.rest.get("importing").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+    }
+
+    /// Pages that copies imported.
+    pub fn imported(&self) -> Known {
+        self.rest.get("pages_imported")?.as_f64()
+    }
 }
 
 /// `faults`.

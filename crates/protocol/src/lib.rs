@@ -13,6 +13,7 @@
 
 pub mod learnt;
 pub mod log;
+pub mod notice;
 pub mod session;
 pub mod sites;
 pub mod stats;

@@ -108,6 +108,9 @@ pub const TEST_ALLOW_TRACER: u64 = 1 << 4;
 /// small regions are left out of it, too.
 pub const TEST_IMPORTING: u64 = 1 << 5;
 
+/// Testing: every copy is a full one, the paper's basic design.
+pub const TEST_FULL_COPIES: u64 = 1 << 6;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

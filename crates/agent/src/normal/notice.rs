@@ -32,6 +32,7 @@ use core::ptr::from_ref;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use runahead_protocol::notice::{NOTICES_MAX, QUEUED_SIGNALS_MIN, SIGNAL};
 use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
 use runahead_protocol::stats::{Counter, Loss};
 
@@ -42,20 +43,12 @@ pub const LARGE_BYTES: usize = 1 << 20;
 /// space, in bytes.
 const SWAPPED_BYTES: usize = 32 << 20;
 
-/// The signal of a notice.
-pub const SIGNAL: i32 = 32;
-
 /// [`State::notice`]: every thread shall have it.
 pub const WANTED: u32 = 1;
 const REFUSED: u32 = 2;
 
-/// Notices that one event gives.
-const NOTICES_MAX: u32 = 1024;
-/// Of which the last serve to make the next event in time.
+/// Of the notices that one event gives, the last serve to make the next event in time.
 const NOTICES_SPARE: u32 = 64;
-/// Least limit of queued signals (RLIMIT_SIGPENDING) with which there is
-/// notice.
-const QUEUED_SIGNALS_MIN: u64 = 4 * NOTICES_MAX as u64;
 
 /// Least stack below a thread's present place with which it gets notice, in
 /// bytes: the kernel puts a frame of up to 11 KiB (AMX) there.

@@ -20,7 +20,9 @@ use runahead_policy::horizon::horizon;
 use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_IMPORTING};
+use runahead_protocol::session::{
+    Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_IMPORTING,
+};
 use runahead_protocol::stats::{Counter, Loss, Park};
 
 /// `CLONE_FILES`: the copy starts on our descriptor table and leaves it at
@@ -264,7 +266,8 @@ fn synchronise(
 fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
     let resident_bytes = resident_bytes();
     let swapped = swap_in_use();
-    let permitted = CONFIG.imports.load(Relaxed) != 0 && state.aide.load(Relaxed) >= 0;
+    let full = CONFIG.test.load(Relaxed) & TEST_FULL_COPIES != 0;
+    let permitted = CONFIG.imports.load(Relaxed) != 0 && state.aide.load(Relaxed) >= 0 && !full;
     let always = CONFIG.test.load(Relaxed) & TEST_IMPORTING != 0;
     let wanted = always || refork.choose(resident_bytes, swapped) == Kind::Importing;
     if !permitted || !wanted || !regions::permitted() {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -86,14 +86,20 @@ pub const ALL: &[Faults] = &[
 
 const MIB: f64 = 1024.0 * 1024.0;
 
+/// The interpreter that the packages of Debian are for, whatever comes first in
+/// PATH.
+fn python() -> PathBuf {
+    let debians = PathBuf::from("/usr/bin/python3");
+    if debians.exists() { debians } else { PYTHON.find().unwrap_or_else(|| "python3".into()) }
+}
+
 impl Faults {
     fn scaled(setup: &Setup, full: f64) -> u64 {
         (full * setup.scale).round().max(1.0) as u64
     }
 
     fn python(script: &str, setup: &Setup, arguments: &[String]) -> CommandSpec {
-        let program = PYTHON.find().unwrap_or_else(|| "python3".into());
-        CommandSpec::new(program, &setup.directory)
+        CommandSpec::new(python(), &setup.directory)
             .args(["-c".to_owned(), script.to_owned()])
             .args(arguments.to_vec())
     }
@@ -146,7 +152,7 @@ impl Application for Faults {
             }
             Kind::Sqlite => {
                 let rows = Self::scaled(setup, 300_000.0).to_string();
-                let mut command = Command::new(PYTHON.find().unwrap_or_else(|| "python3".into()));
+                let mut command = Command::new(python());
                 finished(command.current_dir(at).args(["-c", SQLITE, "fill", "base", &rows]))
             }
         }

@@ -15,6 +15,7 @@ use runahead_bench::place::PlaceOptions;
 use runahead_bench::results::{self, Results};
 use runahead_bench::sharing::{self, SharingOptions};
 use runahead_bench::streams::{self, Order, Policy, StreamsOptions, Workload};
+use runahead_bench::swap::{self, SwapOptions};
 use runahead_bench::tip::live::{self, LiveOptions, Subject};
 use runahead_bench::tip::{programs, report};
 use runahead_bench::{plot, table};
@@ -45,7 +46,15 @@ enum Which {
     ///
     /// Random touches, LMDB, numpy.memmap, SQLite through a mapping, and
     /// MATVEC of the paper's Table 1. As `explicit` otherwise.
-    Faults(Explicit),
+    ///
+    /// With `--over swap`: FFTPDE, MGRID, MATVEC and Sphinx of Table 1, and
+    /// random touches, in a memory cgroup of the paper's proportion over an
+    /// emulated swap device (root; at scale 1 the device has up to 600 MB).
+    /// Printed are the paper's Tables 2, 3 and 4.
+    ///
+    /// With `--sync`: what a synchronisation costs a program with 1 GiB of
+    /// resident memory, by a full and by an importing copy.
+    Faults(Faults),
     /// What speculation does to a program's own calls, processors busy
     ///
     /// Small programs time their own calls (mmap and munmap, fork, reads
@@ -115,6 +124,29 @@ enum Which {
     Compiler(Kernels),
     /// A short selection: three applications, smaller data, three runs
     Quick(Common),
+}
+
+#[derive(Debug, Args)]
+struct Faults {
+    #[command(flatten)]
+    programs: Explicit,
+    /// What the programs' memory is
+    #[arg(long, value_name = "WHAT", default_value = "files")]
+    over: Over,
+    /// Directory on a disk for the contents of the swap device
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    backing: PathBuf,
+    /// Measure synchronisations only
+    #[arg(long)]
+    sync: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Over {
+    /// Mapped files.
+    Files,
+    /// Memory that is swapped out.
+    Swap,
 }
 
 #[derive(Debug, Args)]
@@ -433,11 +465,14 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
             list(&apps::all());
             Ok(ExitCode::SUCCESS)
         }
-        Which::Faults(faults) if faults.list => {
+        Which::Faults(faults) if faults.sync => synchronisations(&faults),
+        Which::Faults(faults) if faults.over == Over::Swap => over_swap(faults),
+        Which::Faults(faults) if faults.programs.list => {
             list(&apps::faults());
             Ok(ExitCode::SUCCESS)
         }
-        Which::Faults(mut arguments) => {
+        Which::Faults(faults) => {
+            let mut arguments = faults.programs;
             if arguments.app.is_empty() {
                 arguments.app = apps::faults().iter().map(|app| app.name().to_owned()).collect();
             }
@@ -679,6 +714,41 @@ fn compiled(arguments: Kernels) -> Result<ExitCode> {
     println!("{}\nWritten: {}", compiler::table(&results), json.display());
     let equal = results.kernels.iter().all(|kernel| kernel.equal);
     Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Resident memory of the program that synchronises, in MiB, and how often.
+const SYNC_MIB: u64 = 1024;
+const SYNC_READS: u64 = 300;
+
+fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
+    let common = &arguments.programs.common;
+    let runahead = executable(common.runahead.as_deref())?;
+    let costs = swap::synchronisations(&runahead, SYNC_MIB, SYNC_READS)?;
+    let json = common.json.clone().unwrap_or_else(|| Path::new(RESULTS).join("faults-sync.json"));
+    results::write_json(&json, &costs)?;
+    println!("{}\nWritten: {}", swap::sync_table(&costs, SYNC_MIB), json.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn over_swap(arguments: Faults) -> Result<ExitCode> {
+    let programs = arguments.programs;
+    let common = programs.common;
+    let is_array = common.profile == "array-2003";
+    let name = format!("faults-swap-{}.json", common.profile);
+    let json = common.json.unwrap_or_else(|| Path::new(RESULTS).join(name));
+    let options = SwapOptions {
+        kernels: programs.app,
+        spindles: is_array.then_some(7),
+        profile: common.profile,
+        runs: usize::from(programs.runs),
+        scale: programs.scale,
+        backing: arguments.backing,
+        runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option,
+    };
+    let results = swap::run(&options, |results| results::write_json(&json, results))?;
+    println!("{}\nWritten: {}", swap::tables(&results), json.display());
+    Ok(if results.equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn weigh(arguments: Overhead) -> Result<ExitCode> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use runahead_protocol::notice::{QUEUED_SIGNALS_MIN, SIGNAL};
 use runahead_sites::SiteTable;
 
 use super::trial::{Outcome, attempt, check, map, wrong};
@@ -152,9 +153,16 @@ fn faults() -> Check {
         )
 }
 
-/// The counter's notice as a signal with the thread's own number.
+/// The counter's notice to the thread, by the signal that the agent takes for
+/// it.
 fn fault_signals() -> Check {
     let outcome = attempt(|| {
+        let mut queue = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: writes one structure.
+        check(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut queue) }.into())?;
+        if queue.rlim_cur < QUEUED_SIGNALS_MIN {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
         const F_SETSIG: i32 = 10;
         const F_SETOWN_EX: i32 = 15;
         let owner = [0i32, rustix::thread::gettid().as_raw_nonzero().get()];
@@ -162,12 +170,14 @@ fn fault_signals() -> Check {
         // SAFETY: a descriptor of ours; F_SETOWN_EX reads two integers.
         unsafe {
             check(libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()).into())?;
-            check(libc::fcntl(fd, F_SETSIG, libc::SIGRTMAX() - 1).into())?;
+            check(libc::fcntl(fd, F_SETSIG, SIGNAL).into())?;
             check(libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC).into())?;
         }
         Ok(())
     });
     let standing = if outcome == Outcome::Works { Standing::Works } else { Standing::Missing };
-    Check::new("memory", "its notice to the thread", standing, outcome.text())
-        .or_lost("as above: faults are not noticed as they happen")
+    Check::new("memory", "its notice to the thread", standing, outcome.text()).or_lost(
+        "as above: faults are not noticed as they happen; they are not where fewer than \
+         4096 signals may be queued (ulimit -i)",
+    )
 }
