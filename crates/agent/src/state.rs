@@ -285,6 +285,11 @@ pub struct State {
     pub hits: AtomicU64,
     /// Of those, ranges still in flight.
     pub partial: AtomicU64,
+    /// Of those, pages whose wait was not shorter than any other's.
+    pub late: AtomicU64,
+    /// Minor faults of this process when its last full copy was made, plus
+    /// one; 0: that was no full one.
+    pub faults_at_copy: AtomicU64,
     /// Half removed stalls of speculative processes that have ended.
     pub removed_halves: AtomicU64,
     /// Time of the synchronisation, in ns.
@@ -350,6 +355,17 @@ pub struct State {
     pub samples: AtomicU32,
     /// Large mappings made so far.
     pub large_mappings: AtomicU32,
+    /// Calls so far that may have changed where the large anonymous regions
+    /// are.
+    pub large_changes: AtomicU32,
+    /// Bytes of anonymous memory mapped so far, in mappings that are watched
+    /// where there is swap space.
+    pub anonymous_bytes: AtomicUsize,
+    /// Start of the heap (brk(2)); 0: not known.
+    pub heap_start: AtomicUsize,
+    /// Where the registers of the thread lie whose fault is being looked at; 0:
+    /// no fault's.
+    pub fault_context: AtomicUsize,
     /// When this process last had notice of a fault, in ns.
     pub noticed_ns: AtomicU64,
     /// Processor time of the thread then, in ns.

@@ -128,6 +128,14 @@ impl Ration {
         self.open = true;
     }
 
+    /// The copy of the last synchronisation has cost the normal process `ns`
+    /// more since.
+    pub fn cost_more(&mut self, ns: u64) {
+        if self.open {
+            self.cost_ns = self.cost_ns.saturating_add(ns / 4);
+        }
+    }
+
     /// The speculative process since the last synchronisation is at its end,
     /// or is about to be replaced: the program found `hits` ranges that it
     /// had prefetched, `partial` of them still in flight.
@@ -325,6 +333,22 @@ mod tests {
         let ended = ration.ended(7, 9_000_000);
         assert_eq!((ended.copies, ended.benefit_ns, ended.cost_ns), (2, 10_000_000, 200_000));
         assert_eq!((ended.stalls, ended.stalled_ns), (7, 9_000_000));
+    }
+
+    #[test]
+    fn copies_that_make_the_program_fault_are_left_alone() {
+        let mut ration = begun();
+        let mut attempts = 0;
+        for _ in 0..10_000 {
+            ration.cost_more(3_000_000);
+            ration.outcome(1, 0);
+            if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
+                ration.synchronised(100_000);
+                attempts += 1;
+            }
+            ration.stalled(1_000_000);
+        }
+        assert!(attempts < 40, "{attempts}");
     }
 
     #[test]

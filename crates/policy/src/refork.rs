@@ -34,6 +34,9 @@ pub struct Refork {
     full_ns_per_mib: u64,
     /// Smoothed cost of an importing copy (weight 1/4), in ns; 0: not known.
     import_ns: u64,
+    /// Smoothed cost of the copy-on-write faults after a full copy (weight
+    /// 1/4), in ns.
+    copy_on_write_ns: u64,
 }
 
 impl Refork {
@@ -43,13 +46,20 @@ impl Refork {
     pub fn choose(&self, resident_bytes: u64, swapped: bool) -> Kind {
         let per_mib =
             if self.full_ns_per_mib == 0 { FULL_NS_PER_MIB } else { self.full_ns_per_mib };
-        let full_ns = (resident_bytes >> 20).saturating_mul(per_mib);
+        let full_ns =
+            (resident_bytes >> 20).saturating_mul(per_mib).saturating_add(self.copy_on_write_ns);
         let import_ns = if self.import_ns == 0 { IMPORT_NS } else { self.import_ns };
         if swapped || full_ns > import_ns.saturating_add(WORTH_NS) {
             Kind::Importing
         } else {
             Kind::Full
         }
+    }
+
+    /// Faults of the normal process since its last full copy took `ns`, for
+    /// pages that both had (section 5.2).
+    pub fn copied_on_write(&mut self, ns: u64) {
+        self.copy_on_write_ns = self.copy_on_write_ns - self.copy_on_write_ns / 4 + ns / 4;
     }
 
     /// A copy of `kind` of a process with `resident_bytes` took `ns` of the
@@ -81,6 +91,15 @@ mod tests {
         assert_eq!(refork.choose(4 << 20, false), Kind::Full);
         assert_eq!(refork.choose(1 << 30, false), Kind::Importing);
         assert_eq!(refork.choose(4 << 20, true), Kind::Importing, "only it prefetches from swap");
+    }
+
+    #[test]
+    fn faults_for_shared_pages_are_part_of_the_cost() {
+        let mut refork = Refork::default();
+        for _ in 0..4 {
+            refork.copied_on_write(2_000_000);
+        }
+        assert_eq!(refork.choose(4 << 20, false), Kind::Importing);
     }
 
     #[test]

@@ -174,6 +174,9 @@ parks! {
     ProgramEnded = "program_ended",
     /// A broken assertion of our own.
     Bug = "bug",
+    /// Far enough ahead in pages, and no aide to say how far the program has
+    /// come.
+    NoAide = "no_aide",
     /// Memory control: it cost more than it was worth.
     Disabled = "disabled",
 }

@@ -9,6 +9,7 @@
 //! ([`crate::state::Config::advised`]).
 
 use crate::arch::{import_nr, nr, stack_pointer, thread_pointer};
+use crate::maps::{self, Line};
 use crate::state::{CONFIG, STATE_LEN, state};
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
@@ -25,6 +26,9 @@ pub const REGION_MIN: usize = 2 * 1024 * 1024;
 /// always copied, in bytes: the kernel itself writes there (rseq(2)), and it
 /// is needed first.
 const LIVE: usize = 256 * 1024;
+
+/// The thread control block, the stack, and the registers after a fault.
+const LIVE_PLACES: usize = 3;
 
 const MADV_DONTFORK: usize = 10;
 const MADV_DOFORK: usize = 11;
@@ -51,6 +55,14 @@ impl Region {
 pub struct Regions {
     all: [Region; REGIONS_MAX],
     len: usize,
+    /// How many were found last, of which length at least, when this was the
+    /// number of changes, and how often they may serve again.
+    found: usize,
+    shortest: usize,
+    found_at: u32,
+    uses_left: u32,
+    /// Resident anonymous memory then, in bytes.
+    resident_bytes: u64,
     /// Of them, marked.
     marked: usize,
     /// Where /proc is read: not on the program's stack, of which there may be
@@ -58,8 +70,13 @@ pub struct Regions {
     text: [u8; TEXT_LEN],
 }
 
-/// Bytes of /proc/self/maps that are read at once.
-const TEXT_LEN: usize = 4096;
+/// Bytes of /proc/self/maps that are read at once: more than its longest line
+/// (a path of 4095 bytes).
+const TEXT_LEN: usize = 8192;
+
+/// Copies that one look at /proc/self/maps serves, at most: what the program
+/// maps by system calls of its own is seen then.
+const USES_MAX: u32 = 64;
 
 struct Shared(UnsafeCell<Regions>);
 
@@ -92,7 +109,17 @@ pub fn holds(start: usize, end: usize) -> bool {
 
 impl Regions {
     const fn none() -> Regions {
-        Regions { all: [NONE; REGIONS_MAX], len: 0, marked: 0, text: [0; TEXT_LEN] }
+        Regions {
+            all: [NONE; REGIONS_MAX],
+            len: 0,
+            found: 0,
+            shortest: 0,
+            found_at: 0,
+            uses_left: 0,
+            resident_bytes: 0,
+            marked: 0,
+            text: [0; TEXT_LEN],
+        }
     }
 
     /// All of them.
@@ -106,76 +133,73 @@ impl Regions {
         self.marked = 0;
     }
 
-    /// Bytes of all.
-    pub fn bytes(&self) -> usize {
-        self.all().iter().map(Region::len).sum()
-    }
-
     /// Finds the regions of this process that are `shortest` bytes long or
     /// longer; false where /proc does not say or there is none.
-    pub fn find(&mut self, shortest: usize) -> bool {
-        self.clear();
-        let fd = sys::open_read(b"/proc/self/maps\0");
-        if fd < 0 {
-            return false;
+    ///
+    /// What was found last serves [`USES_MAX`] times while the program has
+    /// mapped and unmapped nothing large through a hooked call
+    /// ([`crate::state::State::large_changes`]): reading the list takes 50 µs,
+    /// of which the program pays each. One that is out of date leaves memory
+    /// in the copy that it could do without, or [`Regions::mark`] fails.
+    pub fn find(&mut self, shortest: usize, changes: u32) -> bool {
+        // After a fault this runs on a stack of the agent's, and the thread's
+        // own has the registers.
+        let context = state().map_or(0, |state| state.fault_context.load(Relaxed));
+        let live = [thread_pointer(), stack_pointer(), context];
+        if self.serves(changes) && self.shortest == shortest && !self.are_live(live) {
+            self.uses_left -= 1;
+            self.len = self.found;
+            return self.len > 0;
         }
-        let live = [thread_pointer(), stack_pointer()];
+        self.clear();
         let image = (CONFIG.image_start.load(Relaxed), CONFIG.image_end.load(Relaxed));
         let state = state().map_or(0, |state| core::ptr::from_ref(state) as usize);
         let own = [image, (state, state + STATE_LEN)];
-        let mut held = 0usize;
-        while let Some(room) = self.text.get_mut(held..).filter(|room| !room.is_empty()) {
-            let got = sys::read(fd as i32, room);
-            if got <= 0 {
-                break;
+        let Regions { all, len, text, .. } = self;
+        let read = maps::for_each(text, |line| {
+            // The agent's own memory is needed before anything is imported.
+            let ours = own.iter().any(|&(start, end)| line.start < end && start < line.end);
+            if !ours && let Some(region) = importable(line) {
+                add(all, len, region, live, shortest);
             }
-            let end = held + got as usize;
-            let mut from = 0usize;
-            while let Some(rest) = self.text.get(from..end)
-                && let Some(len) = rest.iter().position(|&byte| byte == b'\n')
-            {
-                // The agent's own memory is needed before anything is imported.
-                let ours = |region: &Region| {
-                    own.iter().any(|(start, end)| region.start < *end && *start < region.end)
-                };
-                if let Some(region) = rest.get(..len).and_then(parse).filter(|r| !ours(r)) {
-                    self.add(region, live, shortest);
-                }
-                from += len + 1;
-            }
-            held = end.saturating_sub(from);
-            let bytes = self.text.as_mut_ptr();
-            // SAFETY: from <= end <= the text's length: the rest of a line
-            // moves to the front.
-            unsafe { core::ptr::copy(bytes.wrapping_add(from), bytes, held) };
+            true
+        });
+        if !read {
+            self.clear();
         }
-        sys::close(fd as i32);
+        (self.found, self.found_at, self.shortest) = (self.len, changes, shortest);
+        self.uses_left = USES_MAX;
         self.len > 0
     }
 
-    /// Takes a region in, without what is live in it.
-    fn add(&mut self, region: Region, live: [usize; 2], shortest: usize) {
-        let mut left = region;
-        for at in live {
-            if at < left.start || at >= left.end {
-                continue;
-            }
-            let below = (at.saturating_sub(LIVE) & !(PAGE_SIZE - 1)).max(left.start);
-            let above = (at.saturating_add(LIVE) & !(PAGE_SIZE - 1)).min(left.end);
-            // The longer part.
-            if below - left.start >= left.end - above {
-                left.end = below;
-            } else {
-                left.start = above;
-            }
+    /// Whether what was found last has memory that is always copied: another
+    /// thread is left, or another stack is in use.
+    fn are_live(&self, live: [usize; LIVE_PLACES]) -> bool {
+        let found = self.all.get(..self.found).unwrap_or(&[]);
+        let near = |region: &Region, at: usize| {
+            let (below, above) = around(at);
+            region.start < above && below < region.end
+        };
+        found.iter().any(|region| live.iter().any(|&at| at != 0 && near(region, at)))
+    }
+
+    fn serves(&self, changes: u32) -> bool {
+        self.uses_left > 0 && self.found_at == changes
+    }
+
+    /// Bytes of anonymous memory that this process has resident: as they were
+    /// when the regions were found, while these serve.
+    pub fn resident_bytes(&mut self, changes: u32) -> u64 {
+        if !self.serves(changes) {
+            self.resident_bytes = resident_bytes();
         }
-        if left.len() < shortest {
-            return;
-        }
-        if let Some(slot) = self.all.get_mut(self.len) {
-            *slot = left;
-            self.len += 1;
-        }
+        self.resident_bytes
+    }
+
+    /// What was found last is not so any more.
+    pub fn forget(&mut self) {
+        self.clear();
+        self.uses_left = 0;
     }
 
     /// Keeps them from the next child; false where that fails, and nothing is
@@ -208,38 +232,52 @@ fn advise(region: &Region, advice: usize) -> isize {
     unsafe { call(nr::MADVISE, &[region.start, region.len(), advice]) }
 }
 
-/// "7f00-7f10 rw-p 00000000 00:00 0   [heap]": private, writable, anonymous,
-/// no stack.
-fn parse(text: &[u8]) -> Option<Region> {
-    let mut fields = text.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    let mut range = fields.next()?.splitn(2, |&byte| byte == b'-');
-    let start = hexadecimal(range.next()?)?;
-    let end = hexadecimal(range.next()?)?;
-    let flags = fields.next()?;
-    let _offset = fields.next()?;
-    let (device, inode) = (fields.next()?, fields.next()?);
-    let name = fields.next().unwrap_or(b"");
-    let plain = name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:");
-    if flags.get(1) != Some(&b'w') || flags.get(3) != Some(&b'p') || !plain {
-        return None;
-    }
-    if device != b"00:00" || inode != b"0" || end <= start {
-        return None;
-    }
-    let mut protection = sys::PROT_WRITE;
-    if flags.first() == Some(&b'r') {
-        protection |= sys::PROT_READ;
-    }
-    if flags.get(2) == Some(&b'x') {
-        protection |= sys::PROT_EXEC;
-    }
-    Some(Region { start, end, protection })
+/// What is always copied around a place: first address and the one after the
+/// last, whole pages.
+fn around(at: usize) -> (usize, usize) {
+    let page = |address: usize| address & !(PAGE_SIZE - 1);
+    (page(at.saturating_sub(LIVE)), page(at.saturating_add(LIVE)))
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<usize> {
-    digits.iter().try_fold(0usize, |value, &digit| {
-        Some(value << 4 | char::from(digit).to_digit(16)? as usize)
-    })
+/// Takes a region in, without what is live in it.
+fn add(
+    all: &mut [Region; REGIONS_MAX],
+    len: &mut usize,
+    region: Region,
+    live: [usize; LIVE_PLACES],
+    shortest: usize,
+) {
+    let mut left = region;
+    for at in live {
+        if at < left.start || at >= left.end {
+            continue;
+        }
+        let (below, above) = around(at);
+        let (below, above) = (below.max(left.start), above.min(left.end));
+        // The longer part.
+        if below - left.start >= left.end - above {
+            left.end = below;
+        } else {
+            left.start = above;
+        }
+    }
+    if left.len() >= shortest
+        && let Some(slot) = all.get_mut(*len)
+    {
+        *slot = left;
+        *len += 1;
+    }
+}
+
+/// A mapping that is private, writable and anonymous, and no stack.
+fn importable(line: &Line<'_>) -> Option<Region> {
+    let plain = line.path.is_empty() || line.path == b"[heap]" || line.path.starts_with(b"[anon:");
+    let writable = line.protection & sys::PROT_WRITE != 0;
+    if line.shared || !writable || !plain || line.inode != 0 || line.device != (0, 0) {
+        return None;
+    }
+    let Line { start, end, protection, .. } = *line;
+    (start < end).then_some(Region { start, end, protection })
 }
 
 /// Whether regions may be marked now: one thread, and no advice of the
@@ -264,7 +302,7 @@ fn threads() -> u64 {
 }
 
 /// Bytes of anonymous memory that this process has resident (proc_pid_statm(5)).
-pub fn resident_bytes() -> u64 {
+fn resident_bytes() -> u64 {
     let mut text = [0u8; 96];
     let fd = sys::open_read(b"/proc/self/statm\0");
     if fd < 0 {
@@ -312,7 +350,7 @@ mod tests {
 
     #[test]
     fn only_private_writable_anonymous_memory_is_a_region() {
-        let region = |text: &str| parse(text.as_bytes());
+        let region = |text: &str| importable(&Line::parse(text.as_bytes())?);
         let full = Region { start: 0x1000, end: 0x9000, protection: 3 };
         assert_eq!(region("1000-9000 rw-p 00000000 00:00 0 "), Some(full));
         assert_eq!(region("1000-9000 rw-p 00000000 00:00 0   [heap]"), Some(full));
@@ -332,17 +370,18 @@ mod tests {
 
     #[test]
     fn what_is_live_is_left_out() {
-        let mut regions = Regions::none();
         let region = Region { start: 1 << 30, end: 2 << 30, protection: 3 };
-        regions.add(region, [0, (1 << 30) + 4096], REGION_MIN);
-        assert_eq!(regions.all()[0].start, (1 << 30) + 4096 + LIVE);
-        assert_eq!(regions.all()[0].end, 2 << 30);
-        regions.clear();
-        regions.add(region, [(2 << 30) - 1, 0], REGION_MIN);
-        assert_eq!(regions.all()[0].end, ((2 << 30) - 1 - LIVE) & !4095);
-        regions.clear();
-        regions.add(Region { end: (1 << 30) + REGION_MIN - 4096, ..region }, [0, 0], REGION_MIN);
-        assert!(regions.all().is_empty(), "too short");
+        let left = |region, live| {
+            let (mut all, mut len) = ([NONE; REGIONS_MAX], 0);
+            add(&mut all, &mut len, region, live, REGION_MIN);
+            (len > 0).then_some(all[0])
+        };
+        let above = left(region, [0, (1 << 30) + 4096, 0]).unwrap();
+        assert_eq!((above.start, above.end), ((1 << 30) + 4096 + LIVE, 2 << 30));
+        let below = left(region, [(2 << 30) - 1, 0, 0]).unwrap();
+        assert_eq!(below.end, ((2 << 30) - 1 - LIVE) & !4095);
+        let short = Region { end: (1 << 30) + REGION_MIN - 4096, ..region };
+        assert_eq!(left(short, [0; 3]), None, "too short");
     }
 
     #[test]

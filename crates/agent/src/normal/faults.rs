@@ -31,8 +31,14 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
     state.count(Counter::StallNs, stalled_ns);
     if predicted {
         // A partial stall: prefetched, or about to be, just not early enough.
-        state.hits.store(state.hits.load(Relaxed).wrapping_add(1), Relaxed);
+        // As a hit it is counted with the other pages that have been used.
         state.partial.store(state.partial.load(Relaxed).wrapping_add(1), Relaxed);
+        state.try_locked(|rations, _| {
+            let usual_ns = rations.synchronisations.stall_ns();
+            if stalled_ns >= usual_ns / 4 * 3 {
+                state.late.store(state.late.load(Relaxed).wrapping_add(1), Relaxed);
+            }
+        });
         return;
     }
     state.count(Counter::StallsUnpredicted, 1);
@@ -47,12 +53,14 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
     state.try_locked(|rations, _| rations.synchronisations.stalled(stalled_ns));
     // SAFETY: the argument of the handler that runs now.
     let mask = unsafe { SignalContext::mask(ucontext) };
+    state.fault_context.store(ucontext, Relaxed);
     let copy = synchronise::attempt(state, None, standing, now_ns, &mut |log, parent| {
         let parent = Parent { signal_mask: mask, ..parent };
         speculative::begin_at_fault(state, log, parent, ucontext);
         0
     });
     if copy.is_none() {
+        state.fault_context.store(0, Relaxed);
         synchronise::await_detached(state);
     }
 }
@@ -67,14 +75,22 @@ fn runs_elsewhere(log: &Log) -> bool {
     if fd < 0 {
         return true;
     }
+    let present = is_present(fd as i32, page);
+    sys::close(fd as i32);
+    !present
+}
+
+/// Whether a page map says that a page is in memory and mapped: one that is
+/// swapped out, or only in the swap cache, has not been used since.
+pub fn is_present(pagemap: i32, page: u64) -> bool {
+    const PRESENT: u64 = 1 << 63;
     let mut entry = 0u64;
     let at = core::ptr::from_mut(&mut entry) as usize;
+    let args = [pagemap as usize, at, 8, (page as usize).wrapping_mul(8)];
     // SAFETY: into a word of ours. The page is a hint, perhaps noise: beyond
     // the address space the kernel has nothing to say.
-    let got = unsafe { call(nr::PREAD64, &[fd as usize, at, 8, (page as usize).wrapping_mul(8)]) };
-    sys::close(fd as i32);
-    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
-    got != 8 || entry & PRESENT_OR_SWAPPED == 0
+    let got = unsafe { call(nr::PREAD64, &args) };
+    got == 8 && entry & PRESENT != 0
 }
 
 /// How long the fault waited: what passed since the last notice without this

@@ -34,9 +34,8 @@ pub fn ended(state: &State) {
         return;
     }
     let Some(ended) = state.try_locked(|rations, _| {
-        let ration = &mut rations.synchronisations;
-        synchronise::account(state, ration);
-        ration.ended(state.stalls.load(Relaxed), state.stalls_ns.load(Relaxed))
+        synchronise::account(state, rations);
+        rations.synchronisations.ended(state.stalls.load(Relaxed), state.stalls_ns.load(Relaxed))
     }) else {
         return;
     };

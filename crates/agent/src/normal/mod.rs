@@ -63,6 +63,10 @@ enum Watch {
     /// Maps memory, perhaps of a file.
     Map,
     Unmap,
+    /// Moves or resizes mapped memory.
+    Remap,
+    /// Moves the end of the heap.
+    Heap,
     /// What a new thread does early on.
     Mask,
     ThreadEnds,
@@ -98,6 +102,8 @@ fn watch(number: usize) -> Watch {
         nr::EXIT_GROUP => Watch::Exit,
         nr::MMAP => Watch::Map,
         nr::MUNMAP => Watch::Unmap,
+        nr::MREMAP => Watch::Remap,
+        nr::BRK => Watch::Heap,
         nr::RT_SIGPROCMASK => Watch::Mask,
         nr::EXIT => Watch::ThreadEnds,
         nr::PRLIMIT64 => Watch::Limit(1),
@@ -161,6 +167,16 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             return result;
         }
         Watch::Unmap => notice::unmapped(state, first, second),
+        Watch::Remap => {
+            let result = plain(frame);
+            notice::remapped(state, result, &frame.args);
+            return result;
+        }
+        Watch::Heap => {
+            let result = plain(frame);
+            notice::heap_ends(state, result);
+            return result;
+        }
         Watch::Mask => {
             let result = plain(frame);
             notice::this_thread(state);

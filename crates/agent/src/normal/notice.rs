@@ -39,9 +39,9 @@ use runahead_protocol::stats::{Counter, Loss};
 /// Mappings of files from this length on are watched, in bytes.
 pub const LARGE_BYTES: usize = 1 << 20;
 
-/// Anonymous mappings from this length on are watched where there is swap
-/// space, in bytes.
-const SWAPPED_BYTES: usize = 32 << 20;
+/// Anonymous memory from this length on, all together, is watched where there
+/// is swap space, in bytes: filling so much takes far longer than arming.
+const SWAPPED_BYTES: usize = 24 << 20;
 
 /// [`State::notice`]: every thread shall have it.
 pub const WANTED: u32 = 1;
@@ -99,21 +99,61 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
     if result <= 0 || len < LARGE_BYTES {
         return;
     }
+    state.large_changes.fetch_add(1, Relaxed);
     let anonymous = flags & sys::MAP_ANONYMOUS != 0;
     if protection & sys::PROT_EXEC != 0 || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
         return;
     }
     if anonymous {
-        // Filling so much takes far longer than arming.
-        if len >= SWAPPED_BYTES && flags & sys::MAP_PRIVATE != 0 && swap_exists() {
-            remember(state, result as usize, len);
-            want(state);
+        if flags & sys::MAP_PRIVATE != 0 {
+            anonymous_memory(state, result as usize, len);
         }
         return;
     }
     remember(state, result as usize, len);
     if state.notice.load(Relaxed) == 0 && some_missing(state, fd, offset, len) {
         want(state);
+    }
+}
+
+/// Anonymous memory that may be swapped out.
+fn anonymous_memory(state: &'static State, start: usize, len: usize) {
+    remember(state, start, len);
+    let all = state.anonymous_bytes.fetch_add(len, Relaxed).saturating_add(len);
+    if all >= SWAPPED_BYTES && state.notice.load(Relaxed) == 0 && swap_exists() {
+        want(state);
+    }
+}
+
+/// After an mremap(2) with arguments `args` that came to `result`.
+pub fn remapped(state: &'static State, result: isize, args: &[usize; 6]) {
+    let &[old, old_len, len, ..] = args;
+    if result <= 0 || old_len.max(len) < LARGE_BYTES {
+        return;
+    }
+    unmapped(state, old, old_len);
+    // What grows (realloc(3)) is anonymous memory nearly always.
+    if len >= LARGE_BYTES && CONFIG.mode.load(Relaxed) != Mode::Off as u32 {
+        anonymous_memory(state, result as usize, len);
+    }
+}
+
+/// After a brk(2) that came to `end`.
+pub fn heap_ends(state: &'static State, end: isize) {
+    let Some(end) = usize::try_from(end).ok().filter(|&end| end != 0) else { return };
+    let start = state.heap_start.load(Relaxed);
+    if start == 0 || end < start {
+        state.heap_start.store(end, Relaxed);
+        return;
+    }
+    let len = end - start;
+    if len < SWAPPED_BYTES || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
+        return;
+    }
+    let area = state.areas.iter().find(|area| area.start.load(Relaxed) == start);
+    match area {
+        Some(area) => area.end.store(end, Release),
+        None => anonymous_memory(state, start, len),
     }
 }
 
@@ -137,6 +177,7 @@ fn remember(state: &State, start: usize, len: usize) {
 
 /// Before a munmap(2): forgets the mappings that begin in the range.
 pub fn unmapped(state: &State, start: usize, len: usize) {
+    state.large_changes.fetch_add(1, Relaxed);
     if state.large_mappings.load(Relaxed) == 0 {
         return;
     }
@@ -150,7 +191,8 @@ pub fn unmapped(state: &State, start: usize, len: usize) {
     }
 }
 
-/// Whether an address lies in a large mapping of a file.
+/// Whether an address lies in a large mapping of a file, or in anonymous
+/// memory that is watched.
 pub fn watched(state: &State, address: usize) -> bool {
     state.areas.iter().any(|area| {
         let start = area.start.load(Relaxed);
@@ -169,6 +211,13 @@ fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
     if state.samples.load(Relaxed) >= SAMPLES_MAX && !mapping.is_multiple_of(SAMPLE_EVERY) {
         return false;
     }
+    // A mapping may reach far beyond its file: databases map what they may
+    // grow to.
+    let mut stat = sys::Stat::default();
+    if sys::fstat(fd as i32, &mut stat) != 0 {
+        return false;
+    }
+    let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
     let mut byte = 0u8;
     let vector = IoVec { base: core::ptr::from_mut(&mut byte) as usize, len: 1 };
     for sample in 0..SAMPLES as usize {
@@ -178,7 +227,7 @@ fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
         // SAFETY: into a byte of ours, at an explicit offset.
         match unsafe { call(nr::PREADV2, &args) } {
             1 => {}
-            0 => return false, // Beyond the end of the file.
+            0 => return false, // It has been cut off meanwhile.
             // Missing, or the file system does not say.
             _ => return true,
         }

@@ -7,19 +7,19 @@ use super::control::{self, Control};
 use super::reads::{READ_AROUND_BYTES, start_read};
 use super::{OFFSET_NONE, Request, capture, learnt};
 use crate::arch::{Frame, nr};
-use crate::import::regions::{self, REGION_MIN, regions, resident_bytes, swap_in_use};
+use crate::import::regions::{self, REGION_MIN, regions, swap_in_use};
 use crate::import::{self, Desk, aide, desk};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, Rations, State};
 use crate::status;
 use crate::sys::{self, call};
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::horizon::horizon;
 use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
-use runahead_protocol::log::{Log, life};
+use runahead_protocol::log::{Log, PAGES_MAX, life};
 use runahead_protocol::session::{
     Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_IMPORTING,
 };
@@ -95,9 +95,9 @@ pub fn attempt(
             return None;
         }
         if standing != Standing::Behind {
-            account(state, ration);
+            account(state, rations);
         }
-        match decide(state, ration, standing, now_ns) {
+        match decide(state, &mut rations.synchronisations, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, request, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
@@ -161,10 +161,55 @@ fn permitted(state: &State) -> bool {
 }
 
 /// Tells the ration what the speculative process came to, once.
-pub fn account(state: &State, ration: &mut Ration) {
+pub fn account(state: &State, rations: &mut Rations) {
+    look_at_pages(state);
+    let Rations { synchronisations: ration, refork, .. } = rations;
     ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
-    let hits = state.hits.load(Relaxed).saturating_add(pages_used(state));
-    ration.outcome(hits, state.partial.load(Relaxed));
+    let before = state.faults_at_copy.swap(0, Relaxed);
+    if before != 0 {
+        // What the program would have faulted anyway is among them; a copy
+        // that runs for long is not blamed for that.
+        let faults = (usage::of_self().minor_faults + 1).saturating_sub(before);
+        let since_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
+        let cow_ns = faults.saturating_mul(COW_NS).min(since_ns / 2);
+        ration.cost_more(cow_ns);
+        refork.copied_on_write(cow_ns);
+    }
+    let late = state.late.load(Relaxed);
+    let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
+    ration.outcome(hits, state.partial.load(Relaxed).saturating_sub(late));
+}
+
+/// What a fault for a page that is shared with a copy costs the program, in
+/// ns.
+const COW_NS: u64 = 1500;
+
+/// Pages asked about when a copy is accounted for.
+const LOOKS: u64 = 16;
+
+/// Where the copy has not looked for long: how far the program has come in
+/// the sequence of predicted pages, by its own page map.
+fn look_at_pages(state: &State) {
+    let Some(log) = state.log() else { return };
+    let tail = log.pages.tail.load(Relaxed);
+    let used = log.pages.consumed.load(Relaxed);
+    let span = tail.saturating_sub(used).min(PAGES_MAX as u64);
+    if span == 0 {
+        return;
+    }
+    let fd = sys::open_read(b"/proc/self/pagemap\0");
+    if fd < 0 {
+        return;
+    }
+    let looks = span.min(LOOKS);
+    let last = (1..=looks).rev().map(|look| tail - span + span * look / looks).find(|&end| {
+        let page = log.pages.get(end - 1);
+        page.is_some_and(|page| super::faults::is_present(fd as i32, page))
+    });
+    sys::close(fd as i32);
+    if let Some(end) = last {
+        log.pages.consumed.store(end, Relaxed);
+    }
 }
 
 /// Prefetched pages that the program has used, as the speculative process saw
@@ -210,8 +255,12 @@ fn synchronise(
     unsafe { capture::take(request.as_ref(), state.fds_end.load(Relaxed)) };
     // SAFETY: the ration's lock is held.
     let regions = unsafe { regions() };
-    if kind == Kind::Full || !aide_runs(state) || !regions.mark() {
+    // The aide answers for mapped files, too.
+    let helped = kind == Kind::Importing || state.large_mappings.load(Relaxed) != 0;
+    if !(helped && aide_runs(state)) || kind == Kind::Full {
         regions.clear();
+    } else if !regions.mark() {
+        regions.forget();
     }
     // SAFETY: queries.
     let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
@@ -249,10 +298,17 @@ fn synchronise(
     }
     state.count(Counter::SyncsCompleted, 1);
     state.consumed.store(consumed, Relaxed);
-    for counter in [&state.shift, &state.predicted, &state.hits, &state.partial, &state.stalled_ns]
-    {
-        counter.store(0, Relaxed);
-    }
+    let counters = [
+        &state.shift,
+        &state.predicted,
+        &state.hits,
+        &state.partial,
+        &state.late,
+        &state.stalled_ns,
+    ];
+    counters.iter().for_each(|counter| counter.store(0, Relaxed));
+    let faults = if made == Kind::Full { usage::of_self().minor_faults + 1 } else { 0 };
+    state.faults_at_copy.store(faults, Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.owner.store(crate::arch::thread_pointer(), Relaxed);
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
@@ -264,7 +320,10 @@ fn synchronise(
 /// Which kind of copy to make, and of how much resident anonymous memory; the
 /// regions of an importing one have been found then.
 fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
-    let resident_bytes = resident_bytes();
+    let changes = state.large_changes.load(Relaxed);
+    // SAFETY: the ration's lock is held.
+    let regions = unsafe { regions() };
+    let resident_bytes = regions.resident_bytes(changes);
     let swapped = swap_in_use();
     let full = CONFIG.test.load(Relaxed) & TEST_FULL_COPIES != 0;
     let permitted = CONFIG.imports.load(Relaxed) != 0 && state.aide.load(Relaxed) >= 0 && !full;
@@ -274,8 +333,7 @@ fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
         return (Kind::Full, resident_bytes);
     }
     let shortest = if always { sys::PAGE_SIZE } else { REGION_MIN };
-    // SAFETY: the ration's lock is held.
-    let found = unsafe { regions() }.find(shortest);
+    let found = regions.find(shortest, changes);
     (if found { Kind::Importing } else { Kind::Full }, resident_bytes)
 }
 
@@ -401,6 +459,7 @@ fn revise_horizon(state: &State, log: &Log) {
 /// [`kill`], and tells memory control what is left of it.
 fn end(state: &State, control: &mut Control, reason: Park) {
     if let Some(log) = state.log() {
+        look_at_pages(state);
         control.ended(control::unused_bytes(state, log));
     }
     kill(state, reason);
@@ -491,6 +550,8 @@ fn book(state: &State, log: &Log, reason: Park) {
     let partial = state.partial.load(Relaxed);
     let issued = log.prefetches.load(Relaxed).min(1 << 40);
     slot.add(Counter::SwapPrefetches, prefetched);
+    // Where all pages were of swapped memory, the last look says more.
+    let consumed = if prefetched >= pages { used } else { consumed };
     slot.add(Counter::SwapPrefetchesUsed, consumed.min(prefetched));
     slot.add(Counter::PagesImported, imported);
     slot.add(Counter::PrefetchesIssued, issued);
@@ -546,6 +607,7 @@ pub fn end_speculation(state: &'static State) {
         return;
     }
     await_detached(state);
+    look_at_pages(state);
     kill(state, Park::ProgramEnded);
     state.try_locked(|rations, _| rations.control.finish(state, sys::now_ns()));
     end_aide(state);

@@ -229,6 +229,10 @@ impl Imports {
         self.hold(first, count);
         if asked_for > 0 {
             desk.prefetched.store(desk.prefetched.load(Relaxed).wrapping_add(asked_for), Relaxed);
+            if let Some(log) = super::log() {
+                log.prefetches.fetch_add(asked_for, Relaxed);
+                log.prefetched_bytes.fetch_add(asked_for * PAGE_SIZE as u64, Relaxed);
+            }
             self.wait_for_horizon(desk);
         }
         true
@@ -362,7 +366,7 @@ impl Imports {
 }
 
 /// Asks the aide and waits for its answer; false where none comes.
-fn ask(desk: &Desk, question: u32) -> bool {
+pub fn ask(desk: &Desk, question: u32) -> bool {
     desk.question.store(question, Relaxed);
     let number = desk.asked.load(Relaxed).wrapping_add(1);
     desk.asked.store(number, Release);

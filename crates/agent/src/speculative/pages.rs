@@ -9,24 +9,26 @@
 //! those who may not write the file) and starts the read where it is not.
 //!
 //! The prefetch horizon (section 4.1.3): pages that the normal process has
-//! not mapped, by its `/proc/PID/pagemap`, which takes that process's
-//! mmap_lock. This process runs at idle priority, so it asks only when its
-//! last sleep was on time, that is, when a processor is idle.
+//! not mapped. To look there one has to lock its address space, which nothing
+//! at idle priority may do: so the aide looks ([`crate::import::aide`]).
 
+use super::imports::ask;
 use super::regions::{File, Region, give_up, regions};
 use super::{Own, reopen};
 use crate::Gate;
 use crate::arch::nr;
+use crate::import::{Desk, desk, life, question};
 use crate::sys::{self, IoVec, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr::{from_mut, from_ref};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::Calls;
-use runahead_emulate::residency::{Method, Methods, Resident, question};
+use runahead_emulate::residency::{self, Method, Methods, Resident};
 use runahead_policy::device_limit::{DEPTH_MAX, DeviceLimit};
 use runahead_policy::horizon::{HORIZON_MAX, horizon};
 use runahead_protocol::log::{Log, PAGES_MAX};
+use runahead_protocol::stats::Park;
 
 /// What a touch came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +64,6 @@ const HORIZON_LOOKS: u64 = 8;
 /// One pause, in ns.
 const PAUSE_NS: u64 = 60_000;
 
-/// A pause that took longer than this was no pause: the processors are busy.
-const LATE_NS: u64 = 1_500_000;
-
 /// Pauses for one prefetch, after which it goes on whatever the device says.
 const PAUSES_MAX: u32 = 4096;
 
@@ -99,8 +98,7 @@ struct State {
     waited_ns: u64,
     /// The user for file system checks.
     user: u32,
-    /// `/proc/PID/pagemap` of the normal process and of this one; -1: none.
-    normal_pagemap: i32,
+    /// `/proc/self/pagemap`; -1: none.
     own_pagemap: i32,
     scratch: [u8; RUN_MAX * PAGE_SIZE],
 }
@@ -114,29 +112,13 @@ fn pages() -> &'static mut State {
     unsafe { (*STATE.0.get()).assume_init_mut() }
 }
 
-/// Before this process is not dumpable any more: opens what tells about
-/// pages. `pid` is the normal process.
-pub fn prepare(pid: u32, log: &Log) {
+/// Before this process is not dumpable any more: opens what tells about its
+/// pages.
+pub fn prepare(log: &Log) {
     let state = pages();
     state.limit = DeviceLimit::new(log.depth.load(Relaxed));
     state.user = sys::file_system_user();
     state.own_pagemap = sys::open_read(b"/proc/self/pagemap\0") as i32;
-    let mut path = [0u8; 32];
-    let mut digits = [0u8; 10];
-    let mut len = 0usize;
-    let mut rest = pid;
-    while rest > 0 {
-        if let Some(slot) = digits.get_mut(len) {
-            *slot = b'0' + (rest % 10) as u8;
-        }
-        len += 1;
-        rest /= 10;
-    }
-    let digits = digits.iter().take(len).rev();
-    for (slot, &byte) in path.iter_mut().zip(b"/proc/".iter().chain(digits).chain(b"/pagemap")) {
-        *slot = byte;
-    }
-    state.normal_pagemap = sys::open_read(&path) as i32;
 }
 
 /// An access of the program, or of the kernel for it, to an inaccessible
@@ -230,7 +212,7 @@ impl State {
     fn ask(&mut self, region: &mut Region, fd: i32, offset: u64) -> Resident {
         let at = (fd as usize, region.dev);
         let len = (region.size.saturating_sub(offset)).clamp(1, PAGE_SIZE as u64);
-        question(&mut Gate, &mut self.methods, &mut region.oracle, at, offset, len)
+        residency::question(&mut Gate, &mut self.methods, &mut region.oracle, at, offset, len)
     }
 
     /// How many resident pages to open from `page` on: one, or more where the
@@ -381,39 +363,25 @@ impl State {
         let by_time = horizon(self.limit.latency_ns(), 0, self.limit.depth());
         let allowed =
             by_time.min(AHEAD_START + AHEAD_PER_USED * used).min(HORIZON_MAX.min(PAGES_MAX as u64));
-        if tail - used.min(tail) < allowed || self.normal_pagemap < 0 {
+        if tail - used.min(tail) < allowed {
             return;
         }
+        // Where nobody answers, this is as far as it goes.
+        let Some(desk) = desk() else { super::park(Park::NoAide, -1) };
         let start_ns = sys::now_ns();
-        let mut before_ns = start_ns;
         let until = tail - allowed / 2;
         loop {
             sys::sleep(PAUSE_NS);
-            let now_ns = sys::now_ns();
-            let late = now_ns.saturating_sub(before_ns) > LATE_NS;
-            before_ns = now_ns;
-            if !late && self.is_used(log, until) {
-                break;
+            match used_up_to(desk, log, until) {
+                Some(true) => break,
+                Some(false) => {}
+                None => super::park(Park::NoAide, -1),
             }
         }
         let now_ns = sys::now_ns();
         self.limit.interrupted();
         self.waited_ns += now_ns.saturating_sub(start_ns);
         self.drop_landed();
-    }
-
-    /// Whether the normal process has come to prediction number `until` or
-    /// one of those behind it.
-    fn is_used(&mut self, log: &Log, until: u64) -> bool {
-        for number in (until..until + HORIZON_LOOKS).rev() {
-            if let Some(page) = log.pages.get(number)
-                && is_mapped(self.normal_pagemap, page)
-            {
-                log.pages.consumed.store(number + 1, Relaxed);
-                return true;
-            }
-        }
-        false
     }
 
     /// After a wait that had nothing to do with the device: what has come
@@ -461,9 +429,26 @@ fn pagemap_entry(fd: i32, page: u64) -> Option<u64> {
     (fd >= 0 && Gate.call(nr::PREADV2, args) == 8).then_some(entry)
 }
 
-/// Whether a process has a page mapped, or in swap.
-fn is_mapped(pagemap: i32, page: u64) -> bool {
-    pagemap_entry(pagemap, page).is_some_and(|entry| entry >> 62 != 0)
+/// Whether the normal process has come to prediction number `until` or one of
+/// those behind it, in case some are never used; `None` where nobody answers.
+fn used_up_to(desk: &Desk, log: &Log, until: u64) -> Option<bool> {
+    let numbers = (until..until + HORIZON_LOOKS).filter(|&number| log.pages.get(number).is_some());
+    let mut count = 0;
+    for (address, number) in desk.addresses.iter().zip(numbers.clone()) {
+        let page = log.pages.get(number).unwrap_or(0);
+        address.store(page.wrapping_mul(PAGE_SIZE as u64), Relaxed);
+        count += 1;
+    }
+    desk.count.store(count, Relaxed);
+    if desk.life.load(Relaxed) == life::NONE || !ask(desk, question::PRESENT) {
+        return None;
+    }
+    let present = desk.present.iter().take(count as usize);
+    let used = numbers.zip(present).filter(|(_, byte)| byte.load(Relaxed) != 0).last();
+    if let Some((number, _)) = used {
+        log.pages.consumed.store(number + 1, Relaxed);
+    }
+    Some(used.is_some())
 }
 
 /// Whether a page of a private mapping is this process's own, not the file's.

@@ -82,7 +82,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     }
     // Before it is not dumpable: then its own /proc files refuse it.
     first_for_the_oom_killer();
-    pages::prepare(parent.pid, log);
+    pages::prepare(log);
     if !early && !shared::make_private_on_touch() {
         exit();
     }
