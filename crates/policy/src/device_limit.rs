@@ -185,8 +185,10 @@ impl DeviceLimit {
             let unqueued = (u128::from(self.best_requests) * u128::from(self.base_latency_ns)
                 / 16_000_000_000)
                 .min(u128::from(DEPTH_MAX)) as u32;
-            let (least, most) = (self.best_depth / 2, self.best_depth + self.best_depth / 2);
-            self.best_depth = unqueued.clamp(least.max(1), most.max(1));
+            let half = self.best_depth / 2;
+            // No `clamp`: it panics where its bounds are in the wrong order,
+            // which the compiler cannot see that they are not.
+            self.best_depth = unqueued.max(half).min(self.best_depth + half).max(1);
             self.set_depth(self.best_depth);
         } else if self.depth < self.best_depth && at_least(KEEP_SIXTEENTHS) {
             // Fewer in flight do as well, and delay demand reads less. The
