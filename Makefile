@@ -11,7 +11,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 TARGET := x86_64-unknown-linux-musl
 RUNAHEAD := target/$(TARGET)/release/runahead
 
-.PHONY: all setup build demo test test-command test-compiler lint bench install suites clean
+.PHONY: all setup build demo test test-command test-compiler lint bench install suites fuzz clean
 
 all: build
 
@@ -47,6 +47,7 @@ test-compiler:
 
 lint: setup
 	cargo fmt --all --check
+	cargo fmt --manifest-path tests/fuzz/coverage/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 bench: build
@@ -71,6 +72,10 @@ install: build
 # Other projects' tests, plainly and under Runahead (docs/suites.md).
 suites: build
 	$(SUDO) scripts/suites
+
+# Coverage-guided fuzzers of parsers, decoders and the emulator.
+fuzz: setup
+	scripts/fuzz
 
 clean:
 	cargo clean

@@ -21,6 +21,9 @@ const VERSION: u64 = 1;
 const FRAME_BYTES_MAX: usize = 256 << 10;
 /// Elements of one frame of segments or reads.
 const ELEMENTS_MAX: usize = 4096;
+/// Most bytes that one frame reports as read; what is beyond is not counted. The manager goes
+/// through them block by block, and one client must not keep it from the others for long.
+const READ_BYTES_MAX: u64 = 4 << 30;
 
 /// Where the machine's manager listens: `RUNAHEAD_MANAGER` in the environment (`embedded`:
 /// nowhere), else the user's own, else the system's, where one is there.
@@ -223,13 +226,16 @@ impl FromClient {
             3 => Self::Cancel(words.small()?),
             4 => {
                 let mut notes = Vec::with_capacity(words.0.len() / 32);
+                let mut left = READ_BYTES_MAX;
                 while !words.is_empty() {
-                    let (file, offset, length) = (words.small()?, words.next()?, words.next()?);
+                    let (file, offset) = (words.small()?, words.next()?);
+                    let length = words.next()?.min(left);
+                    left -= length;
                     notes.push(ReadNote { file, offset, length, t_app_us: words.small()? });
                 }
                 Self::Reads(notes)
             }
-            5 => Self::Observed(words.next()?),
+            5 => Self::Observed(words.next()?.min(READ_BYTES_MAX)),
             6 => {
                 let (tag, ok) = (words.next()?, words.next()? == 1);
                 let (started_ns, ended_ns) = (words.next()?, words.next()?);
@@ -375,7 +381,7 @@ mod tests {
             FromClient::Segments(vec![Segment { file: 1, offset: 2, length: 3 }; 5]),
             FromClient::Cancel(9),
             FromClient::Reads(vec![ReadNote { file: 1, offset: 2, length: 3, t_app_us: 4 }; 2]),
-            FromClient::Observed(1 << 40),
+            FromClient::Observed(1 << 30),
             FromClient::Done(5, Report { ok: true, started_ns: 1, ended_ns: 2, cpu_ns: 3 }),
             FromClient::Buffers(6),
         ];
@@ -391,6 +397,18 @@ mod tests {
             send_action(&mut bytes, &action).unwrap();
             assert_eq!(receive_action(&mut &bytes[..]).unwrap(), Some(action));
         }
+    }
+
+    /// A frame that claims to have read everything would keep the manager busy for an hour.
+    #[test]
+    fn a_frame_reports_a_bounded_number_of_bytes() {
+        let note = ReadNote { file: 1, offset: 0, length: u64::MAX / 2, t_app_us: 0 };
+        let FromClient::Reads(notes) = round_trip(&FromClient::Reads(vec![note; 9])) else {
+            panic!("other frames")
+        };
+        assert_eq!(notes.iter().map(|note| note.length).sum::<u64>(), READ_BYTES_MAX);
+        let observed = round_trip(&FromClient::Observed(u64::MAX));
+        assert_eq!(observed, FromClient::Observed(READ_BYTES_MAX));
     }
 
     /// Every prefix and every changed byte of valid frames: an error or a message, no panic.
