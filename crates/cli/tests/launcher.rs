@@ -192,8 +192,8 @@ fn unreadable_programs_run_plainly() {
     let program = scratch.compile("unreadable", PRINT_PRELOAD, &[]);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).unwrap();
     let agent = scratch.idle_agent();
-    let mut command = scratch.runahead_with(&agent);
-    command.arg(&program);
+    let mut command = scratch.runahead_for_all();
+    command.arg("--agent").arg(&agent).arg(&program);
     if is_root() {
         // Root reads everything.
         command.uid(65534).gid(65534).env("HOME", "/nonexistent");

@@ -62,7 +62,18 @@ impl Scratch {
 
     /// `runahead` with this directory as its home.
     pub fn runahead(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_runahead"));
+        self.runahead_at(Path::new(env!("CARGO_BIN_EXE_runahead")))
+    }
+
+    /// The same, of a copy in this directory: another user may not reach the
+    /// one that was built (below a home, say).
+    pub fn runahead_for_all(&self) -> Command {
+        let command = fs::read(env!("CARGO_BIN_EXE_runahead")).unwrap();
+        self.runahead_at(&self.file("runahead", command, 0o755))
+    }
+
+    fn runahead_at(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
         command.env_remove("XDG_CACHE_HOME").env("XDG_RUNTIME_DIR", &self.0).env("HOME", &self.0);
         command.env_remove("RUNAHEAD").env_remove("RUNAHEAD_SESSION").env_remove("LD_PRELOAD");
         command
