@@ -267,8 +267,7 @@ pub struct State {
     pub aide: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
     pub owner: AtomicUsize,
-    /// Thread that stalled last on a disk whose seeks were measured, and when,
-    /// in ns.
+    /// Thread that stalled last on what may be a disk, and when, in ns.
     pub stalled: AtomicUsize,
     /// See [`State::stalled`].
     pub stalled_at_ns: AtomicU64,
@@ -434,6 +433,11 @@ impl State {
     pub fn stalled(&self, ns: u64) {
         self.stalls.store(self.stalls.load(Relaxed).saturating_add(1), Relaxed);
         self.stalls_ns.store(self.stalls_ns.load(Relaxed).saturating_add(ns), Relaxed);
+    }
+
+    /// How long a wait for storage takes on average, in ns; 0: none yet.
+    pub fn mean_stall_ns(&self) -> u64 {
+        self.stalls_ns.load(Relaxed).checked_div(u64::from(self.stalls.load(Relaxed))).unwrap_or(0)
     }
 
     /// Adds to a counter, if anybody collects.

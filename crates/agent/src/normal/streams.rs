@@ -166,9 +166,14 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
     Some(Stalled { dev: stat.dev, action })
 }
 
+/// Mean stall, in ns, from which on a device that nobody has measured is taken
+/// for a disk, which positions for one request at a time.
+const DISK_STALL_NS: u64 = 3_000_000;
+
 /// Whether another thread waits for the same disk: it began to less than two
-/// switches ago. Only where seeks have been measured; elsewhere requests are
-/// served beside each other.
+/// switches, or mean stalls where seeks have not been measured, ago. Devices
+/// that answer sooner, or are known to have no seeks, serve requests beside
+/// each other.
 pub fn is_crowded(state: &State, request: &Request, now_ns: u64) -> bool {
     let mut stat = sys::Stat::default();
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
@@ -177,12 +182,21 @@ pub fn is_crowded(state: &State, request: &Request, now_ns: u64) -> bool {
     {
         return false;
     }
-    let known = state.streams.with(stat.dev, |entry| entry.device);
-    let Some(device) = known.filter(Device::has_places) else { return false };
+    let device = state.streams.with(stat.dev, |entry| entry.device).unwrap_or_default();
+    let stall_ns = if device.has_places() {
+        device.switch_ns(None)
+    } else if device.is_known() {
+        return false;
+    } else {
+        state.mean_stall_ns()
+    };
     let me = thread_pointer();
     let before = state.stalled.swap(me, Relaxed);
     let began_ns = state.stalled_at_ns.swap(now_ns, Relaxed);
-    before != 0 && before != me && now_ns.saturating_sub(began_ns) < 2 * device.switch_ns(None)
+    (device.has_places() || stall_ns >= DISK_STALL_NS)
+        && before != 0
+        && before != me
+        && now_ns.saturating_sub(began_ns) < 2 * stall_ns
 }
 
 /// What a call that sends a file reads at once, in bytes: a pipe's buffers
