@@ -263,9 +263,14 @@ mod tests {
         std::thread::spawn(move || serve(&listener));
         let open = || Connection::open(&path, "memory", &Options::default()).unwrap();
         let mut clients = vec![open(), open()];
+        for i in 0..clients.len() {
+            clients[i].send(&FromClient::Buffers(256));
+            clients[i].send(&FromClient::File(4, info()));
+            // Of a file that nobody registered: the credit says how far it has been read.
+            clients[i].disclose(&[Segment { file: 99, offset: 0, length: 1 }]);
+            wait_for(&mut clients, |told, action| told == i && *action == Action::Credit(1));
+        }
         for connection in &mut clients {
-            connection.send(&FromClient::Buffers(256));
-            connection.send(&FromClient::File(4, info()));
             connection.disclose(&[Segment { file: 4, offset: 0, length: 0 }]);
         }
         // The same file: whoever registered it last is told to prefetch it.
