@@ -284,7 +284,7 @@ fn synchronise(
     let end_ns = sys::now_ns();
     let took_ns = end_ns.saturating_sub(now_ns);
     state.count(Counter::SyncNs, took_ns);
-    ration.synchronised(took_ns);
+    ration.synchronised(took_ns, request.is_none());
     let made = if regions.all().is_empty() { Kind::Full } else { Kind::Importing };
     rations.refork.took(made, resident_bytes, took_ns);
     if made == Kind::Importing {
