@@ -25,11 +25,10 @@ pub const FIRST_STALLS: u32 = 2;
 /// process that is short in time may still wait for an object store.
 pub const LONG_STALL_NS: u64 = 5_000_000;
 
-/// Hits of a copy made after a page fault, below which it has not paid: that
-/// wait was over, and hid nothing of the synchronisation. A copy that saves the
-/// next stall only, at every second stall, was seen to cost a database that
-/// maps its file (each page names the next) half of its speed again: the copy
-/// ends on zeros only after it has used a processor for milliseconds.
+/// Hits below which a copy made after a page fault has not paid. That wait was
+/// over, and hid nothing of the synchronisation; and a copy that comes one page
+/// far and then computes on zeros slows down what it was to speed up (SQLite
+/// through a mapping, each page naming the next: 0.69 of its speed).
 pub const HITS_AFTER_FAULT_MIN: u64 = 2;
 
 /// Processor time that copies may take for each unit of waiting that they

@@ -49,9 +49,9 @@ pub fn executes(state: &State) {
     }
 }
 
-/// Whether the program that is about to be executed, with `path` at
-/// `argument` of the call and the arguments' array after it, is left without
-/// the agent. Never where somebody counts or tests.
+/// Whether the program that a call with `args` is about to execute is left
+/// without the agent; `environment_arg`: which of them is the environment (2:
+/// execve, 3: execveat). Never where somebody counts or tests.
 pub fn leaves_alone(state: &State, args: &[usize; 6], environment_arg: usize) -> bool {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
