@@ -32,6 +32,8 @@ pub const MAP_SHARED: usize = 1;
 pub const MAP_PRIVATE: usize = 2;
 /// `MAP_ANONYMOUS`.
 pub const MAP_ANONYMOUS: usize = 0x20;
+/// `MADV_DONTFORK`: children do not get the region.
+pub const MADV_DONTFORK: usize = 10;
 /// `MAP_FIXED`.
 pub const MAP_FIXED: usize = 0x10;
 /// Page size of this architecture, in bytes.

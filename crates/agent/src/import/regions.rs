@@ -30,7 +30,6 @@ const LIVE: usize = 256 * 1024;
 /// The thread control block, the stack, and the registers after a fault.
 const LIVE_PLACES: usize = 3;
 
-const MADV_DONTFORK: usize = 10;
 const MADV_DOFORK: usize = 11;
 
 /// A range of private anonymous memory.
@@ -207,7 +206,7 @@ impl Regions {
     pub fn mark(&mut self) -> bool {
         self.marked = 0;
         while let Some(region) = self.all().get(self.marked) {
-            if advise(region, MADV_DONTFORK) != 0 {
+            if advise(region, sys::MADV_DONTFORK) != 0 {
                 // A part may have been marked.
                 advise(region, MADV_DOFORK);
                 self.unmark();

@@ -14,8 +14,6 @@ use runahead_policy::learning::{Record, Start};
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
-/// `MADV_DONTFORK`.
-const MADV_DONTFORK: usize = 10;
 const AT_EMPTY_PATH: usize = 0x1000;
 const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 /// Most arguments that are counted: more are all many.
@@ -177,7 +175,7 @@ fn map() -> usize {
     }
     // A copy must not reach it.
     // SAFETY: advice about the mapping just made.
-    if unsafe { call(nr::MADVISE, &[address as usize, FILE_LEN, MADV_DONTFORK]) } != 0 {
+    if unsafe { call(nr::MADVISE, &[address as usize, FILE_LEN, sys::MADV_DONTFORK]) } != 0 {
         // SAFETY: unmaps it again.
         unsafe { call(nr::MUNMAP, &[address as usize, FILE_LEN]) };
         return 0;
