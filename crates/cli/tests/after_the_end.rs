@@ -20,14 +20,23 @@ fn count(directory: &str) -> usize {
     fs::read_dir(directory).map_or(0, Iterator::count)
 }
 
-/// Names of ours among the POSIX shared memory objects, which are files. (A
-/// directory may come and go: the cache of a user without a home, and what
-/// somebody else's benchmark works in.)
+/// Names of ours in the directory of POSIX shared memory, but two of
+/// directories that others may make and remove there meanwhile: a user's own
+/// (`runahead-UID`) and those that benchmarks work in.
 fn shared_memory() -> Vec<String> {
+    let of_others = |name: &str| {
+        let rest = name.strip_prefix("runahead-").unwrap_or("-");
+        rest.starts_with("bench-") || rest.bytes().all(|byte| byte.is_ascii_digit())
+    };
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().map(Result::unwrap);
-    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
-    let names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<_> = names.filter(|name| name.contains("runahead")).collect();
+    let names = entries.map(|entry| {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        (entry.file_name().to_string_lossy().into_owned(), is_directory)
+    });
+    let ours = names.filter(|(name, is_directory)| {
+        name.contains("runahead") && !(*is_directory && of_others(name))
+    });
+    let mut names: Vec<_> = ours.map(|(name, _)| name).collect();
     names.sort();
     names
 }
