@@ -30,6 +30,8 @@ pub const START_ADDED_MAX_S: f64 = 1e-3;
 pub const PROGRAM_RATIO_MAX: f64 = 1.01;
 /// The same while every processor is busy with other work.
 pub const BUSY_RATIO_MAX: f64 = 1.03;
+/// The same of a program with a large heap that rarely waits in a page fault.
+pub const RARE_FAULTS_RATIO_MAX: f64 = 1.02;
 
 /// Calls in a batch of `bench/overhead/reads.c`.
 const BATCH: f64 = 1000.0;
@@ -42,6 +44,22 @@ const PROGRAM_S: f64 = 1.2;
 const PROGRAM_S_MIN: f64 = 1.0;
 const LIMIT: Duration = Duration::from_secs(600);
 
+/// Random touches of a resident file's mapping: about a second.
+const TOUCHES: u64 = 60_000_000;
+/// Records of 16 KiB of the file that is mapped: 64 MiB.
+const MAPPED_RECORDS: u64 = 4096;
+/// The large heap, in MiB.
+const HEAP_MIB: u64 = 4096;
+/// Its page faults that wait, milliseconds of work apart.
+const RARE_FAULTS: u64 = 150;
+
+const MAPPED: CProgram = CProgram {
+    name: "touches",
+    source: include_str!("../../../bench/faults/touches.c"),
+    headers: &[],
+};
+const HEAP: CProgram =
+    CProgram { name: "heap", source: include_str!("../../../bench/overhead/heap.c"), headers: &[] };
 const READS: CProgram = CProgram {
     name: "reads",
     source: include_str!("../../../bench/overhead/reads.c"),
@@ -75,6 +93,8 @@ pub enum Kind {
     Program,
     /// A whole program with busy processors.
     BusyProgram,
+    /// The work of a program with a large heap and rare faults.
+    RareFaults,
 }
 
 /// One comparison.
@@ -110,6 +130,7 @@ impl Comparison {
             Kind::Start => format!("at most +{}", seconds(START_ADDED_MAX_S)),
             Kind::Program => format!("at most {PROGRAM_RATIO_MAX}×"),
             Kind::BusyProgram => format!("at most {BUSY_RATIO_MAX}×"),
+            Kind::RareFaults => format!("at most {RARE_FAULTS_RATIO_MAX}×"),
         }
     }
 
@@ -125,6 +146,7 @@ impl Comparison {
                 Kind::Start => added <= START_ADDED_MAX_S,
                 Kind::Program => ratio_below(PROGRAM_RATIO_MAX),
                 Kind::BusyProgram => ratio_below(BUSY_RATIO_MAX),
+                Kind::RareFaults => ratio_below(RARE_FAULTS_RATIO_MAX),
             }
     }
 }
@@ -159,6 +181,9 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
         bench.reads(&reads, kind, &resident.records)?;
     }
     bench.starts()?;
+    let mapped = resident.mapped(options.scale)?;
+    bench.mapped(&MAPPED.build(&cache)?, &mapped)?;
+    bench.rare_faults(&HEAP.build(&cache)?, &mapped)?;
     let mut programs = resident.programs();
     for (name, program) in &mut programs {
         calibrate(name, program)?;
@@ -271,6 +296,33 @@ impl Bench<'_> {
         })
     }
 
+    fn mapped(&mut self, program: &Path, file: &Path) -> Result<()> {
+        let touches = scaled(TOUCHES, self.options.scale, 1 << 16).to_string();
+        let spec = CommandSpec::new(program, "/").arg(file).args([&touches, "1"]);
+        let sides = [self.side(&spec, false), self.side(&spec, true)];
+        let name = "random touches of a mapped file";
+        self.compare(name, Kind::Program, |side| {
+            run_once(&sides[usize::from(side)], &Output::new()?)
+        })
+    }
+
+    fn rare_faults(&mut self, program: &Path, file: &Path) -> Result<()> {
+        let scale = self.options.scale;
+        let (megabytes, faults) = (scaled(HEAP_MIB, scale, 16), scaled(RARE_FAULTS, scale, 4));
+        let options = self.options;
+        let name = format!("work on a heap of {megabytes} MiB, rare faults");
+        self.compare(&name, Kind::RareFaults, |under_runahead| {
+            let output = Output::new()?;
+            let report = output.path("report");
+            let spec = CommandSpec::new(program, "/").arg(file);
+            let spec = spec.args([megabytes.to_string(), faults.to_string()]).arg(&report);
+            let spec = if under_runahead { under(&options.runahead, &spec) } else { spec };
+            let (_, said) = run_once(&spec, &output)?;
+            let text = fs::read_to_string(&report).context("read the time of the work")?;
+            Ok((text.trim().parse().context("parse the time of the work")?, said))
+        })
+    }
+
     fn program(&mut self, name: &str, program: &Program, kind: Kind) -> Result<()> {
         let spec = program.spec();
         let sides = [self.side(&spec, false), self.side(&spec, true)];
@@ -372,6 +424,16 @@ impl Resident {
         fs::rename(&partial, &this.directory)
             .with_context(|| format!("rename {}", partial.display()))?;
         Ok(this)
+    }
+
+    /// The file for programs that map one.
+    fn mapped(&self, scale: f64) -> Result<PathBuf> {
+        let (path, partial) = (self.directory.join("mapped"), self.directory.join("partial"));
+        if !path.is_file() {
+            records::make(&partial, scaled(MAPPED_RECORDS, scale, 64))?;
+            fs::rename(&partial, &path).with_context(|| format!("rename {}", partial.display()))?;
+        }
+        Ok(path)
     }
 
     fn programs(&self) -> Vec<(&'static str, Program)> {
@@ -481,6 +543,8 @@ mod tests {
         assert!(!keeps(Kind::Program, 1.0, 1.05));
         assert!(keeps(Kind::BusyProgram, 1.0, 1.02));
         assert!(!keeps(Kind::BusyProgram, 1.0, 1.05));
+        assert!(keeps(Kind::RareFaults, 1.0, 1.015));
+        assert!(!keeps(Kind::RareFaults, 1.0, 1.03));
         let mut wrong = comparison(Kind::Program, 1.0, 1.0);
         wrong.outputs_equal = false;
         assert!(!wrong.keeps_promise());

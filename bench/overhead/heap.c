@@ -1,0 +1,69 @@
+/* A large heap that is worked on all the time, and a page fault that waits for
+ * storage once in a while: what copies cost where they can save hardly
+ * anything.
+ *
+ * usage: heap FILE MEGABYTES FAULTS REPORT
+ *
+ * The time of the work goes to REPORT, in seconds; filling the heap is not
+ * part of it. Prints a sum over what was found.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum { PAGE = 4096, STORES = 100000 };
+
+static uint64_t state = 88172645463325252u;
+
+static uint64_t random_number(void)
+{
+	state ^= state << 13, state ^= state >> 7;
+	return state ^= state << 17;
+}
+
+static double clock_s(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+int main(int argc, char **argv)
+{
+	struct stat stat;
+	if (argc != 5)
+		return 2;
+	size_t bytes = (size_t)atol(argv[2]) << 20, pages = bytes / PAGE;
+	int fd = open(argv[1], O_RDONLY);
+	FILE *report = fopen(argv[4], "w");
+	unsigned char *heap = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (fd < 0 || !report || heap == MAP_FAILED || fstat(fd, &stat) != 0 || stat.st_size < PAGE) {
+		perror(argv[1]);
+		return 1;
+	}
+	madvise(heap, bytes, MADV_NOHUGEPAGE);
+	memset(heap, 1, bytes);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	const unsigned char *map = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED) {
+		perror("mmap");
+		return 1;
+	}
+	madvise((void *)map, (size_t)stat.st_size, MADV_RANDOM);
+	double begun_s = clock_s();
+	uint64_t sum = 0;
+	for (long fault = atol(argv[3]); fault > 0; fault--) {
+		for (int store = 0; store < STORES; store++)
+			sum += heap[random_number() % pages * PAGE]++;
+		sum = sum * 31 + map[random_number() % (uint64_t)(stat.st_size / PAGE) * PAGE];
+	}
+	fprintf(report, "%.6f\n", clock_s() - begun_s);
+	printf("%016llx\n", (unsigned long long)sum);
+	return fclose(report) != 0;
+}
