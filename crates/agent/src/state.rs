@@ -228,6 +228,10 @@ pub struct NoticedThread {
     pub ring: AtomicUsize,
     /// Notices that the event still gives.
     pub left: AtomicU32,
+    /// Faults to a notice.
+    pub period: AtomicU32,
+    /// Notices since the last that led to something.
+    pub idle: AtomicU32,
 }
 
 /// A range of addresses; empty: free.
@@ -430,8 +434,8 @@ impl State {
     }
 
     /// The program has waited `ns` for storage.
-    pub fn stalled(&self, ns: u64) {
-        self.stalls.store(self.stalls.load(Relaxed).saturating_add(1), Relaxed);
+    pub fn stalled(&self, count: u32, ns: u64) {
+        self.stalls.store(self.stalls.load(Relaxed).saturating_add(count), Relaxed);
         self.stalls_ns.store(self.stalls_ns.load(Relaxed).saturating_add(ns), Relaxed);
     }
 

@@ -126,6 +126,13 @@ impl Ration {
         self.unaided_ns = self.unaided_ns.saturating_sub(ns.max(1));
     }
 
+    /// `stalls` more, of `ns` each, were waited for without a question whether
+    /// a synchronisation is worth it: they count as passed over.
+    pub fn unnoticed(&mut self, stalls: u32, ns: u64) {
+        self.pass_over = self.pass_over.saturating_sub(stalls);
+        self.unaided_ns = self.unaided_ns.saturating_sub(u64::from(stalls).saturating_mul(ns));
+    }
+
     /// A synchronisation took `ns` of the normal process's time, after a page
     /// fault or during the wait of a read.
     pub fn synchronised(&mut self, ns: u64, after_fault: bool) {
@@ -264,6 +271,19 @@ mod tests {
     #[test]
     fn a_program_that_does_not_is_left_alone() {
         assert!(attempts(100_000, 0) < 120, "{}", attempts(100_000, 0));
+    }
+
+    #[test]
+    fn stalls_that_nobody_asked_about_are_passed_over() {
+        let mut ration = begun();
+        for _ in 0..4 {
+            ration.synchronised(100_000, false);
+            ration.outcome(0, 0);
+        }
+        ration.unnoticed(7, 1_000_000);
+        let idle = Processors::Idle;
+        assert_eq!(ration.decide(Standing::None, idle), Decision::PassOver, "8 were left");
+        assert_eq!(ration.decide(Standing::None, idle), Decision::Synchronise);
     }
 
     #[test]

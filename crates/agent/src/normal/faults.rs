@@ -16,19 +16,21 @@ use runahead_protocol::stats::Counter;
 /// Longest wait that is believed, in ns.
 const STALL_MAX_NS: u64 = 1_000_000_000;
 
-/// After a fault at `address`. In the speculative process that it makes, it
-/// returns there too, and the handler's return goes on with the program.
-pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
+/// After a fault at `address`, the last of `faults` since the notice before. In
+/// the speculative process that it makes, it returns there too, and the
+/// handler's return goes on with the program.
+pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: u32) {
     let now_ns = sys::now_ns();
-    let stalled_ns = stalled(state, now_ns);
+    let all_stalled_ns = stalled(state, now_ns);
+    let stalled_ns = all_stalled_ns / u64::from(faults);
     let page = (address / PAGE_SIZE) as u64;
     let ours =
         state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer();
     let log = state.log().filter(|_| ours);
     let predicted = log.is_some_and(|log| log.pages.contains(page));
-    state.stalled(stalled_ns);
-    state.count(Counter::Stalls, 1);
-    state.count(Counter::StallNs, stalled_ns);
+    state.stalled(faults, all_stalled_ns);
+    state.count(Counter::Stalls, u64::from(faults));
+    state.count(Counter::StallNs, all_stalled_ns);
     if predicted {
         // A partial stall: prefetched, or about to be, just not early enough.
         // As a hit it is counted with the other pages that have been used.
@@ -41,7 +43,7 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
         });
         return;
     }
-    state.count(Counter::StallsUnpredicted, 1);
+    state.count(Counter::StallsUnpredicted, u64::from(faults));
     let standing = match log {
         None => Standing::None,
         Some(log) if matches!(log.life.load(Relaxed), life::PARKED | life::NONE) => Standing::None,
@@ -50,7 +52,10 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize) {
         Some(log) if runs_elsewhere(log) => Standing::OffTrack,
         Some(_) => Standing::Behind,
     };
-    state.try_locked(|rations, _| rations.synchronisations.stalled(stalled_ns));
+    state.try_locked(|rations, _| {
+        rations.synchronisations.stalled(stalled_ns);
+        rations.synchronisations.unnoticed(faults - 1, stalled_ns);
+    });
     // SAFETY: the argument of the handler that runs now.
     let mask = unsafe { SignalContext::mask(ucontext) };
     state.fault_context.store(ucontext, Relaxed);

@@ -20,6 +20,10 @@
 //!   ends it.
 //! * Faults inside system calls are not noticed, so that no call is ever
 //!   interrupted.
+//! * A notice takes the program 20 µs, and there may be thousands of faults
+//!   that each waited for little longer. Where [`IDLE_NOTICES`] in a row have
+//!   led to no copy, and none runs, only every [`PERIOD_STEP`]th fault is
+//!   noticed, and fewer still when that leads to nothing either.
 
 use super::{faults, own};
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
@@ -46,6 +50,14 @@ const SWAPPED_BYTES: usize = 24 << 20;
 /// [`State::notice`]: every thread shall have it.
 pub const WANTED: u32 = 1;
 const REFUSED: u32 = 2;
+
+/// Notices that lead to nothing before they become fewer.
+const IDLE_NOTICES: u32 = 64;
+/// By what factor.
+const PERIOD_STEP: u32 = 8;
+/// Most faults to a notice: 64 of them wait 64 ms at 1 ms each, which a copy
+/// made then comes too late for.
+const PERIOD_MAX: u32 = 64;
 
 /// Of the notices that one event gives, the last serve to make the next event in time.
 const NOTICES_SPARE: u32 = 64;
@@ -321,6 +333,8 @@ fn arm(state: &'static State) {
         // Taken even where it is refused: it is not tried again.
         entry.ring.store(0, Relaxed);
         entry.left.store(0, Relaxed);
+        entry.period.store(1, Relaxed);
+        entry.idle.store(0, Relaxed);
         entry.thread.store(thread_pointer(), Relaxed);
         if stack_is_large(state) {
             renew(state, entry);
@@ -356,7 +370,7 @@ fn stack_is_large(state: &State) -> bool {
 /// Makes an event for this thread, in place of the one that it has.
 fn renew(state: &State, entry: &NoticedThread) {
     let old = entry.ring.load(Relaxed);
-    let ring = open_event(state).unwrap_or(0);
+    let ring = open_event(state, entry.period.load(Relaxed)).unwrap_or(0);
     entry.ring.store(ring, Relaxed);
     entry.left.store(if ring == 0 { 0 } else { NOTICES_MAX }, Relaxed);
     close_event(old);
@@ -372,8 +386,9 @@ fn close_event(ring: usize) {
     }
 }
 
-/// Makes an event for this thread; the mapping that keeps it alive.
-fn open_event(state: &State) -> Option<usize> {
+/// Makes an event for this thread that gives notice of one in `period` faults;
+/// the mapping that keeps it alive.
+fn open_event(state: &State, period: u32) -> Option<usize> {
     const TYPE_SOFTWARE: u64 = 1;
     const ATTRIBUTES_LEN: u64 = 64;
     const PAGE_FAULTS_MINOR: u64 = 5;
@@ -397,7 +412,7 @@ fn open_event(state: &State) -> Option<usize> {
     let attributes = [
         TYPE_SOFTWARE | ATTRIBUTES_LEN << 32,
         counted,
-        1,
+        u64::from(period.max(1)),
         SAMPLE_TID_ADDRESS,
         0,
         DISABLED_USER_ONLY,
@@ -539,15 +554,37 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
         renew(state, entry);
     }
     let Some(address) = address else { return 0 };
+    let period = entry.period.load(Relaxed).clamp(1, PERIOD_MAX);
     state.count(Counter::FaultNotices, 1);
     // SAFETY: the kernel's argument of a running handler.
     let context = unsafe { SignalContext::of(notice.ucontext) };
     let at = context.instruction();
     let in_agent = at >= CONFIG.image_start.load(Relaxed) && at < CONFIG.image_end.load(Relaxed);
     if !in_agent && watched(state, address) {
-        faults::at_fault(state, address, notice.ucontext);
+        faults::at_fault(state, address, notice.ucontext, period);
+    }
+    if state.role.load(Relaxed) == role::NORMAL {
+        pace(state, entry, period);
     }
     0
+}
+
+/// How many faults the next notice is to be of: each, while a copy runs; less
+/// where notices lead to nothing.
+fn pace(state: &State, entry: &NoticedThread, period: u32) {
+    let next = if state.speculative.load(Relaxed) != 0 {
+        entry.idle.store(0, Relaxed);
+        1
+    } else {
+        let idle = entry.idle.load(Relaxed) + 1;
+        let is_enough = idle >= IDLE_NOTICES;
+        entry.idle.store(if is_enough { 0 } else { idle }, Relaxed);
+        if is_enough { (period * PERIOD_STEP).min(PERIOD_MAX) } else { period }
+    };
+    if next != period && CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS == 0 {
+        entry.period.store(next, Relaxed);
+        renew(state, entry);
+    }
 }
 
 /// Takes all records out of a ring; the address in the last of them.

@@ -561,7 +561,7 @@ fn earn(state: &State, waited_ns: u64) {
 
 fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
     state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
-    state.stalled(waited_ns);
+    state.stalled(1, waited_ns);
     if let Some(slot) = state.slot() {
         slot.add(Counter::Stalls, 1);
         slot.add(Counter::StallNs, waited_ns);

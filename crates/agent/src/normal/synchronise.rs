@@ -627,21 +627,18 @@ pub fn end_speculation(state: &'static State) {
 ///
 /// What a rogue copy does to the log makes this at most [`DETACH_NS`] long.
 pub fn await_detached(state: &State) {
-    const YIELDS: u32 = 64;
     let mut turns = 0u32;
     let mut since_ns = 0;
     while state.detaching.load(Acquire) != 0 {
         turns = turns.saturating_add(1);
-        let starting = state.log().is_some_and(|log| log.life.load(Acquire) == life::STARTING)
-            || aide_starts(state);
+        let copy = state.log().filter(|log| log.life.load(Acquire) == life::STARTING);
         // Another thread is between the clone and its notes.
         let unknown = state.lock.load(Relaxed) != 0;
-        if !starting && !unknown {
+        if copy.is_none() && !aide_starts(state) && !unknown {
             break;
         }
-        if turns < YIELDS {
-            // SAFETY: gives the processor to the copy, if it waits for one.
-            unsafe { call(nr::SCHED_YIELD, &[]) };
+        if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
+            core::hint::spin_loop();
             continue;
         }
         let now_ns = sys::now_ns();
@@ -651,7 +648,10 @@ pub fn await_detached(state: &State) {
         if wait_only_starting(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
             break;
         }
-        sys::sleep(DETACH_PAUSE_NS);
+        match copy {
+            Some(log) => sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS),
+            None => sys::sleep(DETACH_PAUSE_NS),
+        }
     }
     state.detaching.store(0, Relaxed);
 }
@@ -664,7 +664,13 @@ fn aide_starts(state: &State) -> bool {
 
 /// Far longer than a copy takes to leave the table, in ns.
 const DETACH_NS: u64 = 2_000_000_000;
-/// Between two looks in that time, once the yields are used up, in ns.
+/// Looks at the copy before the processor is left to others, in rounds of a
+/// pause instruction: about 50 µs. Falling asleep and being woken takes as
+/// long, and giving way to whoever else is runnable may take milliseconds.
+const DETACH_SPIN: u32 = 1000;
+/// Longest sleep before it is looked at again, in ns; it wakes us itself.
+const DETACH_LOOK_NS: u64 = 500_000;
+/// Between two looks at what wakes nobody, in ns.
 const DETACH_PAUSE_NS: u64 = 20_000;
 
 /// Whether the starting copy has died by itself.

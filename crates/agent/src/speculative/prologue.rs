@@ -57,6 +57,8 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         exit();
     }
     log.life.store(life::DETACHED, Release);
+    // The program may wait for it (`normal::await_detached`).
+    sys::futex_wake(&log.life);
     emulator.start(&Start {
         identity: identity(parent),
         memory_max_bytes: MEMORY_MAX_BYTES,

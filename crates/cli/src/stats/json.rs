@@ -33,6 +33,7 @@ pub fn report(report: &Report, totals: &Totals, elapsed: Duration, ended: Option
         "faults": {
             "major": all.count(Counter::MajorFaults),
             "minor": all.count(Counter::MinorFaults),
+            "notices": all.count(Counter::FaultNotices),
             "cow": null,
         },
         "readahead": { "unused": null },

@@ -34,7 +34,6 @@ pub mod nr {
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const SHMAT: usize = 30;
-    pub const SCHED_YIELD: usize = 24;
     pub const DUP: usize = 32;
     pub const DUP2: usize = 33;
     pub const NANOSLEEP: usize = 35;
