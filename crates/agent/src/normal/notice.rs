@@ -288,14 +288,17 @@ struct Action {
     mask: u64,
 }
 
-/// Installs the handler, unless the signal is somebody's.
+/// Installs the handler, unless the signal is somebody's. What glibc's
+/// posix_spawn(3) starts has it ignored (it resets all signals so that no
+/// handler of its own runs in between), and nobody misses that.
 fn install() -> bool {
+    const SIG_IGN: usize = 1;
     let ours = on_notice as *const () as usize;
     let mut old = Action::default();
     let at = core::ptr::from_mut(&mut old) as usize;
     // SAFETY: the kernel writes one struct sigaction.
     if unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, 0, at, 8]) } != 0
-        || (old.handler != 0 && old.handler != ours)
+        || ![0, SIG_IGN, ours].contains(&old.handler)
     {
         return false;
     }

@@ -101,8 +101,12 @@ pub fn attempt(
             Decision::Synchronise => synchronise(state, rations, request, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
-                let reason =
-                    if standing == Standing::Behind { Park::Behind } else { Park::OffTrack };
+                let behind = standing == Standing::Behind;
+                if behind {
+                    // What it saved before is known only while it is there.
+                    account(state, rations);
+                }
+                let reason = if behind { Park::Behind } else { Park::OffTrack };
                 end(state, &mut rations.control, reason);
                 None
             }

@@ -46,12 +46,13 @@ const HORIZON_PAGES: usize = 512;
 /// Room for them.
 const AHEAD_MAX: usize = 4096;
 
-/// Pages that a copy holds before it lets go of the oldest (32 MiB): it
-/// computes on memory that the program could use.
-const HELD_PAGES_MAX: usize = 8192;
+/// Pages that a copy holds before it lets go of the oldest (8 MiB): they are
+/// charged to the program's memory cgroup, where swapping shows that memory is
+/// short.
+const HELD_PAGES_MAX: usize = 2048;
 
 /// Runs of them.
-const HELD_MAX: usize = 8192;
+const HELD_MAX: usize = 2048;
 
 /// Pause between two looks at what the program has come to, in ns.
 const PAUSE_NS: u64 = 150_000;
