@@ -189,6 +189,7 @@ private:
   void place(ArrayRef<Loop *> Path, Stream S);
   bool joinsGroup(Stream &Group, const Stream &S);
   bool isTiny(const Nest &N);
+  bool isCounted(Loop *L);
   bool isStripMinable(Loop *L);
   bool isSmallObject(Value *Address);
 
@@ -217,6 +218,7 @@ private:
   std::map<Loop *, const SCEV *> TripCounts;
   std::map<Loop *, PHINode *> Iterations; ///< number of the iteration, from 0
   std::map<Loop *, Value *> ExpandedTripCounts;
+  std::set<Loop *> Guarded; ///< strip-mined, but not counted
   /// Values to store in a frame before its nest begins, word by word.
   std::map<AllocaInst *, std::vector<std::pair<unsigned, Value *>>> Parameters;
   std::map<AllocaInst *, Value *> Extents;
@@ -519,16 +521,23 @@ bool Inserter::isTiny(const Nest &N) {
   return Total < TinyBytes;
 }
 
-/// Strip-mining splits the iterations of a loop and keeps their order: one
-/// exit, at the latch, after a known number of iterations.
+/// Does the loop make a number of iterations that is known before it, and leave
+/// at its latch only? Then the strips need no test of their own in each
+/// iteration, and are vectorized as the loop would have been.
+bool Inserter::isCounted(Loop *L) {
+  auto *Branch = dyn_cast<BranchInst>(L->getLoopLatch()->getTerminator());
+  return L->getExitingBlock() == L->getLoopLatch() && Branch && Branch->isConditional() &&
+         !isa<SCEVCouldNotCompute>(SE.getBackedgeTakenCount(L));
+}
+
+/// Strip-mining splits the iterations of a loop and keeps their order.
 bool Inserter::isStripMinable(Loop *L) {
-  BasicBlock *Latch = L->getLoopLatch();
-  if (!L->isLoopSimplifyForm() || L->getExitingBlock() != Latch ||
-      isa<SCEVCouldNotCompute>(SE.getBackedgeTakenCount(L)))
-    return false;
-  auto *Branch = dyn_cast<BranchInst>(Latch->getTerminator());
-  if (!Branch || !Branch->isConditional() ||
+  if (!L->isLoopSimplifyForm() ||
       !isSafeToExpand(Expander, SE, tripCount(L), L->getLoopPreheader()->getTerminator()))
+    return false;
+  // Innermost loops that are left early may be vectorized too, by some
+  // versions; a test in each iteration would prevent it.
+  if (!isCounted(L) && L->isInnermost() && L->getExitingBlock() != L->getLoopLatch())
     return false;
   // A sum that may be reassociated would be reassociated strip by strip, and
   // come out different in its last bits.
@@ -602,7 +611,7 @@ void Inserter::expand(Nest &N) {
   // what the run-time layer remembers.
   Type *Int32 = Type::getInt32Ty(Context);
   auto *SiteType = StructType::get(
-      Context, {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer});
+      Context, {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64});
   IRBuilder<> B(At);
   std::string Name = F.getName().str();
   if (DebugLoc Location = N.Path.front()->getStartLoc())
@@ -612,7 +621,7 @@ void Inserter::expand(Nest &N) {
   auto Number = [&](uint64_t V) { return ConstantInt::get(Int32, V); };
   auto *Initial = ConstantStruct::get(
       SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(Mask),
-                 Number(0), Text, Constant::getNullValue(Pointer)});
+                 Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero});
   N.Site = new GlobalVariable(*F.getParent(), SiteType, false, GlobalValue::InternalLinkage,
                               Initial, "ra.site");
 
@@ -667,9 +676,12 @@ void Inserter::expand(Nest &N) {
   for (size_t Level = 0; Level < N.Path.size(); ++Level) {
     Loop *L = N.Path[Level];
     iteration(L);
-    if ((Mask & (1u << Level)) && !ExpandedTripCounts.count(L))
+    if ((Mask & (1u << Level)) && !ExpandedTripCounts.count(L)) {
       ExpandedTripCounts[L] =
           Expander.expandCodeFor(tripCount(L), Int64, L->getLoopPreheader()->getTerminator());
+      if (!isCounted(L))
+        Guarded.insert(L);
+    }
   }
 
   ORE.emit([&] {
@@ -742,19 +754,21 @@ void Inserter::insertBegin(Nest &N) {
 /// becomes
 ///   before -> strip -> header ... latch -> header | end
 ///   end -> after | tick;  tick -> strip
+/// or, where the number of iterations is only guessed or the loop may be left
+/// elsewhere, keeps the loop's own conditions:
+///   before -> strip -> header ... latch -> guard | after
+///   guard -> header | tick;  tick -> strip
 void Inserter::stripMine(Loop *L) {
   LLVMContext &Context = F.getContext();
   PHINode *Iteration = Iterations[L];
   BasicBlock *Header = L->getHeader(), *Latch = L->getLoopLatch();
-  auto *Branch = cast<BranchInst>(Latch->getTerminator());
-  BasicBlock *After = Branch->getSuccessor(Branch->getSuccessor(0) == Header ? 1 : 0);
   Value *Next = Iteration->getIncomingValueForBlock(Latch);
   BasicBlock *Before = outside(L);
   Value *Count = ExpandedTripCounts[L];
 
   BasicBlock *Strip = BasicBlock::Create(Context, "ra.strip.begin", &F, Header);
-  BasicBlock *End = BasicBlock::Create(Context, "ra.strip.end", &F, After);
-  BasicBlock *Tick = BasicBlock::Create(Context, "ra.strip.tick", &F, After);
+  BasicBlock *Tick = BasicBlock::Create(Context, "ra.strip.tick", &F, Latch->getNextNode());
+  BasicBlock *End = BasicBlock::Create(Context, "ra.strip.end", &F, Tick);
 
   // A strip begins with the values that the last one ended with.
   IRBuilder<> S(Strip);
@@ -778,17 +792,23 @@ void Inserter::stripMine(Loop *L) {
   S.CreateBr(Header);
   Before->getTerminator()->replaceUsesOfWith(Header, Strip);
 
-  IRBuilder<> AtLatch(Branch);
-  Instruction *NewBranch =
-      AtLatch.CreateCondBr(AtLatch.CreateICmpEQ(Next, Limit, "ra.strip.done"), End, Header);
-  NewBranch->setMetadata(LLVMContext::MD_loop, Branch->getMetadata(LLVMContext::MD_loop));
-  NewBranch->setDebugLoc(Branch->getDebugLoc());
-  Branch->eraseFromParent();
-  for (PHINode &Phi : After->phis())
-    Phi.replaceIncomingBlockWith(Latch, End);
-
-  IRBuilder<> E(End);
-  E.CreateCondBr(E.CreateICmpEQ(Next, Count, "ra.done"), After, Tick);
+  Instruction *Last = Latch->getTerminator();
+  IRBuilder<> AtLatch(Last), E(End);
+  if (Guarded.count(L)) {
+    Last->replaceUsesOfWith(Header, End);
+    Header->replacePhiUsesWith(Latch, End);
+    E.CreateCondBr(E.CreateICmpEQ(Next, Limit, "ra.strip.done"), Tick, Header);
+  } else {
+    BasicBlock *After = Last->getSuccessor(Last->getSuccessor(0) == Header ? 1 : 0);
+    Instruction *NewBranch =
+        AtLatch.CreateCondBr(AtLatch.CreateICmpEQ(Next, Limit, "ra.strip.done"), End, Header);
+    NewBranch->setMetadata(LLVMContext::MD_loop, Last->getMetadata(LLVMContext::MD_loop));
+    NewBranch->setDebugLoc(Last->getDebugLoc());
+    Last->eraseFromParent();
+    for (PHINode &Phi : After->phis())
+      Phi.replaceIncomingBlockWith(Latch, End);
+    E.CreateCondBr(E.CreateICmpEQ(Next, Count, "ra.done"), After, Tick);
+  }
 
   IRBuilder<> T(Tick);
   FunctionCallee Call = runtime("ra_tick", T.getVoidTy(), {Pointer, Pointer, Int64});

@@ -62,6 +62,8 @@ struct ra_site {
     uint32_t steps; /* small nests: calls that went the same way in a row */
     const char *name;
     struct ra_plan *last; /* what it was the last time */
+    uint64_t target_low;  /* what indirect references went to so far, */
+    uint64_t target_high; /* [target_low, target_high) */
 };
 
 /* Inserted by the pass. */

@@ -13,8 +13,17 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 const PASS: &str = include_str!("../../../compiler/pass/Runahead.cpp");
-const RUNTIME: &str = include_str!("../../../compiler/runtime/runahead_rt.c");
-const RUNTIME_HEADER: &str = include_str!("../../../compiler/runtime/runahead_rt.h");
+
+macro_rules! runtime {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../compiler/runtime/", $name)))),*]
+    };
+}
+const RUNTIME: [(&str, &str); 7] =
+    runtime!("runahead_rt.h", "internal.h", "plan.c", "hint.c", "helper.c", "release.c", "start.c");
+/// What stays visible of the run-time layer in a program, which may have names
+/// of its own: what the pass calls.
+const CALLS: [&str; 4] = ["ra_begin", "ra_tick", "ra_memcpy", "ra_memset"];
 
 /// Versions of LLVM that the pass is tested with, the preferred one first.
 pub const VERSIONS: [u32; 3] = [22, 19, 14];
@@ -159,7 +168,7 @@ fn headers(version: u32) -> Option<PathBuf> {
 fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf)> {
     let exact = fs::read_to_string(headers.join("llvm/Config/llvm-config.h")).unwrap_or_default();
     let mut hasher = blake3::Hasher::new();
-    for text in [PASS, RUNTIME, RUNTIME_HEADER, &exact] {
+    for text in [PASS, &exact].into_iter().chain(RUNTIME.map(|(_, text)| text)) {
         hasher.update(text.as_bytes());
     }
     let hash = hasher.finalize().to_hex();
@@ -176,8 +185,9 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     };
     write("Runahead.cpp", PASS)?;
-    write("runahead_rt.c", RUNTIME)?;
-    write("runahead_rt.h", RUNTIME_HEADER)?;
+    for (name, text) in RUNTIME {
+        write(name, text)?;
+    }
     let mut include = OsString::from("-isystem");
     include.push(headers);
     let compile = |program: &str, package: &str, arguments: &[&OsStr]| {
@@ -197,8 +207,14 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     arguments.extend([&include, OsStr::new("Runahead.cpp"), OsStr::new("-o"), &pass_name]);
     compile("g++", "g++", &arguments)?;
-    let words = ["-std=gnu11", "-O2", "-fPIC", "-c", "runahead_rt.c", "-o", "runahead_rt.o"];
-    compile("gcc", "gcc", &words.map(OsStr::new))?;
+    let words = ["-std=gnu11", "-O2", "-fPIC", "-nostdlib", "-r", "-o", "runahead_rt.o"];
+    let sources = RUNTIME.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));
+    let arguments: Vec<&OsStr> = words.into_iter().chain(sources).map(OsStr::new).collect();
+    compile("gcc", "gcc", &arguments)?;
+    let visible = CALLS.map(|name| OsString::from(format!("--keep-global-symbol={name}")));
+    let mut arguments: Vec<&OsStr> = visible.iter().map(OsString::as_os_str).collect();
+    arguments.push(OsStr::new("runahead_rt.o"));
+    compile("objcopy", "binutils", &arguments)?;
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     for name in [&pass_name, OsStr::new("runahead_rt.o")] {
         fs::rename(scratch.path().join(name), directory.join(name))

@@ -1,0 +1,358 @@
+/* The helper: a thread that passes hints on to the kernel, keeps the bit vector
+ * true, and switches the hints off where everything is in memory. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REGIONS_MAX = 1024, CHUNK_PAGES = 512 };
+/* Kernels cap what one WILLNEED reads by the readahead window. */
+static const uint64_t WILLNEED_BYTES = 128 << 10;
+static const uint64_t QUIET_NS = 200 * 1000000ull;
+/* Between two looks at the mappings. */
+static const uint64_t MAPS_NS = 20 * 1000000ull;
+
+struct region {
+    uint64_t low, high;
+    uint64_t hinted_low, hinted_high; /* what hints have touched of it */
+    bool is_file, is_shared;
+    int fd; /* of the file, to start writing with; -1 unknown, -2 none */
+    uint64_t offset;
+    char path[256];
+};
+
+static struct {
+    struct region region[REGIONS_MAX];
+    int regions;
+    uint64_t read_ns;
+    int pagemap;
+    int sweep_region;
+    uint64_t sweep_at;
+} h;
+
+static void read_regions(void) {
+    /* Not with stdio: the program may be in exit(), which takes its streams. */
+    static char text[512 << 10];
+    size_t length = 0;
+    h.read_ns = now_ns();
+    int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    if (maps < 0)
+        return;
+    for (ssize_t got; length < sizeof(text) - 1 &&
+                      (got = read(maps, text + length, sizeof(text) - 1 - length)) > 0;)
+        length += (size_t)got;
+    close(maps);
+    text[length] = 0;
+    static struct region fresh[REGIONS_MAX];
+    int n = 0;
+    for (char *line = text, *end; n < REGIONS_MAX && (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
+        struct region *r = &fresh[n];
+        unsigned long low, high, offset, inode;
+        char perms[8], device[16];
+        int at = 0;
+        if (sscanf(line, "%lx-%lx %7s %lx %15s %lu %n", &low, &high, perms, &offset, device, &inode,
+                   &at) < 6)
+            continue;
+        *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
+                             .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
+                             .offset = offset};
+        size_t bytes = strlen(line + at);
+        if (bytes < sizeof(r->path))
+            memcpy(r->path, line + at, bytes + 1);
+        ++n;
+    }
+    for (int i = 0; i < n; ++i)
+        for (int k = 0; k < h.regions; ++k)
+            if (h.region[k].low == fresh[i].low && h.region[k].high == fresh[i].high &&
+                strcmp(h.region[k].path, fresh[i].path) == 0) {
+                fresh[i].hinted_low = h.region[k].hinted_low;
+                fresh[i].hinted_high = h.region[k].hinted_high;
+                fresh[i].fd = h.region[k].fd;
+                h.region[k].fd = -2;
+            }
+    /* Files of mappings that are gone: held until no release can name them. */
+    for (int k = 0; k < h.regions; ++k)
+        if (h.region[k].fd >= 0)
+            retire_file(h.region[k].fd);
+    memcpy(h.region, fresh, sizeof(fresh[0]) * (size_t)n);
+    h.regions = n;
+}
+
+/* The mapping that holds the address, or the first above it. */
+static struct region *region_at(uint64_t address) {
+    int low = 0, high = h.regions;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (h.region[middle].high <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < h.regions ? &h.region[low] : NULL;
+}
+
+static struct region *region_of(uint64_t address) {
+    struct region *r = region_at(address);
+    if ((!r || r->low > address) && (!h.regions || now_ns() - h.read_ns >= MAPS_NS)) {
+        read_regions();
+        r = region_at(address);
+    }
+    return r && r->low <= address ? r : NULL;
+}
+
+/* For up to CHUNK_PAGES pages: which would a touch have to wait for? */
+static bool find_missing(const struct region *r, uint64_t address, uint64_t pages, uint8_t *missing) {
+    if (r->is_file) {
+        if (mincore((void *)(uintptr_t)address, pages << PAGE_SHIFT, missing) != 0)
+            return false;
+        for (uint64_t i = 0; i < pages; ++i)
+            missing[i] = !(missing[i] & 1);
+        return true;
+    }
+    uint64_t entry[CHUNK_PAGES];
+    ssize_t got = pread(h.pagemap, entry, pages * 8, (off_t)((address >> PAGE_SHIFT) * 8));
+    if (got != (ssize_t)(pages * 8))
+        return false;
+    for (uint64_t i = 0; i < pages; ++i)
+        missing[i] = (uint8_t)(entry[i] >> 62 & 1); /* swapped */
+    return true;
+}
+
+static void do_prefetch(uint64_t address, uint64_t bytes) {
+    while (bytes) {
+        struct region *r = region_of(address);
+        if (!r) {
+            /* Neighbours of a page may be where nothing is mapped. */
+            r = region_at(address);
+            uint64_t skip = r && r->low - address < bytes ? r->low - address : bytes;
+            clear_bits(address >> PAGE_SHIFT, (address + skip) >> PAGE_SHIFT);
+            address += skip;
+            bytes -= skip;
+            continue;
+        }
+        uint64_t n = r->high - address < bytes ? r->high - address : bytes;
+        if (n > WILLNEED_BYTES)
+            n = WILLNEED_BYTES;
+        if (r->hinted_low > address)
+            r->hinted_low = address;
+        if (r->hinted_high < address + n)
+            r->hinted_high = address + n;
+        uint8_t missing[CHUNK_PAGES];
+        uint64_t pages = n >> PAGE_SHIFT;
+        if (!find_missing(r, address, pages, missing))
+            return;
+        for (uint64_t i = 0; i < pages;) {
+            uint64_t from = i;
+            while (i < pages && missing[i] == missing[from])
+                ++i;
+            if (!missing[from]) {
+                count(&ra.count.resident, i - from);
+                continue;
+            }
+            uint64_t page = (address >> PAGE_SHIFT) + from;
+            for (uint64_t k = 0; k < i - from; ++k)
+                set_bit(ra.recent, page + k);
+            madvise((void *)(uintptr_t)(page << PAGE_SHIFT), (i - from) << PAGE_SHIFT, MADV_WILLNEED);
+            count(&ra.count.issued, i - from);
+            count(&ra.count.calls, 1);
+        }
+        address += n;
+        bytes -= n;
+    }
+}
+
+static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
+    clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
+    struct region *r = region_of(address);
+    if (!r)
+        return;
+    if (r->high - address < bytes)
+        bytes = r->high - address;
+    struct release one = {.address = address, .bytes = bytes, .ns = now_ns(), .fd = -1};
+    if ((flags & RA_FLAG_WRITE) && r->is_file && r->is_shared) {
+        if (r->fd == -1) {
+            r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOATIME);
+            if (r->fd < 0)
+                r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+            if (r->fd < 0)
+                r->fd = -2;
+        }
+        one.fd = r->fd;
+        one.offset = r->offset + (address - r->low);
+    }
+    queue_release(&one);
+}
+
+/* Keeps the bit vector true: what the kernel has reclaimed loses its bit. What
+ * was asked for since the last sweep may still be on its way. */
+static void sweep(uint64_t pages_max) {
+    for (int tried = 0; tried < h.regions && pages_max; ++tried) {
+        if (h.sweep_region >= h.regions)
+            h.sweep_region = 0;
+        struct region *r = &h.region[h.sweep_region];
+        if (r->hinted_low >= r->hinted_high) {
+            ++h.sweep_region;
+            continue;
+        }
+        if (h.sweep_at < r->hinted_low || h.sweep_at >= r->hinted_high)
+            h.sweep_at = r->hinted_low & ~(PAGE - 1);
+        while (pages_max && h.sweep_at < r->hinted_high) {
+            uint64_t pages = (r->hinted_high - h.sweep_at + PAGE - 1) >> PAGE_SHIFT;
+            if (pages > CHUNK_PAGES)
+                pages = CHUNK_PAGES;
+            uint8_t missing[CHUNK_PAGES];
+            if (!find_missing(r, h.sweep_at, pages, missing)) {
+                r->hinted_low = ~(uint64_t)0; /* gone */
+                r->hinted_high = 0;
+                break;
+            }
+            uint64_t page = h.sweep_at >> PAGE_SHIFT;
+            for (uint64_t i = 0; i < pages; ++i) {
+                if (bit(ra.recent, page + i))
+                    clear_bit(ra.recent, page + i);
+                else if (missing[i] && bit(ra.bits, page + i))
+                    clear_bit(ra.bits, page + i);
+            }
+            h.sweep_at += pages << PAGE_SHIFT;
+            pages_max = pages_max > pages ? pages_max - pages : 0;
+        }
+        if (h.sweep_at >= r->hinted_high)
+            ++h.sweep_region;
+    }
+}
+
+/* The last thread left but a main thread that has ended: end too. */
+static bool is_alone(void) {
+    char text[512], *at;
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    at = strrchr(text, ')');
+    char state = 0;
+    long threads = 0;
+    /* Fields 3 and 20 of proc(5). */
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+                      &state, &threads) != 2)
+        return false;
+    return state == 'Z' && threads <= 3; /* the main thread, the helper, its releaser */
+}
+
+/* With the signals that the caller has blocked. */
+bool start_thread(void *(*body)(void *)) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 256 << 10);
+    bool is_started = pthread_create(&thread, &attributes, body, NULL) == 0;
+    pthread_attr_destroy(&attributes);
+    return is_started;
+}
+
+static void *helper(void *nothing) {
+    (void)nothing;
+    /* A table of descriptors of its own, empty: what is opened here must never
+     * take a number that the program's next open would have got. */
+    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 || !start_thread(releaser)) {
+        atomic_store(&ra.state, 2);
+        return NULL;
+    }
+    uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_hinted = 0;
+    uint64_t swept_ns = 0, alone_ns = now_ns();
+    h.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    for (;;) {
+        int worked = 0;
+        for (; worked < 64; ++worked) {
+            struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+            if (atomic_load_explicit(&e->turn, memory_order_acquire) != ra.ring_tail + 1)
+                break;
+            struct entry copy = {.address = e->address, .bytes = e->bytes,
+                                 .operation = e->operation, .flags = e->flags};
+            atomic_store_explicit(&e->turn, ra.ring_tail + RING_ENTRIES, memory_order_release);
+            ++ra.ring_tail;
+            if (copy.operation == PREFETCH)
+                do_prefetch(copy.address, copy.bytes);
+            else
+                do_release(copy.address, copy.bytes, copy.flags);
+        }
+        uint64_t now = now_ns();
+        bool active = atomic_load(&ra.active);
+        if (active && now - swept_ns > 4 * 1000000ull) {
+            sweep(8192);
+            swept_ns = now;
+        }
+        uint64_t reads = storage_reads();
+        if (reads != reads_before) {
+            if (!active) {
+                uint32_t sites = atomic_load(&ra.site_count);
+                for (uint32_t i = 0; i < sites && i < PLANS_MAX; ++i) {
+                    struct ra_site *site = atomic_load(&ra.sites[i]);
+                    if (site)
+                        site->span = 0;
+                }
+                atomic_store(&ra.active, active = true);
+                count(&ra.count.activations, 1);
+            }
+            quiet_since = now;
+            quiet_hinted = atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
+        } else if (active && now - quiet_since > QUIET_NS &&
+                   atomic_load_explicit(&ra.count.hinted, memory_order_relaxed) - quiet_hinted >
+                       2 * (ra.window >> PAGE_SHIFT)) {
+            /* The paper's open problem (section 4.3.1): "suppressing prefetches
+             * (after the cold faults have been prefetched in) if the data fits
+             * within memory". A program that gives no hints is not in memory: it
+             * waits for something, such as its own writes. */
+            atomic_store(&ra.active, 0);
+            active = false;
+        }
+        reads_before = reads;
+        if (now - alone_ns > 500 * 1000000ull) {
+            alone_ns = now;
+            if (is_alone())
+                exit(0); /* what the C library does with the last thread */
+        }
+        if (worked == 64)
+            continue;
+        atomic_store(&ra.asleep, 1);
+        struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+        if (atomic_load_explicit(&e->turn, memory_order_acquire) == ra.ring_tail + 1) {
+            atomic_store(&ra.asleep, 0);
+            continue;
+        }
+        struct timespec wait = {.tv_nsec = active ? 4000000 : 8000000};
+        syscall(SYS_futex, &ra.asleep, FUTEX_WAIT_PRIVATE, 1, &wait, NULL, 0);
+        atomic_store(&ra.asleep, 0);
+    }
+}
+
+void start_helper(void) {
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&ra.helper, &none, 1))
+        return;
+    int saved = errno;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (!start_thread(helper))
+        atomic_store(&ra.state, 2);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = saved;
+}

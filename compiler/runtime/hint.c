@@ -1,0 +1,514 @@
+/* The program's side: hints of the running loops, of which the unnecessary ones
+ * are dropped (Mowry, Demke and Krieger 1996, section 2.4) and the others put
+ * into a ring for the helper.
+ *
+ * The program's own threads never enter the kernel here but to wake the helper;
+ * where the ring is full the hint is lost. Every failure ends as if this layer
+ * were absent. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { RANGES_PER_ADVANCE_MAX = 4096, CHAIN_MAX = 8 };
+static const uint64_t RELEASE_BYTES = 256 << 10;
+
+static __thread struct ra_plan *previous; /* this thread's last large nest */
+/* How far that one had prefetched the nests behind it, the first of them `first`:
+ * the next nest goes on from there. */
+static __thread struct {
+    struct ra_plan *first, *next;
+    uint64_t next_cursor, next_bytes;
+} frontier;
+
+/* First page from `first` on that is not believed in memory, or `end`. */
+static uint64_t first_missing(uint64_t first, uint64_t end) {
+    while (first < end) {
+        if ((first & 7) == 0 && __atomic_load_n(&ra.bits[first >> 3], __ATOMIC_RELAXED) == 0xff)
+            first += 8;
+        else if (bit(ra.bits, first))
+            ++first;
+        else
+            return first;
+    }
+    return end;
+}
+
+/* ---- The ring ----------------------------------------------------------- */
+
+static void wake_helper(void) {
+    if (atomic_load_explicit(&ra.asleep, memory_order_relaxed) &&
+        atomic_exchange_explicit(&ra.asleep, 0, memory_order_relaxed)) {
+        int saved = errno;
+        syscall(SYS_futex, &ra.asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        errno = saved;
+    }
+}
+
+static bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags) {
+    for (;;) {
+        uint64_t at = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+        struct entry *e = &ra.ring[at & (RING_ENTRIES - 1)];
+        uint64_t turn = atomic_load_explicit(&e->turn, memory_order_acquire);
+        if (turn < at)
+            return false; /* full */
+        if (turn == at && atomic_compare_exchange_weak_explicit(&ra.ring_head, &at, at + 1,
+                                                                memory_order_relaxed,
+                                                                memory_order_relaxed)) {
+            e->address = address;
+            e->bytes = bytes;
+            e->operation = operation;
+            e->flags = flags;
+            atomic_store_explicit(&e->turn, at + 1, memory_order_release);
+            wake_helper();
+            return true;
+        }
+    }
+}
+
+/* A block prefetch (section 2.4): "we check each page until one is found that
+ * is not in memory, then pass all remaining pages to the OS". */
+static void prefetch(uint64_t low, uint64_t high) {
+    if (high <= low || high > ADDRESSES)
+        return;
+    uint64_t first = low >> PAGE_SHIFT, end = (high + PAGE - 1) >> PAGE_SHIFT;
+    uint64_t missing = first_missing(first, end);
+    count(&ra.count.hinted, end - first);
+    count(&ra.count.filtered, missing - first);
+    if (missing == end)
+        return;
+    if (enqueue(PREFETCH, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, 0)) {
+        set_bits(missing, end);
+        count(&ra.count.queued, end - missing);
+    } else {
+        count(&ra.count.lost, end - missing);
+    }
+}
+
+/* ---- Prefetching along a plan --------------------------------------------- */
+
+struct budget {
+    int ranges;
+};
+
+/* A place that the walk comes back to: with its neighbours in the direction in
+ * which they will be wanted, the next ones before these are used up. */
+static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
+    const uint64_t around = p->around[i];
+    int drift = atomic_load_explicit(&p->drift[i], memory_order_relaxed);
+    if (drift > 0 && high - low < around)
+        high = (high + around / 2 + around - 1) & ~(around - 1);
+    else if (drift < 0 && high - low < around && low > 2 * around)
+        low = (low - around / 2) & ~(around - 1);
+    prefetch(low, high);
+}
+
+static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, uint64_t address,
+                           struct budget *budget) {
+    const struct ra_stream *s = &p->stream[i];
+    if (budget->ranges <= 0)
+        return;
+    if (p->dense_from[i] <= level) {
+        int64_t below, above;
+        spans(p, s, level, &below, &above);
+        budget->ranges--;
+        prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above);
+        return;
+    }
+    for (uint64_t n = 0; n < p->count[level] && budget->ranges > 0; ++n)
+        prefetch_inner(p, i, level + 1, address + n * (uint64_t)s->stride[level], budget);
+}
+
+/* Section 2.3 "prefetches several pages at a time for references with spatial
+ * locality": whole blocks, as far as the stream goes. */
+static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
+    int64_t below, above;
+    const uint64_t mask = p->block - 1;
+    if (p->way[i]) {
+        spans(p, &p->stream[i], 0, &below, &above);
+        uint64_t first = p->stream[i].base + (uint64_t)below;
+        uint64_t end = p->stream[i].base + (uint64_t)above;
+        if (p->way[i] > 0) {
+            high = (high + mask) & ~mask;
+            high = high < end ? high : end;
+        } else {
+            low &= ~mask;
+            low = low > first ? low : first;
+        }
+    }
+    prefetch(low, high);
+}
+
+/* a[b[i]]: looks ahead in b, as far as b itself is in memory. An array that fits
+ * in memory is brought in by whole blocks, whichever index comes first. */
+static void prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
+                              uint64_t to) {
+    uint32_t bytes = (uint32_t)(s->flags >> RA_FLAG_INDEX_BYTES_SHIFT) & 0xff;
+    uint64_t checked = ~(uint64_t)0, last = ~(uint64_t)0;
+    for (uint64_t n = from; n < to; ++n) {
+        uint64_t at = s->base + n * (uint64_t)s->stride[0];
+        uint64_t page = at >> PAGE_SHIFT;
+        if (page != checked) {
+            if (at >= ADDRESSES || !bit(ra.bits, page))
+                return; /* reading it might wait */
+            checked = page;
+        }
+        uint64_t index;
+        if (bytes == 8) {
+            memcpy(&index, (const void *)(uintptr_t)at, 8);
+        } else {
+            uint32_t narrow;
+            memcpy(&narrow, (const void *)(uintptr_t)at, 4);
+            index = s->flags & RA_FLAG_INDEX_SIGNED ? (uint64_t)(int64_t)(int32_t)narrow : narrow;
+        }
+        uint64_t target = s->target + index * (uint64_t)s->scale;
+        if (target >> PAGE_SHIFT == last || target >= ADDRESSES)
+            continue;
+        last = target >> PAGE_SHIFT;
+        if (target < site->target_low || site->target_high == 0)
+            site->target_low = target;
+        if (target >= site->target_high)
+            site->target_high = target + 1;
+        if (bit(ra.bits, last))
+            continue;
+        if (site->target_high - site->target_low <= ra.memory / 4 * 3) {
+            uint64_t low = target & ~(AROUND_BYTES_MAX - 1);
+            prefetch(low, low + AROUND_BYTES_MAX);
+        } else {
+            prefetch(last << PAGE_SHIFT, (last + 1) << PAGE_SHIFT);
+        }
+    }
+}
+
+/* Prefetches iterations [from, to) of the tick level, counted through the
+ * loops outside of it: the pipeline does not drain at the end of a row. */
+static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is_running) {
+    struct budget budget = {RANGES_PER_ADVANCE_MAX};
+    const uint32_t t = p->tick_level;
+    while (from < to && budget.ranges > 0) {
+        uint64_t row = from / p->count[t], first = from % p->count[t];
+        uint64_t n = p->count[t] - first;
+        if (n > to - from)
+            n = to - from;
+        uint64_t index[RA_LEVELS_MAX] = {0};
+        for (uint32_t l = t; l-- > 0;) {
+            index[l] = row % p->count[l];
+            row /= p->count[l];
+        }
+        for (uint32_t i = 0; i < p->streams; ++i) {
+            const struct ra_stream *s = &p->stream[i];
+            if (s->flags & RA_FLAG_INDIRECT) {
+                /* Of a nest that is only expected the indices may be gone. */
+                if (is_running)
+                    prefetch_indirect(p->site, s, from, from + n);
+                continue;
+            }
+            uint64_t address = s->base + first * (uint64_t)s->stride[t];
+            for (uint32_t l = 0; l < t; ++l)
+                address += index[l] * (uint64_t)s->stride[l];
+            if (p->dense_from[i] <= t) {
+                int64_t below, above, moved = s->stride[t] * (int64_t)(n - 1);
+                spans(p, s, t + 1, &below, &above);
+                if (moved < 0)
+                    below += moved;
+                else
+                    above += moved;
+                budget.ranges--;
+                prefetch_blocks(p, i, address + (uint64_t)below, address + (uint64_t)above);
+            } else if (s->stride[t] == 0) {
+                prefetch_inner(p, i, t + 1, address, &budget);
+            } else {
+                uint64_t page = ~(uint64_t)0;
+                for (uint64_t m = 0; m < n && budget.ranges > 0; ++m) {
+                    /* A walk across rows touches the same pages again and
+                     * again: look when it comes to new ones. */
+                    uint64_t at = address + m * (uint64_t)s->stride[t];
+                    if (at >> PAGE_SHIFT == page)
+                        continue;
+                    page = at >> PAGE_SHIFT;
+                    prefetch_inner(p, i, t + 1, at, &budget);
+                }
+            }
+        }
+        from += n;
+    }
+}
+
+static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        if (!(p->releases >> i & 1))
+            continue;
+        const struct ra_stream *s = &p->stream[i];
+        uint64_t trail = s->base + (uint64_t)p->trail[i];
+        int sign = 0;
+        for (uint32_t l = 0; l <= p->tick_level; ++l)
+            trail += f->index[l] * (uint64_t)s->stride[l];
+        for (uint32_t l = 0; l < p->levels && !sign; ++l)
+            sign = s->stride[l] > 0 ? 1 : s->stride[l] < 0 ? -1 : 0;
+        uint64_t low = sign > 0 ? f->released[i] : trail, high = sign > 0 ? trail : f->released[i];
+        if (high <= low || high - low < RELEASE_BYTES || high > ADDRESSES)
+            continue;
+        low = (low + PAGE - 1) & ~(PAGE - 1);
+        high &= ~(PAGE - 1);
+        if (high > low && enqueue(RELEASE, low, high - low, (uint32_t)s->flags))
+            f->released[i] = sign > 0 ? high : low;
+    }
+}
+
+/* Iterations of the tick level done so far. */
+static uint64_t position(const struct ra_plan *p, const struct ra_frame *f) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l <= p->tick_level; ++l)
+        n = n * p->count[l] + f->index[l];
+    return n;
+}
+
+/* What is left of the window behind the end of this nest goes to the nests that
+ * followed it the last time. */
+static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
+    double left = (double)(p->total - done) * p->bytes_per_iteration;
+    if (!f->next && f->next_bytes == 0)
+        f->next = atomic_load_explicit(&p->next, memory_order_acquire);
+    for (int links = 0; f->next && links < CHAIN_MAX; ++links) {
+        struct ra_plan *n = f->next;
+        double room = (double)ra.window - left - (double)f->next_bytes;
+        if (room <= 0)
+            return;
+        uint64_t to = n->total;
+        if (n->bytes_per_iteration > 0 && room / n->bytes_per_iteration < (double)to)
+            to = (uint64_t)(room / n->bytes_per_iteration);
+        if (to <= f->next_cursor || (to < n->total && to - f->next_cursor < n->burst))
+            return;
+        advance(n, f->next_cursor, to, false);
+        f->next_cursor = to;
+        if (to < n->total)
+            return;
+        f->next_bytes += n->bytes + 1;
+        f->next_cursor = 0;
+        f->next = atomic_load_explicit(&n->next, memory_order_acquire);
+        if (n == p)
+            f->next = NULL;
+    }
+}
+
+static void go_on(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
+    uint64_t to = done + p->look_ahead;
+    if (to > p->total)
+        to = p->total;
+    /* In bursts: disks that also write, or serve several streams, position
+     * their heads once for each. */
+    if (to > f->cursor && (to == p->total || to - f->cursor >= p->burst)) {
+        advance(p, f->cursor, to, true);
+        f->cursor = to;
+    }
+    if (f->cursor == p->total) {
+        prefetch_next(p, f, done);
+        frontier.first = atomic_load_explicit(&p->next, memory_order_acquire);
+        frontier.next = f->next;
+        frontier.next_cursor = f->next_cursor;
+        frontier.next_bytes = f->next_bytes;
+    }
+}
+
+/* ---- What the program calls ------------------------------------------------ */
+
+/* A nest too small to be worth looking at by itself: many of them in a row are
+ * one walk. Extrapolates it, and asks to be called again a window later. */
+static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
+    struct ra_plan *last = site->last;
+    uint64_t first = p->stream[0].base;
+    if (!last) {
+        uint32_t at = atomic_fetch_add(&ra.site_count, 1);
+        if (at < PLANS_MAX)
+            atomic_store(&ra.sites[at], site);
+    }
+    (void)f;
+    uint64_t travelled = 0;
+    bool steady = last != NULL;
+    for (uint32_t i = 0; steady && i < p->streams; ++i) {
+        uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
+        travelled += by;
+        steady = by <= (4 << 20);
+    }
+    site->steps = steady && travelled ? site->steps + 1 : 0;
+    uint64_t times = 1;
+    if (site->steps >= 2 && travelled)
+        times = ra.window / 2 / travelled + 1;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        int64_t below, above;
+        spans(p, s, 0, &below, &above);
+        if (s->flags & RA_FLAG_INDIRECT) {
+            prefetch_indirect(site, s, 0, p->count[0]);
+            continue;
+        }
+        if (site->steps >= 2) {
+            int64_t by = (int64_t)(s->base - last->stream[i].base) * (int64_t)times;
+            if (by < 0)
+                below += by;
+            else
+                above += by;
+        }
+        prefetch(s->base + (uint64_t)below, s->base + (uint64_t)above);
+    }
+    /* Called again when the first stream has left this block. */
+    site->span = 0;
+    site->low = first - SMALL_BYTES / 2;
+    site->span = SMALL_BYTES;
+}
+
+void ra_begin(struct ra_site *site, struct ra_frame *f) {
+    for (uint32_t l = 0; l < site->levels; ++l)
+        f->strip[l] = ~(uint64_t)0;
+    f->plan = NULL;
+    int state = atomic_load_explicit(&ra.state, memory_order_acquire);
+    if (state != 1) {
+        if (state == 0)
+            start_up();
+        if (atomic_load_explicit(&ra.state, memory_order_acquire) != 1) {
+            site->span = ~(uint64_t)0;
+            return;
+        }
+    }
+    if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
+        /* Everything is in memory. A strip so long that it costs nothing, for
+         * the case that this changes before the nest is over. */
+        site->span = ~(uint64_t)0;
+        if (site->last && site->last->bytes >= ra.window) {
+            uint64_t strip = site->last->strip;
+            uint32_t l = site->last->tick_level;
+            uint64_t times = ra.window / 4 / ra.tick_bytes;
+            f->strip[l] = strip >= ~(uint64_t)0 / times ? ~(uint64_t)0 : strip * times;
+        }
+        return;
+    }
+    count(&ra.count.begins, 1);
+    bool is_new;
+    struct ra_plan *p = f->plan = plan_of(site, f->count, f->streams, &is_new);
+    if (!p)
+        return;
+    if (p->bytes < SMALL_BYTES) {
+        f->plan = RA_NOT_BEGUN;
+        small_nest(site, f, p);
+        site->last = p;
+        return;
+    }
+    if (atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
+        start_helper();
+    if (previous && previous != p)
+        atomic_store_explicit(&previous->next, p, memory_order_release);
+    previous = p;
+    if (is_new || !atomic_load_explicit(&p->next, memory_order_relaxed))
+        expect_shifted(p, site->last);
+    site->last = p;
+    if (p->strip < p->count[p->tick_level])
+        f->strip[p->tick_level] = p->strip;
+    f->cursor = 0;
+    f->next = NULL;
+    f->next_cursor = 0;
+    f->next_bytes = 0;
+    if (frontier.first == p && !p->is_indirect) { /* indices were left to now */
+        if (frontier.next_bytes > p->bytes) {
+            f->cursor = p->total;
+            f->next = frontier.next;
+            f->next_cursor = frontier.next_cursor;
+            f->next_bytes = frontier.next_bytes - p->bytes - 1;
+        } else if (frontier.next == p) {
+            f->cursor = frontier.next_cursor;
+        }
+    }
+    frontier.first = NULL;
+    memset(f->index, 0, sizeof(f->index));
+    for (uint32_t i = 0; i < p->streams; ++i)
+        f->released[i] = p->stream[i].base + (uint64_t)p->trail[i];
+    go_on(p, f, 0);
+}
+
+void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
+    (void)site;
+    (void)level;
+    if (!atomic_load_explicit(&ra.active, memory_order_relaxed))
+        return;
+    struct ra_plan *p = f->plan;
+    if (p == RA_NOT_BEGUN)
+        return;
+    if (!p) {
+        /* It began while everything was in memory. */
+        bool is_new;
+        p = plan_of(site, f->count, f->streams, &is_new);
+        if (!p || level != p->tick_level)
+            return;
+        f->plan = p;
+        f->next = NULL;
+        f->next_cursor = f->next_bytes = 0;
+        f->cursor = position(p, f);
+        for (uint32_t i = 0; i < p->streams; ++i) {
+            f->released[i] = p->stream[i].base + (uint64_t)p->trail[i];
+            for (uint32_t l = 0; l <= p->tick_level; ++l)
+                f->released[i] += f->index[l] * (uint64_t)p->stream[i].stride[l];
+        }
+    }
+    if (level != p->tick_level)
+        return;
+    count(&ra.count.ticks, 1);
+    uint64_t done = position(p, f);
+    go_on(p, f, done);
+    if (p->releases)
+        release_behind(p, f);
+}
+
+/* Copies and fills block by block, each block's pages asked for a window ahead. */
+static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
+    const uint64_t block = 256 << 10;
+    uint64_t asked = 0;
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t n = bytes - done < block ? bytes - done : block;
+        if (atomic_load_explicit(&ra.active, memory_order_relaxed)) {
+            uint64_t want = done + ra.window / 2;
+            if (want > bytes)
+                want = bytes;
+            if (want > asked) {
+                prefetch((uint64_t)(uintptr_t)to + asked, (uint64_t)(uintptr_t)to + want);
+                if (from)
+                    prefetch((uint64_t)(uintptr_t)from + asked, (uint64_t)(uintptr_t)from + want);
+                asked = want;
+            }
+        }
+        if (from)
+            memcpy(to + done, from + done, n);
+        else
+            memset(to + done, value, n);
+        done += n;
+    }
+}
+
+static bool is_worth_it(uint64_t bytes) {
+    if (bytes < 2 * SMALL_BYTES)
+        return false;
+    if (atomic_load_explicit(&ra.state, memory_order_acquire) == 0)
+        start_up();
+    if (atomic_load_explicit(&ra.state, memory_order_acquire) != 1 ||
+        !atomic_load_explicit(&ra.active, memory_order_relaxed))
+        return false;
+    if (atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
+        start_helper();
+    return true;
+}
+
+void ra_memcpy(void *to, const void *from, uint64_t bytes) {
+    if (is_worth_it(bytes))
+        blocks(to, from, 0, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+void ra_memset(void *to, uint8_t value, uint64_t bytes) {
+    if (is_worth_it(bytes))
+        blocks(to, NULL, value, bytes);
+    else
+        memset(to, value, bytes);
+}

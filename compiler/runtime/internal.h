@@ -1,0 +1,177 @@
+/* What the parts of the run-time layer share. Nothing here is for programs: the
+ * objects are linked into one, and only the calls of runahead_rt.h stay visible. */
+#ifndef RUNAHEAD_INTERNAL_H
+#define RUNAHEAD_INTERNAL_H
+
+#include "runahead_rt.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#pragma GCC visibility push(hidden)
+
+enum {
+    PAGE_SHIFT = 12,
+    RING_ENTRIES = 8192,       /* a power of two */
+    PLANS_MAX = 8192,          /* a power of two: slots of the table */
+};
+#define PAGE ((uint64_t)1 << PAGE_SHIFT)
+static const uint64_t SMALL_BYTES = 64 << 10; /* as in the pass */
+/* Asked for around a page by itself: a head that is positioned reads this much
+ * in less time than it took to position it. */
+static const uint64_t AROUND_BYTES_MAX = 64 << 10;
+/* All of user space at one bit a page; only what is used costs memory. */
+static const uint64_t ADDRESSES = (uint64_t)1 << 47;
+
+enum operation { PREFETCH, RELEASE };
+
+struct entry {
+    _Atomic uint64_t turn;
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t operation;
+    uint32_t flags;
+};
+
+/* What is worked out about a nest with certain parameters; never changes but
+ * for what is expected to follow. */
+struct ra_plan {
+    struct ra_site *site;
+    uint64_t hash;
+    uint32_t levels, streams;
+    uint32_t tick_level;
+    uint32_t releases;                /* bit per stream */
+    uint64_t strip;                   /* iterations of the tick level */
+    uint64_t total;                   /* iterations of the tick level in all */
+    uint64_t look_ahead;              /* iterations of the tick level */
+    uint64_t burst;                   /* of them asked for at a time */
+    uint64_t bytes;                   /* that the nest touches */
+    double bytes_per_iteration;
+    _Atomic(struct ra_plan *) next;   /* nest that followed the last time */
+    uint8_t dense_from[RA_STREAMS_MAX];
+    int8_t way[RA_STREAMS_MAX];       /* goes over its addresses in order: up 1, down -1 */
+    _Atomic int8_t drift[RA_STREAMS_MAX]; /* comes back to the neighbours of its pages: as way */
+    uint32_t around[RA_STREAMS_MAX];  /* bytes to ask for there around a page by itself */
+    bool is_indirect;                 /* has indirect references */
+    uint64_t block;                   /* bytes to ask for at a time, where there is a way */
+    int64_t trail[RA_STREAMS_MAX];    /* trailing address minus base */
+    uint64_t count[8];
+    struct ra_stream stream[];
+};
+
+/* Counters for RUNAHEAD_CC_STATS; pages unless it says otherwise. */
+struct counters {
+    _Atomic uint64_t begins, ticks, hinted, filtered, queued, lost;
+    _Atomic uint64_t issued, resident, released, calls, activations, bad_releases;
+};
+
+struct ra_state {
+    _Atomic int state; /* 0 not yet, 1 on, 2 off for good */
+    _Atomic int active;
+    _Atomic int helper; /* 0 none, 1 started */
+    _Atomic uint32_t asleep;
+    uint8_t *bits;     /* believed in memory */
+    uint8_t *recent;   /* requested since the last sweep */
+    char *arena;
+    _Atomic uint64_t arena_used;
+    uint64_t memory;   /* bytes that the program may have in memory */
+    uint64_t window;   /* bytes prefetched ahead */
+    uint64_t tick_bytes;
+    _Atomic uint64_t ring_head;
+    uint64_t ring_tail;
+    struct entry *ring;
+    _Atomic(struct ra_plan *) plans[PLANS_MAX];
+    _Atomic(struct ra_site *) sites[PLANS_MAX]; /* small nests: windows to reset */
+    _Atomic uint32_t site_count;
+    struct counters count;
+    bool release_allowed;
+    const char *stats;
+};
+extern struct ra_state ra;
+
+static inline void count(_Atomic uint64_t *counter, uint64_t n) {
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static inline uint64_t magnitude(int64_t v) {
+    return v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+}
+
+/* ---- The bit vector ---------------------------------------------------- */
+
+static inline bool bit(const uint8_t *bits, uint64_t page) {
+    return __atomic_load_n(&bits[page >> 3], __ATOMIC_RELAXED) >> (page & 7) & 1;
+}
+
+static inline void set_bit(uint8_t *bits, uint64_t page) {
+    __atomic_fetch_or(&bits[page >> 3], (uint8_t)(1u << (page & 7)), __ATOMIC_RELAXED);
+}
+
+static inline void clear_bit(uint8_t *bits, uint64_t page) {
+    __atomic_fetch_and(&bits[page >> 3], (uint8_t)~(1u << (page & 7)), __ATOMIC_RELAXED);
+}
+
+static inline void set_bits(uint64_t first, uint64_t end) {
+    while (first < end) {
+        if ((first & 7) == 0 && end - first >= 8) {
+            __atomic_store_n(&ra.bits[first >> 3], 0xff, __ATOMIC_RELAXED);
+            first += 8;
+        } else {
+            set_bit(ra.bits, first++);
+        }
+    }
+}
+
+static inline void clear_bits(uint64_t first, uint64_t end) {
+    for (; first < end; ++first)
+        if (bit(ra.bits, first))
+            clear_bit(ra.bits, first);
+}
+
+/* ---- Plans (plan.c) ------------------------------------------------------ */
+
+/* Bytes between the first and the last address of the levels from `level` on,
+ * below and above the start. */
+static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uint32_t level,
+                         int64_t *below, int64_t *above) {
+    *below = s->low;
+    *above = s->high;
+    for (uint32_t l = level; l < p->levels; ++l) {
+        int64_t moved = s->stride[l] * (int64_t)(p->count[l] - 1);
+        if (moved < 0)
+            *below += moved;
+        else
+            *above += moved;
+    }
+}
+
+/* The plan of a nest, made when it is new; null when there is no more room. */
+struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
+                        const struct ra_stream *streams, bool *is_new);
+void expect_shifted(struct ra_plan *p, struct ra_plan *last);
+
+/* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
+
+void start_helper(void);
+bool start_thread(void *(*body)(void *));
+uint64_t now_ns(void);
+
+struct release {
+    uint64_t address, bytes, ns, offset;
+    int fd; /* of the file, where pages may be dirty; below 0: none */
+};
+
+void *releaser(void *nothing);
+void queue_release(const struct release *one);
+void retire_file(int fd);
+
+/* ---- Beginning and end (start.c) ------------------------------------------ */
+
+void start_up(void);
+void *allocate(uint64_t bytes);
+/* Grows whenever this process reads from storage, or waits for what the kernel
+ * is reading for it: by its own faults, the kernel's readahead, or prefetches. */
+uint64_t storage_reads(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,272 @@
+/* What is worked out about a loop nest when its bounds and strides are known:
+ * what each loop touches, where to pipeline, how far ahead, what to release. */
+#include "internal.h"
+
+#include <string.h>
+
+static const uint64_t BLOCK_BYTES_MAX = 512 << 10;
+
+static uint64_t extent(const struct ra_plan *p, const struct ra_stream *s, uint32_t level) {
+    int64_t below, above;
+    spans(p, s, level, &below, &above);
+    return (uint64_t)(above - below);
+}
+
+/* Bytes that a stream touches in the levels from `level` on, each byte once. */
+static uint64_t touched(const struct ra_plan *p, const struct ra_stream *s, uint32_t level) {
+    double bytes = s->high - s->low < 64 ? (double)(s->high - s->low) : 64.0;
+    for (uint32_t l = p->levels; l-- > level;) {
+        if (s->stride[l] == 0)
+            continue;
+        double each = magnitude(s->stride[l]) >= PAGE && bytes < (double)PAGE ? (double)PAGE : bytes;
+        double span = (double)extent(p, s, l);
+        bytes = each * (double)p->count[l];
+        if (bytes > span)
+            bytes = span;
+    }
+    return (uint64_t)bytes;
+}
+
+/* Does a stream go over its addresses once, in order? Returns its direction. */
+static int direction(const struct ra_plan *p, const struct ra_stream *s) {
+    int sign = 0;
+    bool still = false; /* a loop outside in which it does not move */
+    for (uint32_t l = 0; l < p->levels; ++l) {
+        if (p->count[l] <= 1)
+            continue;
+        if (s->stride[l] == 0) {
+            still = true;
+            continue;
+        }
+        int this_sign = s->stride[l] < 0 ? -1 : 1;
+        uint64_t inner = extent(p, s, l + 1) - (uint64_t)(s->high - s->low);
+        if (still || (sign && sign != this_sign) || magnitude(s->stride[l]) < inner)
+            return 0;
+        sign = this_sign;
+    }
+    return sign;
+}
+
+/* Which streams may be given back behind the loop: those that go over their
+ * pages once, where nothing else in the nest comes to the same pages. Groups
+ * that the compiler could not see (planes of a size known only now) are joined
+ * here: the last of them releases. */
+static void plan_releases(struct ra_plan *p) {
+    if (!ra.release_allowed || (double)p->bytes < 0.9 * (double)ra.memory)
+        return; /* it may all still be there the next time */
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        int sign = s->flags & RA_FLAG_INDIRECT ? 0 : direction(p, s);
+        if (sign == 0)
+            continue;
+        int64_t below, above;
+        spans(p, s, 0, &below, &above);
+        int64_t trail = sign > 0 ? s->low : s->high;
+        bool good = true, last = true;
+        for (uint32_t k = 0; good && k < p->streams; ++k) {
+            const struct ra_stream *q = &p->stream[k];
+            if (k == i)
+                continue;
+            int64_t q_below, q_above;
+            spans(p, q, 0, &q_below, &q_above);
+            if (q->flags & RA_FLAG_INDIRECT)
+                continue; /* what it goes to is not known; its pages come back */
+            if ((int64_t)q->base + q_above <= (int64_t)s->base + below ||
+                (int64_t)q->base + q_below >= (int64_t)s->base + above)
+                continue;
+            if (memcmp(q->stride, s->stride, sizeof(q->stride)) != 0) {
+                good = false;
+                break;
+            }
+            int64_t q_trail = (int64_t)(q->base - s->base) + (sign > 0 ? q->low : q->high);
+            if (sign > 0 ? q_trail < trail : q_trail > trail)
+                trail = q_trail, last = false;
+            else if (q_trail == trail && k < i)
+                last = false;
+        }
+        if (good && last) {
+            p->releases |= 1u << i;
+            p->trail[i] = trail;
+        }
+    }
+}
+
+/* A walk across rows touches a few bytes in many places, and comes back to their
+ * neighbours with the next row: how much to ask for in each place, so that all
+ * of them together are a part of the memory. */
+static void plan_around(struct ra_plan *p) {
+    uint64_t walks = 0;
+    for (uint32_t i = 0; i < p->streams; ++i)
+        walks += p->dense_from[i] > 0 && !(p->stream[i].flags & RA_FLAG_INDIRECT);
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        uint32_t d = p->dense_from[i];
+        if (d == 0 || s->flags & RA_FLAG_INDIRECT)
+            continue;
+        uint64_t around = AROUND_BYTES_MAX;
+        while (around > PAGE && (double)around * (double)p->count[d - 1] * (double)walks >
+                                    (double)ra.memory / 3)
+            around /= 2;
+        if (around == PAGE || extent(p, s, d) >= around)
+            continue;
+        p->around[i] = (uint32_t)around;
+        for (uint32_t l = 0; l + 1 < d; ++l)
+            if (p->count[l] > 1 && s->stride[l] != 0 && magnitude(s->stride[l]) < around)
+                p->drift[i] = s->stride[l] > 0 ? 1 : -1;
+    }
+}
+
+/* Where to pipeline: "the first surrounding loop which touches more than a page
+ * of the given array" (section 2.3), here more than a strip's worth. */
+static void work_out(struct ra_plan *p) {
+    double bytes[RA_LEVELS_MAX + 1] = {0};
+    for (uint32_t l = 0; l <= p->levels; ++l)
+        for (uint32_t i = 0; i < p->streams; ++i)
+            bytes[l] += (double)touched(p, &p->stream[i], l);
+    bool is_indirect = false;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        struct ra_stream *s = &p->stream[i];
+        is_indirect |= (s->flags & RA_FLAG_INDIRECT) != 0;
+        p->way[i] = s->flags & RA_FLAG_INDIRECT ? 0 : (int8_t)direction(p, s);
+        /* Levels from here on touch every page of their span. */
+        uint32_t d = p->levels;
+        while (d > 0 && magnitude(s->stride[d - 1]) < extent(p, s, d) + PAGE)
+            --d;
+        p->dense_from[i] = (uint8_t)d;
+    }
+    p->bytes = (uint64_t)bytes[0];
+    p->is_indirect = is_indirect;
+    plan_around(p);
+    /* Disks like large requests: a quarter of the window in whole blocks. */
+    p->block = 16 << 10;
+    while (p->block < BLOCK_BYTES_MAX && p->block * 2 * p->streams * 4 <= ra.window)
+        p->block *= 2;
+    uint32_t level = p->levels;
+    for (uint32_t l = p->levels; l-- > 0;) {
+        if (!(p->site->strip_mined >> l & 1))
+            continue;
+        level = l;
+        if (bytes[l] >= 1.5 * (double)ra.tick_bytes)
+            break;
+    }
+    if (level == p->levels) { /* none can be strip-mined: the beginning only */
+        level = 0;
+        p->strip = ~(uint64_t)0;
+    } else {
+        double each = bytes[level] / (double)p->count[level];
+        double strip = each > 0 ? (double)ra.tick_bytes / each : 1;
+        if (is_indirect && strip > 512)
+            strip = 512; /* each index may want a page of its own */
+        p->strip = strip < 1 ? 1 : (uint64_t)strip;
+    }
+    p->tick_level = level;
+    p->total = 1;
+    for (uint32_t l = 0; l <= level && l < p->levels; ++l)
+        p->total *= p->count[l];
+    p->bytes_per_iteration = bytes[0] / (double)(p->total ? p->total : 1);
+    double look = p->bytes_per_iteration > 0 ? (double)ra.window / p->bytes_per_iteration : 1e18;
+    if (is_indirect && look > (double)(ra.window >> PAGE_SHIFT) / 2)
+        look = (double)(ra.window >> PAGE_SHIFT) / 2;
+    p->look_ahead = look > 1e18 ? (uint64_t)1e18 : (uint64_t)look;
+    if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
+        p->look_ahead = 2 * p->strip;
+    p->burst = p->look_ahead / 2;
+    plan_releases(p);
+}
+
+static uint64_t hash_of(const struct ra_site *site, const uint64_t *counts,
+                        const struct ra_stream *streams) {
+    uint64_t h = (uint64_t)(uintptr_t)site * 0x9e3779b97f4a7c15u;
+    for (uint32_t l = 0; l < site->levels; ++l)
+        h = (h ^ counts[l]) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+    for (uint32_t i = 0; i < site->streams; ++i) {
+        h = (h ^ streams[i].base) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+        h = (h ^ (uint64_t)streams[i].stride[0]) * 0xbf58476d1ce4e5b9u, h ^= h >> 31;
+    }
+    return h | 1;
+}
+
+static bool same_plan(const struct ra_plan *p, const struct ra_site *site, const uint64_t *counts,
+                      const struct ra_stream *streams) {
+    if (p->site != site || memcmp(p->count, counts, site->levels * sizeof(*counts)) != 0)
+        return false;
+    for (uint32_t i = 0; i < site->streams; ++i)
+        if (p->stream[i].base != streams[i].base ||
+            memcmp(p->stream[i].stride, streams[i].stride, site->levels * sizeof(int64_t)) != 0)
+            return false;
+    return true;
+}
+
+/* The plan of a nest, made when it is new; null when there is no more room. */
+struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
+                               const struct ra_stream *streams, bool *is_new) {
+    *is_new = false;
+    if (site->last && same_plan(site->last, site, counts, streams))
+        return site->last;
+    uint64_t hash = hash_of(site, counts, streams);
+    enum { PROBES_MAX = 16 };
+    for (uint64_t probe = 0; probe < PROBES_MAX; ++probe) {
+        _Atomic(struct ra_plan *) *slot = &ra.plans[(hash + probe) & (PLANS_MAX - 1)];
+        struct ra_plan *p = atomic_load_explicit(slot, memory_order_acquire);
+        if (p) {
+            if (p->hash == hash && same_plan(p, site, counts, streams))
+                return p;
+            continue;
+        }
+        p = allocate(sizeof(*p) + site->streams * sizeof(struct ra_stream));
+        if (!p)
+            return NULL;
+        p->site = site;
+        p->hash = hash;
+        p->levels = site->levels;
+        p->streams = site->streams;
+        memcpy(p->count, counts, sizeof(p->count));
+        memcpy(p->stream, streams, site->streams * sizeof(struct ra_stream));
+        for (uint32_t i = 0; i < p->streams; ++i)
+            for (uint32_t l = p->levels; l < RA_LEVELS_MAX; ++l)
+                p->stream[i].stride[l] = 0; /* the program stores no more than it has */
+        work_out(p);
+        *is_new = true;
+        struct ra_plan *none = NULL;
+        if (atomic_compare_exchange_strong_explicit(slot, &none, p, memory_order_release,
+                                                    memory_order_acquire))
+            return p;
+        return p; /* another thread was first; this one serves as well */
+    }
+    return NULL;
+}
+
+/* The nest expected next from the way its site moved: same shape, all bases on
+ * by what they moved last. */
+void expect_shifted(struct ra_plan *p, struct ra_plan *last) {
+    if (!last || last == p || last->streams != p->streams ||
+        memcmp(last->count, p->count, sizeof(p->count)) != 0)
+        return;
+    struct ra_stream shifted[RA_STREAMS_MAX];
+    bool moved = false;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        shifted[i] = p->stream[i];
+        int64_t by = (int64_t)(p->stream[i].base - last->stream[i].base);
+        /* Not into another array: a step is no longer than a few extents. */
+        if (magnitude(by) > 4 * extent(p, &p->stream[i], 0) + (1 << 20))
+            return;
+        moved |= by != 0;
+        shifted[i].base += (uint64_t)by;
+        shifted[i].target += p->stream[i].target - last->stream[i].target;
+    }
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        int64_t by = (int64_t)(shifted[i].base - p->stream[i].base);
+        if (by != 0 && magnitude(by) < p->around[i])
+            atomic_store_explicit(&p->drift[i], by > 0 ? 1 : -1, memory_order_relaxed);
+    }
+    bool is_new;
+    struct ra_plan *next = moved ? plan_of(p->site, p->count, shifted, &is_new) : NULL;
+    struct ra_plan *none = NULL;
+    if (!next)
+        return;
+    for (uint32_t i = 0; i < p->streams; ++i)
+        atomic_store_explicit(&next->drift[i],
+                              atomic_load_explicit(&p->drift[i], memory_order_relaxed),
+                              memory_order_relaxed);
+    atomic_compare_exchange_strong(&p->next, &none, next);
+}
