@@ -190,14 +190,18 @@ static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is
     struct budget budget = {RANGES_PER_ADVANCE_MAX};
     const uint32_t t = p->tick_level;
     while (from < to && budget.ranges > 0) {
-        uint64_t row = from / p->count[t], first = from % p->count[t];
-        uint64_t n = p->count[t] - first;
+        const uint64_t length = p->count[t];
+        if (length == 0)
+            return; /* a bound that was not to be believed, or a plan in the making */
+        uint64_t row = from / length, first = from % length;
+        uint64_t n = length - first;
         if (n > to - from)
             n = to - from;
         uint64_t index[RA_LEVELS_MAX] = {0};
         for (uint32_t l = t; l-- > 0;) {
-            index[l] = row % p->count[l];
-            row /= p->count[l];
+            const uint64_t outer = p->count[l] ? p->count[l] : 1;
+            index[l] = row % outer;
+            row /= outer;
         }
         for (uint32_t i = 0; i < p->streams; ++i) {
             const struct ra_stream *s = &p->stream[i];
@@ -328,7 +332,7 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
     }
     (void)f;
     uint64_t travelled = 0;
-    bool steady = last != NULL;
+    bool steady = last != NULL && last->site == site;
     for (uint32_t i = 0; steady && i < p->streams; ++i) {
         uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
         travelled += by;
@@ -389,8 +393,6 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     count(&ra.count.begins, 1);
     bool is_new;
     struct ra_plan *p = f->plan = plan_of(site, f->count, f->streams, &is_new);
-    if (!p)
-        return;
     if (p->bytes < SMALL_BYTES) {
         f->plan = RA_NOT_BEGUN;
         small_nest(site, f, p);
@@ -440,7 +442,7 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         /* It began while everything was in memory. */
         bool is_new;
         p = plan_of(site, f->count, f->streams, &is_new);
-        if (!p || level != p->tick_level)
+        if (level != p->tick_level)
             return;
         f->plan = p;
         f->next = NULL;

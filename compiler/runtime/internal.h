@@ -14,6 +14,7 @@ enum {
     PAGE_SHIFT = 12,
     RING_ENTRIES = 8192,       /* a power of two */
     PLANS_MAX = 8192,          /* a power of two: slots of the table */
+    PLAN_CLASSES = 6,          /* plans of up to 1, 2, 4, ... streams */
 };
 #define PAGE ((uint64_t)1 << PAGE_SHIFT)
 static const uint64_t SMALL_BYTES = 64 << 10; /* as in the pass */
@@ -33,8 +34,10 @@ struct entry {
     uint32_t flags;
 };
 
-/* What is worked out about a nest with certain parameters; never changes but
- * for what is expected to follow. */
+/* What is worked out about a nest with certain parameters. The memory of an old
+ * plan is used again for a new one with about as many streams: whoever still
+ * holds the old one finds another nest there, and gives hints that are of no
+ * use, but within the bounds of that memory. */
 struct ra_plan {
     struct ra_site *site;
     uint64_t hash;
@@ -62,7 +65,7 @@ struct ra_plan {
 /* Counters for RUNAHEAD_CC_STATS; pages unless it says otherwise. */
 struct counters {
     _Atomic uint64_t begins, ticks, hinted, filtered, queued, lost;
-    _Atomic uint64_t issued, resident, released, calls, activations, bad_releases;
+    _Atomic uint64_t issued, resident, released, calls, activations;
 };
 
 struct ra_state {
@@ -72,8 +75,9 @@ struct ra_state {
     _Atomic uint32_t asleep;
     uint8_t *bits;     /* believed in memory */
     uint8_t *recent;   /* requested since the last sweep */
-    char *arena;
-    _Atomic uint64_t arena_used;
+    char *plan_memory; /* a ring of plans for each class of sizes */
+    uint64_t plan_bytes;
+    _Atomic uint64_t plans_made[PLAN_CLASSES];
     uint64_t memory;   /* bytes that the program may have in memory */
     uint64_t window;   /* bytes prefetched ahead */
     uint64_t tick_bytes;
@@ -145,7 +149,7 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
     }
 }
 
-/* The plan of a nest, made when it is new; null when there is no more room. */
+/* The plan of a nest, made when it is new. */
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new);
 void expect_shifted(struct ra_plan *p, struct ra_plan *last);
@@ -168,7 +172,6 @@ void retire_file(int fd);
 /* ---- Beginning and end (start.c) ------------------------------------------ */
 
 void start_up(void);
-void *allocate(uint64_t bytes);
 /* Grows whenever this process reads from storage, or waits for what the kernel
  * is reading for it: by its own faults, the kernel's readahead, or prefetches. */
 uint64_t storage_reads(void);

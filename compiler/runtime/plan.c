@@ -197,49 +197,60 @@ static bool same_plan(const struct ra_plan *p, const struct ra_site *site, const
     return true;
 }
 
-/* The plan of a nest, made when it is new; null when there is no more room. */
+/* Memory for a plan, that of the oldest one with about as many streams. */
+static struct ra_plan *new_plan(uint32_t streams) {
+    uint32_t class = 0;
+    while (1u << class < streams)
+        ++class;
+    const uint64_t bytes = ra.plan_bytes / PLAN_CLASSES & ~(uint64_t)63;
+    const uint64_t one =
+        (sizeof(struct ra_plan) + (sizeof(struct ra_stream) << class) + 63) & ~(uint64_t)63;
+    uint64_t at = atomic_fetch_add_explicit(&ra.plans_made[class], 1, memory_order_relaxed);
+    struct ra_plan *p =
+        (struct ra_plan *)(void *)(ra.plan_memory + class * bytes + at % (bytes / one) * one);
+    memset(p, 0, sizeof(*p));
+    return p;
+}
+
+/* The plan of a nest, made when it is new. */
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
-                               const struct ra_stream *streams, bool *is_new) {
+                        const struct ra_stream *streams, bool *is_new) {
     *is_new = false;
     if (site->last && same_plan(site->last, site, counts, streams))
         return site->last;
     uint64_t hash = hash_of(site, counts, streams);
     enum { PROBES_MAX = 16 };
+    _Atomic(struct ra_plan *) *slot = &ra.plans[hash & (PLANS_MAX - 1)];
     for (uint64_t probe = 0; probe < PROBES_MAX; ++probe) {
-        _Atomic(struct ra_plan *) *slot = &ra.plans[(hash + probe) & (PLANS_MAX - 1)];
-        struct ra_plan *p = atomic_load_explicit(slot, memory_order_acquire);
-        if (p) {
-            if (p->hash == hash && same_plan(p, site, counts, streams))
-                return p;
-            continue;
-        }
-        p = allocate(sizeof(*p) + site->streams * sizeof(struct ra_stream));
-        if (!p)
-            return NULL;
-        p->site = site;
-        p->hash = hash;
-        p->levels = site->levels;
-        p->streams = site->streams;
-        memcpy(p->count, counts, sizeof(p->count));
-        memcpy(p->stream, streams, site->streams * sizeof(struct ra_stream));
-        for (uint32_t i = 0; i < p->streams; ++i)
-            for (uint32_t l = p->levels; l < RA_LEVELS_MAX; ++l)
-                p->stream[i].stride[l] = 0; /* the program stores no more than it has */
-        work_out(p);
-        *is_new = true;
-        struct ra_plan *none = NULL;
-        if (atomic_compare_exchange_strong_explicit(slot, &none, p, memory_order_release,
-                                                    memory_order_acquire))
+        _Atomic(struct ra_plan *) *tried = &ra.plans[(hash + probe) & (PLANS_MAX - 1)];
+        struct ra_plan *p = atomic_load_explicit(tried, memory_order_acquire);
+        if (p && p->hash == hash && same_plan(p, site, counts, streams))
             return p;
-        return p; /* another thread was first; this one serves as well */
+        if (!p || (p->hash & (PLANS_MAX - 1)) > ((hash + probe) & (PLANS_MAX - 1))) {
+            slot = tried; /* free, or its plan has made room for another one */
+            break;
+        }
     }
-    return NULL;
+    struct ra_plan *p = new_plan(site->streams);
+    p->site = site;
+    p->hash = hash;
+    p->levels = site->levels;
+    p->streams = site->streams;
+    memcpy(p->count, counts, sizeof(p->count));
+    memcpy(p->stream, streams, site->streams * sizeof(struct ra_stream));
+    for (uint32_t i = 0; i < p->streams; ++i)
+        for (uint32_t l = p->levels; l < RA_LEVELS_MAX; ++l)
+            p->stream[i].stride[l] = 0; /* the program stores no more than it has */
+    work_out(p);
+    *is_new = true;
+    atomic_store_explicit(slot, p, memory_order_release);
+    return p;
 }
 
 /* The nest expected next from the way its site moved: same shape, all bases on
  * by what they moved last. */
 void expect_shifted(struct ra_plan *p, struct ra_plan *last) {
-    if (!last || last == p || last->streams != p->streams ||
+    if (!last || last == p || last->site != p->site ||
         memcmp(last->count, p->count, sizeof(p->count)) != 0)
         return;
     struct ra_stream shifted[RA_STREAMS_MAX];

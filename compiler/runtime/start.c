@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const uint64_t ARENA_BYTES = 16 << 20;
+/* Plans take a small part of the memory that they are to save. */
+static const uint64_t PLAN_BYTES_MIN = 512 << 10, PLAN_BYTES_MAX = 16 << 20;
 
 struct ra_state ra;
 
@@ -22,15 +23,6 @@ uint64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* Memory for plans; never given back, so that nobody waits for anybody. */
-void *allocate(uint64_t bytes) {
-    bytes = (bytes + 63) & ~(uint64_t)63;
-    if (atomic_load_explicit(&ra.arena_used, memory_order_relaxed) + bytes > ARENA_BYTES)
-        return NULL;
-    uint64_t at = atomic_fetch_add_explicit(&ra.arena_used, bytes, memory_order_relaxed);
-    return at + bytes <= ARENA_BYTES ? ra.arena + at : NULL;
 }
 
 uint64_t storage_reads(void) {
@@ -130,9 +122,9 @@ void start_up(void) {
     }
     ra.bits = reserve(ADDRESSES >> PAGE_SHIFT >> 3);
     ra.recent = reserve(ADDRESSES >> PAGE_SHIFT >> 3);
-    ra.arena = reserve(ARENA_BYTES);
     ra.ring = reserve(RING_ENTRIES * sizeof(struct entry));
-    if (!ra.bits || !ra.recent || !ra.arena || !ra.ring) {
+    ra.plan_memory = reserve(PLAN_BYTES_MAX);
+    if (!ra.bits || !ra.recent || !ra.plan_memory || !ra.ring) {
         atomic_store(&ra.state, 2);
         errno = saved;
         return;
@@ -148,6 +140,11 @@ void start_up(void) {
         ra.window = 1 << 20;
     if (ra.window > (64 << 20))
         ra.window = 64 << 20;
+    ra.plan_bytes = ra.memory / 32;
+    if (ra.plan_bytes < PLAN_BYTES_MIN)
+        ra.plan_bytes = PLAN_BYTES_MIN;
+    if (ra.plan_bytes > PLAN_BYTES_MAX)
+        ra.plan_bytes = PLAN_BYTES_MAX;
     ra.tick_bytes = ra.window / 64;
     if (ra.tick_bytes < (64 << 10))
         ra.tick_bytes = 64 << 10;
