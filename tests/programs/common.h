@@ -93,6 +93,14 @@ static unsigned ahead(int reads)
 	return sum;
 }
 
+/* A speculative process that computes on what is not there stays in here, so
+ * that what one that lives could do is done. */
+static void linger_if(int wrong)
+{
+	for (volatile long i = 0; wrong && i < 200000000; i++)
+		;
+}
+
 static void pause_ms(int ms)
 {
 	struct timespec time = { ms / 1000, ms % 1000 * 1000000L };

@@ -31,6 +31,7 @@ int main(void)
 	/* A copy is made before the groups change, and lives on in its own. */
 	int fd = open(BIG, O_RDONLY);
 	char byte;
+	unsigned right = ahead(2);
 	for (int round = 0; round < 10; round++) {
 		int go[2], done[2];
 		pipe(go), pipe(done);
@@ -43,7 +44,7 @@ int main(void)
 			/* A pipe's data: the copy is parked or behind by now, but
 			 * one that lives is in a group of its own. */
 			read(go[0], &byte, 1);
-			ahead(2);
+			linger_if(ahead(2) != right);
 			pause_ms(20);
 			write(done[1], "x", 1);
 			read(go[0], &byte, 1);

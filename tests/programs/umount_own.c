@@ -25,6 +25,7 @@ int main(void)
 		CHECK(chdir("mnt") == 0);
 		fd = open("file", O_RDONLY);
 		CHECK(read(fd, buffer, 100) == 100);
+		linger_if(buffer[0] != 'x');
 		CHECK(chdir("..") == 0);
 		close(fd);
 		printf("%d\n", umount("mnt"));

@@ -2,6 +2,7 @@
 //! each way over a socket in the device's state directory.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub struct Snapshot {
 }
 
 /// What the command may ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Ask {
     /// Send the counters.
@@ -51,6 +52,13 @@ pub enum Ask {
     Pause,
     /// Take the model's time again.
     Resume,
+    /// Reads of these bytes of the device fail from now on.
+    Lose {
+        /// First byte and the one behind the last.
+        ranges: Vec<Range<u64>>,
+    },
+    /// Reads fail no more.
+    Mend,
     /// Unmount and mount again, so that nothing is cached.
     Remount,
     /// Unmount and end.

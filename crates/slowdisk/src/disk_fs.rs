@@ -11,6 +11,7 @@ use fuser::{
     ReplyWrite, ReplyXattr, WriteFlags,
 };
 
+use crate::bad_blocks::BadBlocks;
 use crate::engine::{Engine, Finish};
 use crate::model::Request;
 use crate::store::Store;
@@ -29,6 +30,7 @@ pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
 pub struct DiskFs {
     store: Arc<Store>,
     engine: Arc<Engine<DiskReply>>,
+    bad: Arc<BadBlocks>,
     fuse_limit: u16,
 }
 
@@ -46,6 +48,8 @@ pub enum DiskReply {
         /// Whom to tell.
         reply: ReplyData,
     },
+    /// A block that cannot be read: known only when the disk has tried.
+    Lost(ReplyData),
     /// So many bytes written (they are in the store already).
     Written {
         /// How many.
@@ -59,6 +63,7 @@ impl Finish for DiskReply {
     fn finish(self) {
         match self {
             Self::Read { store, offset, len, reply } => reply.data(store.bytes(offset, len)),
+            Self::Lost(reply) => reply.error(Errno::EIO),
             Self::Written { len, reply } => reply.written(len),
         }
     }
@@ -78,8 +83,13 @@ pub fn configure(config: &mut KernelConfig, fuse_limit: u16) -> io::Result<()> {
 
 impl DiskFs {
     /// A device with these contents and this model behind it.
-    pub fn new(store: Arc<Store>, engine: Arc<Engine<DiskReply>>, fuse_limit: u16) -> Self {
-        Self { store, engine, fuse_limit }
+    pub fn new(
+        store: Arc<Store>,
+        engine: Arc<Engine<DiskReply>>,
+        bad: Arc<BadBlocks>,
+        fuse_limit: u16,
+    ) -> Self {
+        Self { store, engine, bad, fuse_limit }
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -157,7 +167,11 @@ impl Filesystem for DiskFs {
     ) {
         let len = u64::from(size).min(self.store.len().saturating_sub(offset));
         let store = Arc::clone(&self.store);
-        let payload = DiskReply::Read { store, offset, len: len as usize, reply };
+        let payload = if self.bad.meets(offset, len) {
+            DiskReply::Lost(reply)
+        } else {
+            DiskReply::Read { store, offset, len: len as usize, reply }
+        };
         self.engine.submit(Request { offset, len, write: false }, payload);
     }
 

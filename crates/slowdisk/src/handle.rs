@@ -103,6 +103,14 @@ impl SlowDisk {
         self.state.ask(Ask::Resume).map(drop)
     }
 
+    /// Makes every block that was lost ([`lose`](crate::lose)) readable again.
+    ///
+    /// # Errors
+    /// As [`SlowDisk::stats`].
+    pub fn mend(&self) -> Result<()> {
+        self.state.ask(Ask::Mend).map(drop)
+    }
+
     /// The block device, if it has one (`object` has none).
     pub fn device(&self) -> Option<&Path> {
         self.state.device.as_deref()

@@ -20,6 +20,7 @@
 //! # Ok(()) } // goes down when dropped
 //! ```
 
+mod bad_blocks;
 mod check;
 mod cold;
 mod control;
@@ -40,6 +41,7 @@ mod sys;
 mod up;
 mod warm;
 
+pub use bad_blocks::lose;
 pub use check::{CheckOptions, DepthReport, ProfileReport, check};
 pub use cold::cold;
 pub use control::Snapshot;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use fuser::{Filesystem, MountOption, Session, SessionACL};
 use rustix::mm::MlockAllFlags;
 
+use crate::bad_blocks::BadBlocks;
 use crate::control::{self, Answer, Ask, Switches};
 use crate::disk_fs::DiskFs;
 use crate::engine::{Engine, Finish};
@@ -67,8 +68,14 @@ fn serve_disk(state: &State, profile: &Profile) -> Result<()> {
     let store = Arc::new(Store::new(options.size_bytes, options.backing.as_deref())?);
     let engine = engine(state, profile)?;
     let mountpoint = state.fuse_directory();
-    run(state, &mountpoint, &engine, || {
-        let fs = DiskFs::new(Arc::clone(&store), Arc::clone(&engine), profile.fuse_limit);
+    let bad = Arc::new(BadBlocks::default());
+    run(state, &mountpoint, &engine, &bad, || {
+        let fs = DiskFs::new(
+            Arc::clone(&store),
+            Arc::clone(&engine),
+            Arc::clone(&bad),
+            profile.fuse_limit,
+        );
         mount(fs, &mountpoint, SessionACL::Owner)
     })
 }
@@ -77,7 +84,7 @@ fn serve_object(state: &State, profile: &Profile) -> Result<()> {
     let engine = engine(state, profile)?;
     let backing = state.object_directory();
     let mountpoint = &state.options.mountpoint;
-    run(state, mountpoint, &engine, || {
+    run(state, mountpoint, &engine, &BadBlocks::default(), || {
         let fs = ObjectFs::new(&backing, Arc::clone(&engine), profile.fuse_limit)?;
         let session = mount(fs, mountpoint, SessionACL::All)?;
         pin_readahead_of(mountpoint)?;
@@ -110,6 +117,7 @@ fn run<F: Filesystem, P: Finish>(
     state: &State,
     mountpoint: &Path,
     engine: &Engine<P>,
+    bad: &BadBlocks,
     mut open_session: impl FnMut() -> Result<Session<F>>,
 ) -> Result<()> {
     let socket = state.socket();
@@ -136,7 +144,7 @@ fn run<F: Filesystem, P: Finish>(
                 }
                 _ => {
                     stop = question == Ask::Stop;
-                    respond(engine, question)
+                    respond(engine, bad, question)
                 }
             })
         });
@@ -174,12 +182,14 @@ fn start_session<F: Filesystem>(
         .context(|| "start the FUSE thread".into())
 }
 
-fn respond<P: Finish>(engine: &Engine<P>, question: Ask) -> Answer {
+fn respond<P: Finish>(engine: &Engine<P>, bad: &BadBlocks, question: Ask) -> Answer {
     match question {
         Ask::Stats => return Answer::Stats(Box::new(engine.snapshot())),
         Ask::Reset => engine.reset_stats(),
         Ask::Pause => engine.set_paused(true),
         Ask::Resume => engine.set_paused(false),
+        Ask::Lose { ranges } => bad.lose(&ranges),
+        Ask::Mend => bad.mend(),
         Ask::Stop | Ask::Remount => {}
     }
     Answer::Done

@@ -62,6 +62,22 @@ enum Action {
         /// Where it is mounted
         mountpoint: PathBuf,
     },
+    /// Make reads of a part of a file fail (EIO), as bad blocks do, once it is not in memory
+    Lose {
+        /// A file on it
+        file: PathBuf,
+        /// First byte
+        #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+        offset: u64,
+        /// How much, in whole blocks of 4 KiB; else all
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        length: Option<u64>,
+    },
+    /// Make every block readable again
+    Mend {
+        /// Where it is mounted
+        mountpoint: PathBuf,
+    },
     /// What the device did since it came up or went cold
     Stats {
         /// Where it is mounted
@@ -173,6 +189,11 @@ pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
         }
         Action::Pause { mountpoint } => SlowDisk::at(&mountpoint)?.pause()?,
         Action::Resume { mountpoint } => SlowDisk::at(&mountpoint)?.resume()?,
+        Action::Lose { file, offset, length } => {
+            let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+            println!("{} bytes lost", runahead_slowdisk::lose(&file, offset..end)?);
+        }
+        Action::Mend { mountpoint } => SlowDisk::at(&mountpoint)?.mend()?,
         Action::Stats { mountpoint, json, reset } => stats(&mountpoint, json, reset)?,
         Action::List { json } => list(json)?,
         Action::Check { profile, seconds, fuse_limit, seed, json } => {
