@@ -282,8 +282,8 @@ struct Done {
 }
 
 /// Every process below `root` that will not tell its parent of its end
-/// (`exit_signal` 0 in /proc/PID/stat, proc(5)): those of speculation; and the
-/// others.
+/// (`exit_signal` 0 in /proc/PID/stat, proc(5)) but the collector: those of
+/// speculation; and the others.
 fn family(root: u32) -> (Vec<u32>, Vec<u32>) {
     let (mut speculative, mut programs, mut left) = (Vec::new(), Vec::new(), vec![root]);
     while let Some(pid) = left.pop() {
@@ -296,6 +296,7 @@ fn family(root: u32) -> (Vec<u32>, Vec<u32>) {
                 // Behind the name, which may hold anything, come fields 3 to 52.
                 let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
                 match fields.split_whitespace().nth(38 - 3) {
+                    Some("0") if stat.contains("(runahead-stats)") => {}
                     Some("0") => speculative.push(child),
                     _ => left.push(child),
                 }

@@ -10,12 +10,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed on a path.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {cause}", path.display())]
     Io {
         /// Of what.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A directory in which no file is large enough to measure the device with.
     #[error(
@@ -71,7 +71,7 @@ pub enum Error {
 
 impl Error {
     /// An error of a system call on `path`.
-    pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
-        Error::Io { path: path.to_owned(), source: source.into() }
+    pub(crate) fn io(path: &Path, cause: impl Into<io::Error>) -> Self {
+        Error::Io { path: path.to_owned(), cause: cause.into() }
     }
 }

@@ -89,12 +89,12 @@ pub enum Error {
         stderr: String,
     },
     /// A system call failed.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {cause}")]
     Io {
         /// What was to be done.
         what: String,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -105,6 +105,6 @@ pub(crate) trait Context<T> {
 
 impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|error| Error::Io { what: what(), source: error.into() })
+        self.map_err(|error| Error::Io { what: what(), cause: error.into() })
     }
 }
