@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use runahead_compile::{Compiler, Language};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Cgroup;
 use crate::device_counts::Counts;
 use crate::digest;
 use crate::explicit::cache_directory;
-use crate::harm::cgroup::Cgroup;
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;

@@ -134,7 +134,7 @@ fn clean_up() {
     end_group();
     let cgroups = CGROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for cgroup in cgroups {
-        crate::harm::cgroup::clear(&cgroup);
+        crate::cgroup::clear(&cgroup);
     }
     let bed = BED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((mountpoint, directory)) = bed {

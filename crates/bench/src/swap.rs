@@ -13,9 +13,9 @@ use runahead_slowdisk::{FileSystem, SlowDisk, UpOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::c_program::CProgram;
+use crate::cgroup::Cgroup;
 use crate::digest;
 use crate::explicit::cache_directory;
-use crate::harm::cgroup::Cgroup;
 use crate::launch::{self, Side};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;

@@ -2,7 +2,6 @@
 //! conditions in which speculation has little to gain or much to spoil, each
 //! with and without Runahead in alternation, their outputs compared.
 
-pub mod cgroup;
 pub mod commands;
 mod data;
 
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::apps;
 use crate::busy::Busy;
+use crate::cgroup::Cgroup;
 use crate::digest::Digest;
 use crate::explicit::cache_directory;
 use crate::generate::repository;
@@ -28,7 +28,6 @@ use crate::statistics::Statistics;
 use crate::summary::{PairedRatio, Summary};
 use crate::table::{plain_table, seconds};
 use crate::tools::ensure_installed;
-use cgroup::Cgroup;
 use commands::Command;
 pub use data::HarmData;
 

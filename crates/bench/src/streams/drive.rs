@@ -10,6 +10,7 @@ use runahead_slowdisk::profile::Discipline;
 use super::report::{Point, Run, StreamsResults, line};
 use super::{Order, Policy, StreamsOptions, Workload, data, server};
 use crate::c_program::CProgram;
+use crate::cgroup::Cgroup;
 use crate::explicit::cache_directory;
 use crate::launch::{Side, wrap};
 use crate::place::{Place, PlaceOptions};
@@ -41,6 +42,10 @@ const HANG_EXTRA: Duration = Duration::from_secs(120);
 /// Bytes of the index and of all clips together, at full scale.
 const INDEX_BYTES: u64 = 2 << 30;
 const CLIPS_BYTES: u64 = 2 << 30;
+/// The servers' memory is a quarter of their data, as the paper's servers had
+/// more data than memory; and at least so many bytes, which they need to run.
+const SERVER_MEMORY_SHARE: u64 = 4;
+const SERVER_MEMORY_MIN_BYTES: u64 = 96 << 20;
 
 /// A device that is up, with the data on it.
 pub(super) struct Bed<'a> {
@@ -80,7 +85,7 @@ impl<'a> Bed<'a> {
         let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64 + 256;
         let (mut words, mut sizes) = (0, PathBuf::new());
         let root = place.store().to_owned();
-        let share = |bytes: u64| ((bytes as f64 * options.scale) as u64).max(64 << 20);
+        let share = |bytes| scaled(bytes, options.scale);
         place.untimed(|| {
             if options.workloads.iter().any(|workload| workload.handles_files()) {
                 data::files(&root.join("files"), files)?;
@@ -198,7 +203,8 @@ impl<'a> Bed<'a> {
         let before = self.place.counts()?;
         let (said, server) = match workload {
             Workload::Media => {
-                let server = server::Media::start(self, policy, handlers)?;
+                let memory = self.memory(CLIPS_BYTES)?;
+                let server = server::Media::start(self, policy, handlers, &memory)?;
                 let clients = CommandSpec::new(&self.programs[2], "/")
                     .arg(server.port().to_string())
                     .arg(&self.sizes)
@@ -207,11 +213,12 @@ impl<'a> Bed<'a> {
                 (self.finish(&clients, &output)?, Some(server))
             }
             Workload::Search => {
+                let memory = self.memory(INDEX_BYTES)?;
                 let spec = CommandSpec::new(&self.programs[1], "/")
                     .arg(root.join("index"))
                     .args([self.words.to_string(), handlers.to_string()])
                     .args(times);
-                (self.finish(&self.under(&spec, policy), &output)?, None)
+                (self.finish(&memory.wrap(&self.under(&spec, policy)), &output)?, None)
             }
             _ => {
                 let thinks = (10_000.0 / self.options.speed).round();
@@ -232,6 +239,14 @@ impl<'a> Bed<'a> {
         Figures::parse(&said)
             .map(|figures| figures.run(self.options.speed, read))
             .with_context(|| format!("the program printed {said:?}"))
+    }
+
+    /// The memory cgroup of a server with so much data at full scale.
+    fn memory(&self, data_bytes: u64) -> Result<Cgroup> {
+        let cgroup = Cgroup::new("runahead-bench-streams")?;
+        let share = scaled(data_bytes, self.options.scale) / SERVER_MEMORY_SHARE;
+        cgroup.limit(Some(share.max(SERVER_MEMORY_MIN_BYTES)))?;
+        Ok(cgroup)
     }
 
     /// The command under a policy.
@@ -256,6 +271,11 @@ impl<'a> Bed<'a> {
         );
         Ok(std::fs::read_to_string(output.path("stdout"))?)
     }
+}
+
+/// Bytes of data at a scale, enough to be read for a while.
+fn scaled(bytes: u64, scale: f64) -> u64 {
+    ((bytes as f64 * scale) as u64).max(64 << 20)
 }
 
 /// Writes the index; returns the number of its words.

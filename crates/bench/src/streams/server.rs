@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::{Bed, Policy};
+use crate::cgroup::Cgroup;
 use crate::interrupt::Running;
 use crate::process::{self, CommandSpec};
 use crate::tools::NGINX;
@@ -27,7 +28,7 @@ pub struct Media {
 
 impl Media {
     /// Starts it with as many threads as there are clients.
-    pub fn start(bed: &Bed<'_>, policy: Policy, clients: u32) -> Result<Self> {
+    pub fn start(bed: &Bed<'_>, policy: Policy, clients: u32, memory: &Cgroup) -> Result<Self> {
         let home = process::scratch_directory()?;
         // Free at this moment, and nobody else asks for one meanwhile.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -47,7 +48,7 @@ impl Media {
         fs::write(&file, configuration).context("write nginx's configuration")?;
         let nginx = NGINX.find().context("nginx is not installed")?;
         let spec = CommandSpec::new(nginx, "/").arg("-c").arg(&file);
-        let mut command = bed.under(&spec, policy).command();
+        let mut command = memory.wrap(&bed.under(&spec, policy)).command();
         command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("start nginx")?;
         let running = Running::mark(child.id() as libc::pid_t);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::MemoryCgroup;
 use super::{cost, programs};
+use crate::cgroup::Cgroup;
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
@@ -403,16 +403,20 @@ impl Bench<'_> {
     fn run_once(&self, subject: Subject, mode: Mode) -> Result<Ran> {
         self.place.cold()?;
         let (parts, limits) = self.parts(subject);
-        let cgroups: Vec<MemoryCgroup> = limits
+        let cgroups: Vec<Cgroup> = limits
             .iter()
             .enumerate()
-            .map(|(i, &limit)| MemoryCgroup::new(&i.to_string(), limit))
+            .map(|(i, &limit)| {
+                let cgroup = Cgroup::new(&format!("runahead-bench-tip-{i}"))?;
+                cgroup.limit(Some(limit))?;
+                Ok(cgroup)
+            })
             .collect::<Result<_>>()?;
         let finished: Vec<Result<(f64, String, String)>> = std::thread::scope(|scope| {
             let started: Vec<_> = parts
                 .iter()
                 .map(|part| {
-                    let cgroup = part.cgroup.map(|i| cgroups[i].path().to_owned());
+                    let cgroup = part.cgroup.map(|i| &cgroups[i]);
                     scope.spawn(move || self.run_part(part, mode, cgroup))
                 })
                 .collect();
@@ -433,7 +437,7 @@ impl Bench<'_> {
         &self,
         part: &Part,
         mode: Mode,
-        cgroup: Option<PathBuf>,
+        cgroup: Option<&Cgroup>,
     ) -> Result<(f64, String, String)> {
         let mode = if part.hints { mode } else { Mode::Plain };
         let (name, value) = mode.environment();
@@ -445,7 +449,7 @@ impl Bench<'_> {
             .env("RUNAHEAD_ARRAY", self.disks.to_string())
             .env("RUNAHEAD_MANAGER", "embedded");
         if let Some(cgroup) = cgroup {
-            spec = spec.env("RUNAHEAD_BENCH_CGROUP", cgroup);
+            spec = cgroup.wrap(&spec);
         }
         let output = Output::new()?;
         let finished = process::run(&mut spec.command(), &output, LIMIT)?;

@@ -1,6 +1,5 @@
 //! `runahead bench tip --live`: hinting programs on the emulated array, in the thesis's modes.
 
-pub mod cgroup;
 pub mod cost;
 pub mod live;
 pub mod programs;

@@ -2,7 +2,7 @@
 //! program for all sides: with `RUNAHEAD=off` in its environment its hints go nowhere.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -20,16 +20,12 @@ const TUPLE: usize = 64;
 const FANOUT: usize = 512;
 
 /// Runs a program by name: `passes FILE COUNT`, `slices VOLUME SIDE SLICES SEED`,
-/// `join OUTER INDEX INNER`. Before, it moves into the memory cgroup `RUNAHEAD_BENCH_CGROUP`.
+/// `join OUTER INDEX INNER`.
 /// What it computed goes to standard output, what a manager counted to standard error.
 ///
 /// # Errors
 /// If a file cannot be read or an argument is not what it should be.
 pub fn run(arguments: &[String]) -> Result<()> {
-    if let Some(cgroup) = std::env::var_os("RUNAHEAD_BENCH_CGROUP") {
-        let file = Path::new(&cgroup).join("cgroup.procs");
-        fs::write(&file, "0").with_context(|| format!("move into {}", file.display()))?;
-    }
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if words == ["cost"] {
         return super::cost::program();
