@@ -3,11 +3,16 @@
 #include "common.h"
 #include <sched.h>
 #include <sys/mount.h>
-int main(void)
+int main(int argc, char **argv)
 {
-	CHECK(unshare(CLONE_NEWNS) == 0);
-	CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
-	CHECK(mkdir("mnt", 0755) == 0);
+	if (argc == 1) {
+		CHECK(unshare(CLONE_NEWNS) == 0);
+		CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+		CHECK(mkdir("mnt", 0755) == 0);
+		/* Who has left a namespace does not speculate any more. */
+		execl("/proc/self/exe", argv[0], "mounts", NULL);
+		perror("execute again");
+	}
 	for (int round = 0; round < 20; round++) {
 		CHECK(mount("none", "mnt", "tmpfs", 0, "size=1m") == 0);
 		/* A copy that is made here has its working directory and the file
