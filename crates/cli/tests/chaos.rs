@@ -165,7 +165,7 @@ impl Round {
         let mut lost = Vec::new();
         if lossy {
             for _ in 0..=random.next_u64() % 4 {
-                let directory = if random.next_u64() % 2 == 0 { "a" } else { "b" };
+                let directory = if random.next_u64().is_multiple_of(2) { "a" } else { "b" };
                 let file = random.next_u64() % FILES;
                 let size = size_of_file(file);
                 let at = random.next_u64() % size.max(1) / LOST_BYTES * LOST_BYTES;
