@@ -499,3 +499,45 @@ fn statistics_for_people_and_for_machines() {
     let text = ok(&slowdisk(&["stats"], &[&bed.path("mnt")]));
     assert!(text.starts_with("0 reads"), "{text}");
 }
+
+#[test]
+fn a_mount_in_another_namespace_is_said_to_keep_the_cache() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    let mut elsewhere = Command::new("unshare").args(["-m", "sleep", "60"]).spawn().unwrap();
+    let own = fs::read_link("/proc/self/ns/mnt").unwrap();
+    let theirs = format!("/proc/{}/ns/mnt", elsewhere.id());
+    assert!(eventually(|| fs::read_link(&theirs).is_ok_and(|theirs| theirs != own)));
+    let error = disk.cold().unwrap_err().to_string();
+    assert!(error.contains("in another mount namespace"), "{error}");
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+    assert!(mounted(&bed.path("mnt")));
+    disk.cold().unwrap();
+}
+
+#[test]
+fn lost_blocks_cannot_be_read_until_they_are_mended() {
+    const BLOCK: usize = 128 << 10;
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    let (file, mount) = (bed.path("mnt/file"), bed.path("mnt"));
+    let bytes = contents(1, 4 * BLOCK);
+    fs::write(&file, &bytes).unwrap();
+    let options = ["lose", "--offset", "128K", "--length", "128K"];
+    assert_eq!(ok(&slowdisk(&options, &[&file])), "131072 bytes lost\n");
+    disk.cold().unwrap();
+    let read = |at: usize| {
+        let mut found = vec![0; BLOCK];
+        fs::File::open(&file).unwrap().read_exact_at(&mut found, at as u64).map(|()| found)
+    };
+    assert_eq!(read(BLOCK).unwrap_err().raw_os_error(), Some(libc::EIO));
+    for at in [0, 2 * BLOCK, 3 * BLOCK] {
+        assert!(read(at).unwrap() == bytes[at..at + BLOCK], "{at}");
+    }
+    ok(&slowdisk(&["mend"], &[&mount]));
+    assert!(read(BLOCK).unwrap() == bytes[BLOCK..2 * BLOCK]);
+    refused(&slowdisk(&["lose", "--offset", "1M"], &[&file]), "beyond its end");
+    refused(&slowdisk(&["lose"], &[&bed.path("mnt/none")]), "No such file");
+    refused(&slowdisk(&["lose"], &[Path::new(RUNAHEAD)]), "no slowdisk is up");
+}

@@ -15,7 +15,8 @@ use crate::up::{mount_device, mount_overlay};
 /// and the counters start from zero.
 ///
 /// # Errors
-/// [`Error::NotUp`](crate::Error::NotUp); [`Error::Busy`](crate::Error::Busy) names who uses it.
+/// [`Error::NotUp`](crate::Error::NotUp); [`Error::Busy`](crate::Error::Busy) names who uses it,
+/// be it another mount namespace, in which it stays mounted.
 pub fn cold(mountpoint: &Path) -> Result<()> {
     let _lock = Lock::take()?;
     let state = State::expect(mountpoint)?;
@@ -31,14 +32,15 @@ fn remount(state: &State) -> Result<()> {
     if let Some(overlay) = &state.options.overlay {
         mounts::unmount(overlay, false)?;
     }
-    let unmounted = mounts::unmount(&state.options.mountpoint, false);
-    if unmounted.is_ok() {
+    let mut emptied = mounts::unmount(&state.options.mountpoint, false);
+    if emptied.is_ok() {
+        emptied = loop_device::await_unmounted(device);
         loop_device::flush_cache(device)?;
         mount_device(state)?;
     }
-    // Also when the unmounting failed: leave it as it was.
+    // Also when the emptying failed: leave it as it was.
     mount_overlay(state)?;
-    unmounted
+    emptied
 }
 
 /// The serving process itself mounts a FUSE file system again.

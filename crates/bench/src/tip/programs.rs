@@ -233,6 +233,8 @@ pub fn make_relations(directory: &Path, tuples: u64, blocks: u64, seed: u64) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::{Context, Error, Result};
 use crate::sys::mounts::{holders, pin_readahead};
@@ -16,6 +17,10 @@ const BLKFLSBUF: libc::Ioctl = 0x1261;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 /// Others may take the free device first; then ask again.
 const ATTEMPTS: u32 = 32;
+/// How long another mount namespace may keep a file system mounted before that
+/// is an error: it may just be ending. And the pause between two looks.
+const ELSEWHERE_LONGEST: Duration = Duration::from_secs(5);
+const ELSEWHERE_PAUSE: Duration = Duration::from_millis(2);
 /// Linux's default, which a loop device does not have by itself.
 pub const READ_AHEAD_KIB: u32 = 128;
 
@@ -153,11 +158,32 @@ pub fn check_unused(device: &Path) -> Result<()> {
         return Err(Error::Busy { path: device.to_owned(), holders });
     }
     let holders = holders(device);
-    // Exclusive: fails while a mount, wherever it is, has the device.
-    let claimed = File::options().read(true).custom_flags(libc::O_EXCL).open(device);
-    let claimed = claimed.is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy);
-    if claimed || !holders.is_empty() {
+    if is_claimed(device) || !holders.is_empty() {
         return Err(Error::Busy { path: device.to_owned(), holders });
+    }
+    Ok(())
+}
+
+/// Whether a mount, wherever it is, has the device: an exclusive open fails.
+fn is_claimed(device: &Path) -> bool {
+    let opened = File::options().read(true).custom_flags(libc::O_EXCL).open(device);
+    opened.is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+}
+
+/// Waits until the file system on a device is unmounted everywhere. A mount
+/// namespace that was made meanwhile has a mount of its own, and with it lives
+/// the file system's cache.
+///
+/// # Errors
+/// [`Error::Busy`] when that lasts.
+pub fn await_unmounted(device: &Path) -> Result<()> {
+    let begun = Instant::now();
+    while is_claimed(device) {
+        if begun.elapsed() > ELSEWHERE_LONGEST {
+            let holders = " in another mount namespace (`lsns -t mnt` lists them)".to_owned();
+            return Err(Error::Busy { path: device.to_owned(), holders });
+        }
+        std::thread::sleep(ELSEWHERE_PAUSE);
     }
     Ok(())
 }
