@@ -255,6 +255,8 @@ fn synchronise(
         // than the kernel's readahead would, so that this read stays one.
         start_read(request.fd, request.offset, request.len.clamp(READ_AROUND_BYTES, 1 << 20));
     }
+    // From here on: the look at the descriptors holds them for moments, too.
+    state.detaching.store(1, Release);
     // SAFETY: the lock is held: `ration` is what it guards.
     unsafe { capture::take(request.as_ref(), state.fds_end.load(Relaxed)) };
     // SAFETY: the ration's lock is held.
@@ -274,7 +276,6 @@ fn synchronise(
         parent: parent as u32,
         signal_mask: mask,
     };
-    state.detaching.store(1, Release);
     // No signal can run one of the program's handlers in the copy: all are
     // blocked (`State::try_locked`).
     // SAFETY: fork-like: the child runs on a copy of this memory. It is the
@@ -635,9 +636,10 @@ pub fn await_detached(state: &State) {
     let mut since_ns = 0;
     while state.detaching.load(Acquire) != 0 {
         turns = turns.saturating_add(1);
+        // Another thread makes a copy and has not noted it yet: asked first, or
+        // it would be missed by both questions.
+        let unknown = state.lock.load(Acquire) != 0;
         let copy = state.log().filter(|log| log.life.load(Acquire) == life::STARTING);
-        // Another thread is between the clone and its notes.
-        let unknown = state.lock.load(Relaxed) != 0;
         if copy.is_none() && !aide_starts(state) && !unknown {
             break;
         }
