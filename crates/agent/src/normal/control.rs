@@ -10,8 +10,8 @@
 //! anyway, and at most once an interval. In a cgroup with hardly any room no
 //! copy is made at all.
 
+use super::accounting::pages_used;
 use super::group;
-use super::synchronise::pages_used;
 use crate::state::State;
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::Ordering::Relaxed;

@@ -5,7 +5,7 @@
 //! and before an execution. The mapping is not inherited (`MADV_DONTFORK`):
 //! a speculative process has none, a forked child makes its own.
 
-use super::synchronise;
+use super::accounting;
 use crate::arch::{import_nr, nr};
 use crate::state::{CONFIG, State};
 use crate::sys::{self, call};
@@ -32,7 +32,7 @@ pub fn ended(state: &State) {
         return;
     }
     let Some(ended) = state.try_locked(|rations, _| {
-        synchronise::account(state, rations);
+        accounting::account(state, rations);
         rations.synchronisations.ended(state.stalls.load(Relaxed), state.stalls_ns.load(Relaxed))
     }) else {
         return;

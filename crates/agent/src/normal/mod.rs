@@ -2,6 +2,7 @@
 //! duty is to do nothing measurable; its second, that every failure of ours
 //! ends as if we were absent.
 
+mod accounting;
 mod capture;
 mod control;
 mod exec;
@@ -9,6 +10,7 @@ mod faults;
 mod group;
 mod learnt;
 mod notice;
+mod processors;
 mod reads;
 mod streams;
 mod synchronise;

@@ -3,7 +3,9 @@
 //! the program needs has been started before, so that its wait hides the
 //! cost.
 
+use super::accounting::{account, book, look_at_pages};
 use super::control::{self, Control};
+use super::processors::{idle_processors, processors};
 use super::reads::{READ_AROUND_BYTES, start_read};
 use super::{OFFSET_NONE, Request, capture, learnt};
 use crate::arch::{Frame, nr};
@@ -14,12 +16,11 @@ use crate::state::{CONFIG, LOGS, Rations, State};
 use crate::status;
 use crate::sys::{self, call};
 use crate::usage::{self, Usage};
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::horizon::horizon;
-use runahead_policy::ration::{Decision, Processors, Ration, Standing};
+use runahead_policy::ration::{Decision, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
-use runahead_protocol::log::{Log, PAGES_MAX, life};
+use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{
     Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_IMPORTING,
 };
@@ -162,67 +163,6 @@ fn permitted(state: &State) -> bool {
         return false;
     }
     true
-}
-
-/// Tells the ration what the speculative process came to, once.
-pub fn account(state: &State, rations: &mut Rations) {
-    look_at_pages(state);
-    let Rations { synchronisations: ration, refork, .. } = rations;
-    ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
-    let before = state.faults_at_copy.swap(0, Relaxed);
-    if before != 0 {
-        // What the program would have faulted anyway is among them; a copy
-        // that runs for long is not blamed for that.
-        let faults = (usage::of_self().minor_faults + 1).saturating_sub(before);
-        let since_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
-        let cow_ns = faults.saturating_mul(COW_NS).min(since_ns / 2);
-        ration.cost_more(cow_ns);
-        refork.copied_on_write(cow_ns);
-    }
-    let late = state.late.load(Relaxed);
-    let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
-    ration.outcome(hits, state.partial.load(Relaxed).saturating_sub(late));
-}
-
-/// What a fault for a page that is shared with a copy costs the program, in
-/// ns.
-const COW_NS: u64 = 1500;
-
-/// Pages asked about when a copy is accounted for.
-const LOOKS: u64 = 16;
-
-/// Where the copy has not looked for long: how far the program has come in
-/// the sequence of predicted pages, by its own page map.
-fn look_at_pages(state: &State) {
-    let Some(log) = state.log() else { return };
-    let tail = log.pages.tail.load(Relaxed);
-    let used = log.pages.consumed.load(Relaxed);
-    let span = tail.saturating_sub(used).min(PAGES_MAX as u64);
-    if span == 0 {
-        return;
-    }
-    let fd = sys::open_read(b"/proc/self/pagemap\0");
-    if fd < 0 {
-        return;
-    }
-    let looks = span.min(LOOKS);
-    let last = (1..=looks).rev().map(|look| tail - span + span * look / looks).find(|&end| {
-        let page = log.pages.get(end - 1);
-        page.is_some_and(|page| super::faults::is_present(fd as i32, page))
-    });
-    sys::close(fd as i32);
-    if let Some(end) = last {
-        log.pages.consumed.store(end, Relaxed);
-    }
-}
-
-/// Prefetched pages that the program has used, as the speculative process saw
-/// it; noise at worst, and bounded.
-pub fn pages_used(state: &State) -> u64 {
-    state.log().map_or(0, |log| {
-        let used = log.pages.consumed.load(Relaxed);
-        used.min(log.pages.tail.load(Relaxed)).min(1 << 40)
-    })
 }
 
 fn synchronise(
@@ -534,43 +474,6 @@ fn kill(state: &State, reason: Park) {
 
 const EINTR: isize = -4;
 
-/// Adds what a speculative process did to the statistics, and keeps what it
-/// found out about the device for the next one.
-fn book(state: &State, log: &Log, reason: Park) {
-    // Values from the log may be noise: bound them.
-    state.depth.store(log.depth.load(Relaxed).min(4096), Relaxed);
-    state.latency_ns.store(log.latency_ns.load(Relaxed).min(100_000_000_000), Relaxed);
-    state.bytes_per_s.store(log.bytes_per_s.load(Relaxed), Relaxed);
-    // Of this copy only: the next starts from nothing.
-    let [prefetched, consumed, imported] = desk().map_or([0; 3], |desk| {
-        [&desk.prefetched, &desk.consumed, &desk.imported]
-            .map(|counter| counter.swap(0, Relaxed).min(1 << 40))
-    });
-    let Some(slot) = state.slot() else { return };
-    let pages = log.pages.tail.load(Relaxed).min(1 << 40);
-    let used = log.pages.consumed.load(Relaxed).min(pages);
-    slot.add(Counter::PagesPrefetched, pages);
-    slot.add(Counter::PagesUsed, used);
-    let hits = state.hits.load(Relaxed).saturating_add(used);
-    let partial = state.partial.load(Relaxed);
-    let issued = log.prefetches.load(Relaxed).min(1 << 40);
-    slot.add(Counter::SwapPrefetches, prefetched);
-    // Where all pages were of swapped memory, the last look says more.
-    let consumed = if prefetched >= pages { used } else { consumed };
-    slot.add(Counter::SwapPrefetchesUsed, consumed.min(prefetched));
-    slot.add(Counter::PagesImported, imported);
-    slot.add(Counter::PrefetchesIssued, issued);
-    slot.add(Counter::PrefetchedBytes, log.prefetched_bytes.load(Relaxed).min(1 << 50));
-    slot.add(Counter::PrefetchesFull, hits.saturating_sub(partial));
-    slot.add(Counter::PrefetchesPartial, partial);
-    slot.add(Counter::PrefetchesUnused, issued.saturating_sub(hits));
-    slot.add(Counter::ReadsPredicted, state.predicted.load(Relaxed));
-    slot.set(Counter::DeviceLatencyNs, state.latency_ns.load(Relaxed));
-    slot.set(Counter::DeviceBytesPerS, state.bytes_per_s.load(Relaxed));
-    slot.set(Counter::DeviceParallelism, u64::from(state.depth.load(Relaxed)));
-    slot.park(reason, log.park_call.load(Relaxed));
-}
-
 /// Reaps what has died; returns how many are still dying.
 fn reap(state: &State) -> usize {
     let mut dying = 0;
@@ -707,92 +610,4 @@ fn hasten(child: i32) {
     unsafe {
         call(nr::SCHED_SETSCHEDULER, &[child as usize, 0, core::ptr::from_ref(&priority) as usize])
     };
-}
-
-/// Whether a processor would be idle while this thread waits.
-///
-/// Over the last [`IDLE_INTERVAL_NS`] or more, from the machine's idle time;
-/// before that much is known, from the number of runnable threads, which is
-/// strict: whoever serves the read just started is among them. On a single
-/// processor the copy's own time would be missing from the idle time, so
-/// there only its outcome decides. Idle where unknown.
-fn idle_processors(state: &State, now_ns: u64) -> Processors {
-    let cpus = processors(&state.cpus);
-    if cpus == 1 {
-        return Processors::Idle;
-    }
-    let since_ns = state.idle_asked_ns.load(Relaxed);
-    let passed_ns = now_ns.saturating_sub(since_ns);
-    if since_ns == 0 || passed_ns >= IDLE_INTERVAL_NS {
-        let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
-        let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
-        state.idle_asked_ns.store(now_ns, Relaxed);
-        if since_ns != 0 {
-            let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
-            let idle = idle_ns >= passed_ns / IDLE_SHARE;
-            state.idle_verdict.store(if idle { 1 } else { 2 }, Relaxed);
-        }
-    }
-    match state.idle_verdict.load(Relaxed) {
-        0 if runnable().is_some_and(|threads| threads > cpus) => Processors::BusyNow,
-        0 | 1 => Processors::Idle,
-        _ => Processors::Busy,
-    }
-}
-
-/// Shortest interval over which idle time is judged, in ns; /proc/uptime
-/// counts in 10 ms.
-const IDLE_INTERVAL_NS: u64 = 60_000_000;
-
-/// A tenth of one processor idle is enough to run ahead on.
-const IDLE_SHARE: u64 = 10;
-
-/// Idle time of all processors since boot, in 10 ms (proc_uptime(5)).
-fn idle_time_cs() -> Option<u64> {
-    let mut text = [0u8; 64];
-    // "5529.15 8971.02"
-    let text = read_file(b"/proc/uptime\0", &mut text)?;
-    let field = text.split(|&byte| byte == b' ').nth(1)?;
-    Some(digits(field.iter().filter(|&&byte| byte != b'.')))
-}
-
-/// Threads runnable now, this one included (proc_loadavg(5)).
-fn runnable() -> Option<u32> {
-    let mut text = [0u8; 64];
-    // "0.20 0.18 0.12 1/80 11206": the fourth field, before the slash.
-    let text = read_file(b"/proc/loadavg\0", &mut text)?;
-    let field = text.split(|&byte| byte == b' ').nth(3)?;
-    Some(digits(field.iter()).min(u64::from(u32::MAX)) as u32)
-}
-
-fn read_file<'a>(path: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let fd = sys::open_read(path);
-    if fd < 0 {
-        return None;
-    }
-    let len = sys::read(fd as i32, text);
-    sys::close(fd as i32);
-    text.get(..usize::try_from(len).ok()?)
-}
-
-/// The number that the leading digits make.
-fn digits<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
-    bytes
-        .take_while(|byte| byte.is_ascii_digit())
-        .fold(0u64, |value, &digit| value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
-}
-
-/// Processors that this process may run on (sched_getaffinity(2)).
-fn processors(cache: &AtomicU32) -> u32 {
-    const SCHED_GETAFFINITY: usize = 204;
-    let known = cache.load(Relaxed);
-    if known != 0 {
-        return known;
-    }
-    let mut mask = [0u64; 32];
-    // SAFETY: the kernel writes at most the mask's size.
-    unsafe { call(SCHED_GETAFFINITY, &[0, size_of_val(&mask), mask.as_mut_ptr() as usize]) };
-    let cpus = mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1);
-    cache.store(cpus, Relaxed);
-    cpus
 }

@@ -66,8 +66,9 @@ enum Which {
     Interference(Interference),
     /// What runahead costs where everything is in memory
     ///
-    /// Resident reads of 4 KiB, the start of a thousand processes, whole
-    /// programs that run a second or longer, idle and busy processors.
+    /// Resident reads of 4 KiB, the start of a thousand processes, touches of
+    /// a mapped file, whole programs that run a second or longer, idle and
+    /// busy processors; and a heap of 4 GiB with rare page faults.
     Overhead(Overhead),
     /// Whether anything becomes slower: everyday commands, unkind conditions
     ///

@@ -1,0 +1,109 @@
+//! What a speculative process came to: for the ration, which decides about the
+//! next one, and for the statistics.
+
+use super::faults;
+use crate::import::desk;
+use crate::state::{Rations, State};
+use crate::sys;
+use crate::usage;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_protocol::log::{Log, PAGES_MAX};
+use runahead_protocol::stats::{Counter, Park};
+
+/// Tells the ration what the speculative process came to, once.
+pub fn account(state: &State, rations: &mut Rations) {
+    look_at_pages(state);
+    let Rations { synchronisations: ration, refork, .. } = rations;
+    ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
+    let before = state.faults_at_copy.swap(0, Relaxed);
+    if before != 0 {
+        // What the program would have faulted anyway is among them; a copy
+        // that runs for long is not blamed for that.
+        let faults = (usage::of_self().minor_faults + 1).saturating_sub(before);
+        let since_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
+        let cow_ns = faults.saturating_mul(COW_NS).min(since_ns / 2);
+        ration.cost_more(cow_ns);
+        refork.copied_on_write(cow_ns);
+    }
+    let late = state.late.load(Relaxed);
+    let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
+    ration.outcome(hits, state.partial.load(Relaxed).saturating_sub(late));
+}
+
+/// What a fault for a page that is shared with a copy costs the program, in
+/// ns.
+const COW_NS: u64 = 1500;
+
+/// Pages asked about when a copy is accounted for.
+const LOOKS: u64 = 16;
+
+/// Where the copy has not looked for long: how far the program has come in
+/// the sequence of predicted pages, by its own page map.
+pub fn look_at_pages(state: &State) {
+    let Some(log) = state.log() else { return };
+    let tail = log.pages.tail.load(Relaxed);
+    let used = log.pages.consumed.load(Relaxed);
+    let span = tail.saturating_sub(used).min(PAGES_MAX as u64);
+    if span == 0 {
+        return;
+    }
+    let fd = sys::open_read(b"/proc/self/pagemap\0");
+    if fd < 0 {
+        return;
+    }
+    let looks = span.min(LOOKS);
+    let last = (1..=looks).rev().map(|look| tail - span + span * look / looks).find(|&end| {
+        let page = log.pages.get(end - 1);
+        page.is_some_and(|page| faults::is_present(fd as i32, page))
+    });
+    sys::close(fd as i32);
+    if let Some(end) = last {
+        log.pages.consumed.store(end, Relaxed);
+    }
+}
+
+/// Prefetched pages that the program has used, as the speculative process saw
+/// it; noise at worst, and bounded.
+pub fn pages_used(state: &State) -> u64 {
+    state.log().map_or(0, |log| {
+        let used = log.pages.consumed.load(Relaxed);
+        used.min(log.pages.tail.load(Relaxed)).min(1 << 40)
+    })
+}
+
+/// Adds what a speculative process did to the statistics, and keeps what it
+/// found out about the device for the next one.
+pub fn book(state: &State, log: &Log, reason: Park) {
+    // Values from the log may be noise: bound them.
+    state.depth.store(log.depth.load(Relaxed).min(4096), Relaxed);
+    state.latency_ns.store(log.latency_ns.load(Relaxed).min(100_000_000_000), Relaxed);
+    state.bytes_per_s.store(log.bytes_per_s.load(Relaxed), Relaxed);
+    // Of this copy only: the next starts from nothing.
+    let [prefetched, consumed, imported] = desk().map_or([0; 3], |desk| {
+        [&desk.prefetched, &desk.consumed, &desk.imported]
+            .map(|counter| counter.swap(0, Relaxed).min(1 << 40))
+    });
+    let Some(slot) = state.slot() else { return };
+    let pages = log.pages.tail.load(Relaxed).min(1 << 40);
+    let used = log.pages.consumed.load(Relaxed).min(pages);
+    slot.add(Counter::PagesPrefetched, pages);
+    slot.add(Counter::PagesUsed, used);
+    let hits = state.hits.load(Relaxed).saturating_add(used);
+    let partial = state.partial.load(Relaxed);
+    let issued = log.prefetches.load(Relaxed).min(1 << 40);
+    slot.add(Counter::SwapPrefetches, prefetched);
+    // Where all pages were of swapped memory, the last look says more.
+    let consumed = if prefetched >= pages { used } else { consumed };
+    slot.add(Counter::SwapPrefetchesUsed, consumed.min(prefetched));
+    slot.add(Counter::PagesImported, imported);
+    slot.add(Counter::PrefetchesIssued, issued);
+    slot.add(Counter::PrefetchedBytes, log.prefetched_bytes.load(Relaxed).min(1 << 50));
+    slot.add(Counter::PrefetchesFull, hits.saturating_sub(partial));
+    slot.add(Counter::PrefetchesPartial, partial);
+    slot.add(Counter::PrefetchesUnused, issued.saturating_sub(hits));
+    slot.add(Counter::ReadsPredicted, state.predicted.load(Relaxed));
+    slot.set(Counter::DeviceLatencyNs, state.latency_ns.load(Relaxed));
+    slot.set(Counter::DeviceBytesPerS, state.bytes_per_s.load(Relaxed));
+    slot.set(Counter::DeviceParallelism, u64::from(state.depth.load(Relaxed)));
+    slot.park(reason, log.park_call.load(Relaxed));
+}

@@ -1,0 +1,96 @@
+//! Whether there is a processor for the speculative process: it runs on idle
+//! cycles only.
+
+use crate::state::State;
+use crate::sys::{self, call};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::ration::Processors;
+
+/// Whether a processor would be idle while this thread waits.
+///
+/// Over the last [`IDLE_INTERVAL_NS`] or more, from the machine's idle time;
+/// before that much is known, from the number of runnable threads, which is
+/// strict: whoever serves the read just started is among them. On a single
+/// processor the copy's own time would be missing from the idle time, so
+/// there only its outcome decides. Idle where unknown.
+pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
+    let cpus = processors(&state.cpus);
+    if cpus == 1 {
+        return Processors::Idle;
+    }
+    let since_ns = state.idle_asked_ns.load(Relaxed);
+    let passed_ns = now_ns.saturating_sub(since_ns);
+    if since_ns == 0 || passed_ns >= IDLE_INTERVAL_NS {
+        let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
+        let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
+        state.idle_asked_ns.store(now_ns, Relaxed);
+        if since_ns != 0 {
+            let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
+            let idle = idle_ns >= passed_ns / IDLE_SHARE;
+            state.idle_verdict.store(if idle { 1 } else { 2 }, Relaxed);
+        }
+    }
+    match state.idle_verdict.load(Relaxed) {
+        0 if runnable().is_some_and(|threads| threads > cpus) => Processors::BusyNow,
+        0 | 1 => Processors::Idle,
+        _ => Processors::Busy,
+    }
+}
+
+/// Shortest interval over which idle time is judged, in ns; /proc/uptime
+/// counts in 10 ms.
+const IDLE_INTERVAL_NS: u64 = 60_000_000;
+
+/// A tenth of one processor idle is enough to run ahead on.
+const IDLE_SHARE: u64 = 10;
+
+/// Idle time of all processors since boot, in 10 ms (proc_uptime(5)).
+fn idle_time_cs() -> Option<u64> {
+    let mut text = [0u8; 64];
+    // "5529.15 8971.02"
+    let text = read_file(b"/proc/uptime\0", &mut text)?;
+    let field = text.split(|&byte| byte == b' ').nth(1)?;
+    Some(digits(field.iter().filter(|&&byte| byte != b'.')))
+}
+
+/// Threads runnable now, this one included (proc_loadavg(5)).
+fn runnable() -> Option<u32> {
+    let mut text = [0u8; 64];
+    // "0.20 0.18 0.12 1/80 11206": the fourth field, before the slash.
+    let text = read_file(b"/proc/loadavg\0", &mut text)?;
+    let field = text.split(|&byte| byte == b' ').nth(3)?;
+    Some(digits(field.iter()).min(u64::from(u32::MAX)) as u32)
+}
+
+fn read_file<'a>(path: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let fd = sys::open_read(path);
+    if fd < 0 {
+        return None;
+    }
+    let len = sys::read(fd as i32, text);
+    sys::close(fd as i32);
+    text.get(..usize::try_from(len).ok()?)
+}
+
+/// The number that the leading digits make.
+fn digits<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+    bytes
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0u64, |value, &digit| value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+}
+
+/// Processors that this process may run on (sched_getaffinity(2)).
+pub fn processors(cache: &AtomicU32) -> u32 {
+    const SCHED_GETAFFINITY: usize = 204;
+    let known = cache.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let mut mask = [0u64; 32];
+    // SAFETY: the kernel writes at most the mask's size.
+    unsafe { call(SCHED_GETAFFINITY, &[0, size_of_val(&mask), mask.as_mut_ptr() as usize]) };
+    let cpus = mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1);
+    cache.store(cpus, Relaxed);
+    cpus
+}
