@@ -9,7 +9,9 @@ use crate::state::{CONFIG, STATE, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
 use crate::sys::{self, call};
 use crate::{elf, interpose, patch};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use runahead_protocol::reads;
 use runahead_protocol::session::{self, Mode, SESSION_VARIABLE, Session};
 use runahead_protocol::stats::{self, Header, Loss, SLOTS_MAX, Slot};
 
@@ -24,6 +26,8 @@ const FDS_SEEN_MIN: u32 = 32;
 const VARIABLES_MAX: usize = 1 << 20;
 /// How long the exit waits for the collector's report, in ns.
 const COLLECT_NS: u64 = 500_000_000;
+/// The same where reads have been recorded: the trace may be large.
+const COLLECT_READS_NS: u64 = 5_000_000_000;
 
 #[used]
 #[cfg_attr(target_os = "none", unsafe(link_section = ".init_array"))]
@@ -91,6 +95,12 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
     }
     let Some(state) = state() else { return Tier::None };
     begin_process(state);
+    if !session.reads.is_empty()
+        && CONFIG.reads.load(Relaxed).is_null()
+        && let Some(slot) = state.slot()
+    {
+        slot.lose(Loss::NotRecorded);
+    }
     let tier = if patch::all(session, state, &status) {
         if !passed {
             // musl: its cancellation points share one site, which must not be
@@ -147,7 +157,9 @@ fn configure(session: &Session<'_>) -> bool {
         return false;
     }
     STATE.store(address as *mut State, Relaxed);
-    CONFIG.stats.store(map_statistics(session.stats).cast_mut(), Relaxed);
+    let statistics = map_held(session.stats, stats::FILE_LEN, stats::MAGIC).cast::<Header>();
+    CONFIG.stats.store(statistics.cast_mut(), Relaxed);
+    CONFIG.reads.store(map_reads(session).cast_mut(), Relaxed);
     true
 }
 
@@ -188,8 +200,9 @@ pub fn in_child(state: &'static State) {
     state.role.store(role::NORMAL, Release);
 }
 
-/// Maps the collector's file, or null.
-fn map_statistics(path: &[u8]) -> *const Header {
+/// Maps a file of the collector's; null where it is not there or begins with
+/// another word than `magic`.
+fn map_held(path: &[u8], len: usize, magic: u64) -> *const AtomicU64 {
     const O_RDWR_CLOEXEC: usize = 0o2_000_002;
     let mut name = [0u8; 128];
     let Some(room) = name.get_mut(..path.len()) else { return core::ptr::null() };
@@ -203,26 +216,37 @@ fn map_statistics(path: &[u8]) -> *const Header {
         return core::ptr::null();
     }
     let mut stat = sys::Stat::default();
-    let fits = sys::fstat(fd as i32, &mut stat) == 0 && stat.size as usize >= stats::FILE_LEN;
+    let fits = sys::fstat(fd as i32, &mut stat) == 0 && stat.size as usize >= len;
     let mut address = -1;
     if fits {
         let prot = sys::PROT_READ | sys::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        address =
-            unsafe { call(nr::MMAP, &[0, stats::FILE_LEN, prot, sys::MAP_SHARED, fd as usize, 0]) };
+        address = unsafe { call(nr::MMAP, &[0, len, prot, sys::MAP_SHARED, fd as usize, 0]) };
     }
     sys::close(fd as i32);
     if address < 0 {
         return core::ptr::null();
     }
-    let header = address as *const Header;
-    // SAFETY: FILE_LEN bytes have been mapped, and the collector, which made
-    // the file, does not shrink it.
-    if unsafe { (*header).magic.load(Relaxed) } == stats::MAGIC {
-        header
-    } else {
-        core::ptr::null()
+    let first = address as *const AtomicU64;
+    // SAFETY: `len` bytes have been mapped, and the collector, which made the
+    // file, does not shrink it.
+    if unsafe { (*first).load(Relaxed) } == magic { first } else { core::ptr::null() }
+}
+
+/// The file that reads are recorded in; null where none are. Not in a program
+/// whose addresses are limited: it may be about to use them all.
+fn map_reads(session: &Session<'_>) -> *const reads::Header {
+    const RLIMIT_AS: usize = 9;
+    const MADV_DONTDUMP: usize = 16;
+    if session.mode != Mode::Observe || sys::soft_limit(RLIMIT_AS) != Some(u64::MAX) {
+        return core::ptr::null();
     }
+    let header = map_held(session.reads, reads::FILE_LEN, reads::MAGIC);
+    if !header.is_null() {
+        // SAFETY: advice on a mapping of ours.
+        unsafe { call(nr::MADVISE, &[header as usize, reads::FILE_LEN, MADV_DONTDUMP]) };
+    }
+    header.cast()
 }
 
 /// Takes a slot for this process; null where nobody collects.
@@ -231,7 +255,7 @@ fn take_slot(state: &State) -> *const Slot {
     if header.is_null() {
         return core::ptr::null();
     }
-    // SAFETY: mapped for good by map_statistics.
+    // SAFETY: mapped for good by map_held.
     let taken = unsafe { (*header).slots_taken.fetch_add(1, Relaxed) } as usize;
     let index = taken.min(SLOTS_MAX - 1);
     // SAFETY: the slots follow the header, and index is one of them.
@@ -252,7 +276,7 @@ fn take_slot(state: &State) -> *const Slot {
 /// At the end of the program that the user started: the collector reports
 /// before anybody is told of the end.
 pub fn tell_collector(state: &State, status: i32) {
-    // SAFETY: null, or mapped for good by map_statistics.
+    // SAFETY: null, or mapped for good by map_held.
     let Some(header) = (unsafe { CONFIG.stats.load(Relaxed).as_ref() }) else { return };
     if header.root_pid.load(Relaxed) != state.pid.load(Relaxed) {
         return;
@@ -260,13 +284,15 @@ pub fn tell_collector(state: &State, status: i32) {
     header.root_exit_status.store(status & 0xff, Relaxed);
     header.root_exiting.store(1, Release);
     sys::futex_wake(&header.root_exiting);
+    let records = !CONFIG.reads.load(Relaxed).is_null();
+    let most_ns = if records { COLLECT_READS_NS } else { COLLECT_NS };
     let start_ns = sys::now_ns();
     while header.collected.load(Relaxed) == 0 {
         let passed_ns = sys::now_ns().saturating_sub(start_ns);
-        if passed_ns >= COLLECT_NS {
+        if passed_ns >= most_ns {
             return;
         }
-        sys::futex_wait(&header.collected, 0, COLLECT_NS - passed_ns);
+        sys::futex_wait(&header.collected, 0, most_ns - passed_ns);
     }
 }
 

@@ -18,6 +18,7 @@ use runahead_policy::ration::Ration;
 use runahead_policy::refork::Refork;
 use runahead_protocol::learnt::{self, Table};
 use runahead_protocol::log::Log;
+use runahead_protocol::reads;
 use runahead_protocol::session::{GROUP_LEN_MAX, SESSION_LEN_MAX};
 use runahead_protocol::stats::{Counter, Header, Loss, Slot};
 
@@ -115,6 +116,8 @@ pub struct Config {
     pub arguments: AtomicUsize,
     /// Statistics file, or null.
     pub stats: AtomicPtr<Header>,
+    /// Where reads are recorded, or null: they are not.
+    pub reads: AtomicPtr<reads::Header>,
     /// The logs, shared with speculative processes, or null. In memory that
     /// forked children keep, so that they can unmap them.
     pub logs: [AtomicPtr<Log>; LOGS],
@@ -191,6 +194,7 @@ pub static CONFIG: Config = Config {
     learnt: Text::new(),
     arguments: AtomicUsize::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),
+    reads: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     desk: AtomicPtr::new(core::ptr::null_mut()),
     // Until the memory calls are hooked, nobody would hear of such advice.

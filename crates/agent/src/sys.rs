@@ -168,6 +168,22 @@ pub fn getpid() -> u32 {
     (unsafe { call(nr::GETPID, &[]) }) as u32
 }
 
+/// Thread id.
+pub fn gettid() -> u32 {
+    // SAFETY: a query.
+    (unsafe { call(nr::GETTID, &[]) }) as u32
+}
+
+/// What a resource is limited to (prlimit(2)); `u64::MAX`: not at all.
+pub fn soft_limit(resource: usize) -> Option<u64> {
+    let mut limit = [0u64; 2];
+    let at = limit.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes one struct rlimit64.
+    let result = unsafe { call(nr::PRLIMIT64, &[0, resource, 0, at]) };
+    let [soft, _] = limit;
+    (result == 0).then_some(soft)
+}
+
 /// User id for file system checks (setfsuid(2) with an invalid id asks).
 pub fn file_system_user() -> u32 {
     // SAFETY: -1 is no user: changes nothing.

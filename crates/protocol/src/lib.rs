@@ -8,12 +8,14 @@
 //! | [`session`] | launcher | agent | an environment variable |
 //! | [`sites`] | launcher | agent | a file in the cache directory |
 //! | [`log`] | speculative process, normal process | both | anonymous shared memory |
+//! | [`reads`] | agent | collector | a memory file held by the collector |
 //! | [`stats`] | agent | collector | a memory file held by the collector |
 #![no_std]
 
 pub mod learnt;
 pub mod log;
 pub mod notice;
+pub mod reads;
 pub mod session;
 pub mod sites;
 pub mod stats;

@@ -68,6 +68,9 @@ pub struct Session<'a> {
     pub sites: &'a [u8],
     /// Path of the collector's statistics file ([`crate::stats`]); empty: none.
     pub stats: &'a [u8],
+    /// Path of the file that reads are recorded in ([`crate::reads`]); empty:
+    /// none are.
+    pub reads: &'a [u8],
     /// Path of the `memory.stat` of the memory cgroup that limits the program;
     /// empty: none does.
     pub group: &'a [u8],
@@ -132,6 +135,7 @@ pub fn parse(text: &[u8]) -> Option<Session<'_>> {
             b"agent" => session.agent = value,
             b"sites" => session.sites = value,
             b"stats" => session.stats = value,
+            b"reads" => session.reads = value,
             b"group" => session.group = value,
             b"memory" => session.memory_bytes = number(value),
             b"tsc" => session.tsc_per_us = number(value),

@@ -227,6 +227,8 @@ losses! {
     NoNotice = "it gets no notice of page faults (perf events forbidden, or its signal is in use): no speculation from them",
     /// Too many processes allowed for the user.
     ProcessLimit = "a process could not be made (RLIMIT_NPROC, a pids cgroup or memory): no speculation",
+    /// `--record` and a limit on addresses, or no memory.
+    NotRecorded = "its reads are not recorded: its addresses are limited (RLIMIT_AS), or there was no memory",
 }
 
 /// Intervals of memory control that are kept for each process: its first.

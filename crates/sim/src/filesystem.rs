@@ -98,6 +98,22 @@ impl FileSystem {
         parameters: PlacementParameters,
         random: &mut Random,
     ) -> Self {
+        Self::try_place(files, disks, drive_blocks, parameters, random)
+            .expect("the files fit on the array")
+    }
+
+    /// The same; `None` if the files do not fit.
+    pub fn try_place(
+        files: &[FileSpec],
+        disks: u16,
+        drive_blocks: u32,
+        parameters: PlacementParameters,
+        random: &mut Random,
+    ) -> Option<Self> {
+        let capacity = u64::from(drive_blocks) * u64::from(disks) * BLOCK_BYTES;
+        if files.iter().any(|file| file.bytes > capacity) {
+            return None;
+        }
         let groups = drive_blocks * u32::from(disks) / parameters.group_blocks;
         let group = |i| Group { first: i * parameters.group_blocks, used: 0 };
         let mut placer = Placer { parameters, groups: (0..groups).map(group).collect(), random };
@@ -111,10 +127,10 @@ impl FileSystem {
             let home = *homes[directory]
                 // Not so near the end that a large file would go round to the beginning.
                 .get_or_insert_with(|| placer.random.below(u64::from(groups) * 3 / 4) as usize);
-            let addresses = placer.place(home, blocks_of(file.bytes));
+            let addresses = placer.place(home, blocks_of(file.bytes))?;
             placed.push(Placed { bytes: file.bytes, addresses });
         }
-        Self { files: Rc::new(placed), disks }
+        Some(Self { files: Rc::new(placed), disks })
     }
 
     /// The address in the array of a block of a file.
@@ -124,14 +140,14 @@ impl FileSystem {
 }
 
 impl Placer<'_> {
-    fn place(&mut self, home: usize, blocks: u32) -> Vec<u32> {
+    fn place(&mut self, home: usize, blocks: u32) -> Option<Vec<u32>> {
         let large = blocks >= self.parameters.aligned_from_blocks;
         let mut addresses = Vec::with_capacity(blocks as usize);
         let mut group = home;
         while (addresses.len() as u32) < blocks {
             let left = blocks - addresses.len() as u32;
             let here = left.min(self.parameters.file_group_blocks);
-            group = self.group_with_room(group, here);
+            group = self.group_with_room(group, here)?;
             let align = if large { STRIPE_UNIT } else { 1 };
             let gap = match large {
                 true => 0,
@@ -149,16 +165,15 @@ impl Placer<'_> {
             }
             group += 1;
         }
-        addresses
+        Some(addresses)
     }
 
     /// The first group from `from` on, going round, with room for so many blocks.
-    fn group_with_room(&self, from: usize, blocks: u32) -> usize {
+    fn group_with_room(&self, from: usize, blocks: u32) -> Option<usize> {
         let slack = STRIPE_UNIT + self.parameters.gap_blocks_max + TAIL_DISTANCE;
         (0..self.groups.len())
             .map(|i| (from + i) % self.groups.len())
             .find(|&i| self.groups[i].used + blocks + slack <= self.parameters.group_blocks)
-            .expect("the files fit on the array")
     }
 }
 

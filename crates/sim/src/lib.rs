@@ -11,6 +11,7 @@ mod filesystem;
 pub mod memory;
 mod program;
 mod random;
+pub mod recording;
 pub mod scenario;
 pub mod tables;
 pub mod thesis;

@@ -203,8 +203,12 @@ impl Scenario {
 
     /// Lower bounds for a program alone.
     pub fn bounds_of(&self, program: &Program) -> Bounds {
-        let buffers = self.policy.config().buffers as usize;
-        bounds(program, buffers, self.disks, &self.drive, &self.costs.without_tip())
+        self.bounds_with(program, self.policy.config().buffers)
+    }
+
+    /// The same with so many buffers.
+    pub fn bounds_with(&self, program: &Program, buffers: u32) -> Bounds {
+        bounds(program, buffers as usize, self.disks, &self.drive, &self.costs.without_tip())
     }
 
     /// Simulates it.
@@ -234,14 +238,40 @@ impl Scenario {
             );
             directories += specs.iter().map(|file| file.directory + 1).max().unwrap_or(0);
         }
+        let layout = self.layout(&files).expect("the files fit on the array");
+        self.simulate(tasks, config, layout, false)
+    }
+
+    /// Simulates programs that share one list of files in place of its applications; `None` if
+    /// the files do not fit on the array.
+    pub fn run_sharing(&self, tasks: Vec<Task>, config: Config) -> Option<Report> {
+        let files = tasks.first().map_or(&[][..], |task| &task.program.files);
+        let layout = self.layout(files)?;
+        Some(self.simulate(tasks, config, layout, true))
+    }
+
+    /// Whether files fit on the array.
+    pub fn fits(&self, files: &[FileSpec]) -> bool {
+        self.layout(files).is_some()
+    }
+
+    fn layout(&self, files: &[FileSpec]) -> Option<FileSystem> {
         let mut random = Random::new(self.seed ^ PLACEMENT_SEED);
-        let layout =
-            FileSystem::place(&files, self.disks, self.drive.blocks, self.placement, &mut random);
+        FileSystem::try_place(files, self.disks, self.drive.blocks, self.placement, &mut random)
+    }
+
+    fn simulate(
+        &self,
+        tasks: Vec<Task>,
+        config: Config,
+        layout: FileSystem,
+        shares_files: bool,
+    ) -> Report {
         let costs = match self.policy {
             Policy::Du => self.costs.without_tip(),
             _ => self.costs,
         };
-        let machine = Machine { config, costs, check: false };
+        let machine = Machine { config, costs, shares_files, check: false };
         simulate(machine, tasks, layout, Array::new(self.disks, self.drive))
     }
 }

@@ -62,7 +62,7 @@ fn run(seed: u64) -> Report {
     let placement = PlacementParameters::default();
     let layout = FileSystem::place(&files, disks, drive.blocks, placement, &mut random);
     let config = config(&mut random, processes as u32);
-    let machine = Machine { config, costs: CpuCosts::THESIS, check: true };
+    let machine = Machine { config, costs: CpuCosts::THESIS, shares_files: false, check: true };
     simulate(machine, tasks, layout, Array::new(disks, drive))
 }
 

@@ -12,6 +12,7 @@ mod learnt;
 mod notice;
 mod processors;
 mod reads;
+mod record;
 mod streams;
 mod synchronise;
 
@@ -134,8 +135,8 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
     let [first, second, ..] = frame.args;
     match watch(frame.number) {
         Watch::Nothing => plain(frame),
-        Watch::Read => reads::read(state, frame),
-        Watch::Transfer => reads::transfer(state, frame),
+        Watch::Read | Watch::Transfer if record::wanted() => record::around(state, frame, read),
+        Watch::Read | Watch::Transfer => read(state, frame),
         Watch::Open => {
             let fd = plain(frame);
             state.opened(fd);
@@ -155,6 +156,15 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
         }
         Watch::Fcntl => fcntl(state, frame, first, second),
         rare => self::rare(state, frame, rare),
+    }
+}
+
+/// A call that reads.
+#[inline]
+fn read(state: &'static State, frame: &mut Frame) -> isize {
+    match frame.number {
+        nr::SENDFILE | nr::COPY_FILE_RANGE => reads::transfer(state, frame),
+        _ => reads::read(state, frame),
     }
 }
 
@@ -276,11 +286,7 @@ pub fn before_process(state: &'static State) {
 /// be about to reach it.
 pub fn few_processes() -> bool {
     const RLIMIT_NPROC: usize = 6;
-    let mut limit = [u64::MAX; 2];
-    let at = limit.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes one struct rlimit64.
-    unsafe { sys::call(nr::PRLIMIT64, &[0, RLIMIT_NPROC, 0, at]) };
-    limit.first().is_some_and(|&soft| soft < PROCESSES_FEW)
+    sys::soft_limit(RLIMIT_NPROC).is_some_and(|soft| soft < PROCESSES_FEW)
 }
 
 /// Fewer processes than this are few: by default a limit is in the ten

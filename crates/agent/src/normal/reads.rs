@@ -15,7 +15,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::{streams, synchronise};
+use super::{record, streams, synchronise};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
 use crate::hook::plain;
@@ -226,8 +226,9 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     if waited_ns == 0 {
         let calm = state.calm.load(Relaxed).saturating_add(1);
         state.calm.store(calm, Relaxed);
-        // Beside a speculative process all of its thread's reads are seen.
-        if state.speculative.load(Relaxed) == 0 {
+        // Beside a speculative process all of its thread's reads are seen, and
+        // where they are recorded, all reads.
+        if state.speculative.load(Relaxed) == 0 && !record::wanted() {
             state.unasked.store((calm / CALM_READS).min(UNASKED_MAX), Relaxed);
         }
         return result;

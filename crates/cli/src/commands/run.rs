@@ -10,7 +10,7 @@ use runahead_protocol::session::Mode;
 
 use crate::agent_image::{AGENT, Agent};
 use crate::inherited::Words;
-use crate::launch::{self, Options};
+use crate::launch::{self, Options, Target};
 use crate::stats::Destination;
 
 /// Run a program, running ahead of its reads
@@ -31,15 +31,21 @@ Environment: RUNAHEAD=off runs the program plainly.
 Examples:
   runahead grep -rF needle /data
   runahead --stats ld -o program *.o
-  runahead --mode observe --stats=run.json -- tar cf /dev/null /data")]
+  runahead --mode observe --stats=run.json -- tar cf /dev/null /data
+  runahead --record trace grep -rF needle /data; runahead sim --replay trace")]
 pub struct Run {
     /// Print a summary on standard error at the end, or write JSON into FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
 
-    /// What to do: speculate, measure stalls only, or nothing
-    #[arg(long, default_value = "speculate", value_parser = mode())]
-    mode: Mode,
+    /// What to do: speculate, measure stalls only, or nothing [default: speculate]
+    #[arg(long, value_parser = mode())]
+    mode: Option<Mode>,
+
+    /// Record where in which file the program and its children read, for
+    /// `runahead sim --replay FILE`; implies --mode observe
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 
     /// Reads to run ahead by; auto: from measured times
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = count)]
@@ -67,8 +73,8 @@ impl Run {
     /// A command without any option: what parsing it gives, but for a tenth
     /// of a launch less.
     pub fn plain(command: Vec<OsString>) -> Run {
-        let mode = Mode::default();
-        Run { stats: None, mode, horizon: 0, depth: 0, test: 0, agent: None, command }
+        let (stats, mode, record, agent) = (None, None, None, None);
+        Run { stats, mode, record, horizon: 0, depth: 0, test: 0, agent, command }
     }
 
     /// The program and its arguments, as far as they were parsed.
@@ -106,9 +112,24 @@ pub fn run(arguments: Run, command: Words) -> ExitCode {
             }
         },
     };
+    let mode = match (arguments.mode, &arguments.record) {
+        (None | Some(Mode::Observe), Some(_)) => Mode::Observe,
+        (Some(mode), Some(_)) => {
+            return fail(2, &format!("--record goes with --mode observe, not {}", mode.name()));
+        }
+        (mode, None) => mode.unwrap_or_default(),
+    };
+    let record = match arguments.record.as_deref().map(|path| (path, Target::new(path))) {
+        Some((path, Err(error))) => {
+            return fail(1, &format!("--record {}: cannot be written: {error}", path.display()));
+        }
+        Some((_, Ok(target))) => Some(target),
+        None => None,
+    };
     let options = Options {
         report,
-        mode: arguments.mode,
+        record,
+        mode,
         horizon: arguments.horizon,
         depth: arguments.depth,
         test: arguments.test,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
+use runahead_sim::recording::Recording;
 use runahead_sim::scenario::{Policy, Scenario};
 use runahead_sim::tables::{self, Comparison, SWEEP_DEPTHS};
 use runahead_sim::workload::App;
@@ -23,6 +24,8 @@ Examples:
   runahead sim --app xds --disks 4 --sweep           stall by prefetch depth
   runahead sim --table all                           tables 6.25 and 6.26 beside the thesis's
   runahead sim --trace reads.jsonl --disclose        what perfect hints would do for a trace
+  runahead --mode observe --record t ld -o a *.o     what a program reads, into the file t
+  runahead sim --replay t --policy du,nh,nc,tip      and what hints would do for it
 
 Applications: davidson, xds, sphinx, agrep, gnuld, postgres20, postgres80.
 
@@ -75,8 +78,16 @@ pub struct Sim {
     /// Let the trace disclose all that it reads at its start
     #[arg(long, requires = "trace")]
     disclose: bool,
+    /// Replay reads recorded by `runahead --mode observe --record FILE`, with hints that name
+    /// them all for policies that take hints
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["app", "sweep", "table", "trace"])]
+    replay: Option<PathBuf>,
+    /// Cache, in buffers of 8 KB [default: 1286, the thesis's]
+    #[arg(long, value_name = "N", requires = "replay",
+          value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
+    buffers: Option<u32>,
     /// Write the application's program as a trace and end
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "table", "trace"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "table", "trace", "replay"])]
     export: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -114,6 +125,10 @@ pub fn run(command: Sim) -> Result<ExitCode> {
         command.print_runs(&runs)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(path) = &command.replay {
+        replay(&command, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let groups = parse_groups(&command.app)?;
     if let Some(path) = &command.export {
         let [group] = &groups[..] else {
@@ -140,6 +155,59 @@ pub fn run(command: Sim) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Simulates recorded reads.
+fn replay(command: &Sim, path: &Path) -> Result<()> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let recording = Recording::decode(&bytes)
+        .with_context(|| format!("{} is no recorded trace (see docs/tip.md)", path.display()))?;
+    if recording.lost > 0 {
+        eprintln!("runahead: {} reads are not in {}", recording.lost, path.display());
+    }
+    if recording.reads.is_empty() {
+        bail!("{} holds no reads", path.display());
+    }
+    let files = recording.files();
+    let array = |disks, policy, seed| {
+        let scenario = Scenario::of(Vec::new(), policy, disks, seed);
+        let mut config = policy.config();
+        config.buffers = command.buffers.unwrap_or(config.buffers);
+        (scenario, config)
+    };
+    // Before anything is simulated.
+    for &disks in &command.disks {
+        if !command.seed.iter().all(|&seed| array(disks, Policy::Nh, seed).0.fits(&files)) {
+            let bytes =
+                recording.files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
+            bail!(
+                "the files, {} MiB, do not fit on {disks} simulated disks of 1 GB: see --disks",
+                bytes >> 20
+            );
+        }
+    }
+    let programs =
+        recording.programs().with_context(|| format!("{} cannot be simulated", path.display()))?;
+    if !command.json {
+        let [reads, files] = [recording.reads.len(), recording.files.len()];
+        let [threads, programs] = [recording.streams.len(), programs.len()];
+        println!(
+            "{reads} reads of {files} files by {threads} threads, {programs} at a time at most\n"
+        );
+    }
+    let runs = command.runs(std::slice::from_ref(&recording.name), |_, policy, disks, seed| {
+        let (scenario, config) = array(disks, policy, seed);
+        let tasks: Vec<Task> = programs
+            .iter()
+            .map(|program| Task { program: program.clone(), hints: policy.hints() })
+            .collect();
+        let bound = match &programs[..] {
+            [program] => Some(scenario.bounds_with(program, config.buffers).elapsed_us),
+            _ => None,
+        };
+        (scenario.run_sharing(tasks, config).expect("the files fit, as just seen"), bound)
+    });
+    command.print_runs(&runs)
 }
 
 /// One configuration, over all seeds.

@@ -17,6 +17,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::detached;
+use super::recorder::Recorder;
 use crate::stats::shared::Shared;
 use crate::stats::{Ended, Report};
 
@@ -25,12 +26,19 @@ use crate::stats::{Ended, Report};
 const REAP_WAIT: Duration = Duration::from_millis(200);
 
 /// What the collector does when the program has ended.
-#[derive(Debug)]
-pub enum Task {
-    /// Nothing: it only held memory files.
-    Hold,
+#[derive(Debug, Default)]
+pub struct Task {
     /// Write a report.
-    Report(Box<Report>),
+    pub report: Option<Report>,
+    /// Write a trace of what was read.
+    pub recorder: Option<Recorder>,
+}
+
+impl Task {
+    /// Whether there is anything to do: else it only holds memory files.
+    pub fn is_any(&self) -> bool {
+        self.report.is_some() || self.recorder.is_some()
+    }
 }
 
 /// A collector under way, as its launcher sees it.
@@ -74,8 +82,12 @@ pub fn start(task: Task, held: &[RawFd], started: Instant) -> io::Result<Collect
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let mut kept = held.to_vec();
     kept.extend([shared.fd(), program.as_raw_fd(), writer.as_raw_fd()]);
-    if let Task::Report(report) = &task {
+    if let Some(report) = &task.report {
         kept.extend(report.destination.descriptor());
+    }
+    if let Some(recorder) = &task.recorder {
+        kept.extend([recorder.fd(), libc::STDERR_FILENO]);
+        kept.extend(recorder.descriptor());
     }
     let child = move |shared: Shared| {
         detached::settle(&kept);
@@ -124,7 +136,10 @@ fn collect(shared: &Shared, program: OwnedFd, task: Task, started: Instant) {
     if header.collected.load(Ordering::Acquire) != 0 {
         return;
     }
-    if let Task::Report(report) = task {
+    if let Some(recorder) = task.recorder {
+        recorder.write();
+    }
+    if let Some(report) = task.report {
         let ended = if shared.is_gone() {
             status_of(&program)
         } else {

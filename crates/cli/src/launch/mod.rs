@@ -15,6 +15,7 @@ mod files;
 mod group;
 mod learnt;
 mod libraries;
+mod recorder;
 mod resolve;
 mod session;
 
@@ -36,6 +37,8 @@ pub use confinement::{Confinement, look as look_at_confinement};
 pub use detached::fork_unseen;
 use files::Provided;
 pub use libraries::of as libraries_of;
+use recorder::Recorder;
+pub use recorder::Target;
 use resolve::Kind;
 
 /// What the user asked for.
@@ -43,6 +46,8 @@ use resolve::Kind;
 pub struct Options {
     /// Where the statistics go; `None`: none are made.
     pub report: Option<Destination>,
+    /// Where the trace of what is read goes; `None`: none is made.
+    pub record: Option<Target>,
     /// What the agent does.
     pub mode: Mode,
     /// Prefetch horizon in reads; 0: worked out.
@@ -85,16 +90,16 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
     let mut losses = Vec::new();
     let provided = agent_files(&options, agent, &path, &mut losses);
     let (mode, filters) = permitted(options.mode, provided.is_some(), &mut losses);
-    let reports = options.report.is_some();
-    let task = match options.report {
-        Some(destination) => Task::Report(Box::new(Report {
-            destination,
-            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-            mode: mode.name(),
-            losses,
-        })),
-        None => Task::Hold,
-    };
+    let recorder = options.record.and_then(|target| recorder(target, command, &losses));
+    let reads = recorder.as_ref().map(Recorder::fd);
+    let report = options.report.map(|destination| Report {
+        destination,
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        mode: mode.name(),
+        losses,
+    });
+    let task = Task { report, recorder };
+    let reports = task.is_any();
     let held = match &provided {
         Some(Provided::InMemory(files)) => files.descriptors().to_vec(),
         _ => Vec::new(),
@@ -115,6 +120,7 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
     let mut environment = inherited::environment();
     if let Some(files) = files {
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
+        let reads = collector.as_ref().zip(reads).map(|(held, fd)| held.path_of(fd));
         let group = group::find().unwrap_or_default();
         let devices = devices::known();
         // Tests are about what happens, not about whether it pays.
@@ -125,6 +131,7 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
             agent: files.agent.as_os_str().as_bytes(),
             sites: files.sites.as_os_str().as_bytes(),
             stats: statistics.as_deref().unwrap_or_default().as_bytes(),
+            reads: reads.as_deref().unwrap_or_default().as_bytes(),
             group: group.statistics.as_os_str().as_bytes(),
             memory_bytes: group.limit_bytes,
             tsc_per_us: files.tsc_per_us,
@@ -142,6 +149,16 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
         collector.dismiss();
     }
     Err(failure)
+}
+
+/// Room for a recording; what was asked for and cannot be had is worth a word.
+fn recorder(target: Target, command: Words, losses: &[String]) -> Option<Recorder> {
+    let name = Path::new(command.first()).file_name().unwrap_or_default().to_string_lossy();
+    Recorder::new(target, name.into_owned(), losses.to_vec())
+        .inspect_err(|error| {
+            let _ = writeln!(std::io::stderr(), "runahead: nothing is recorded: {error}");
+        })
+        .ok()
 }
 
 /// The files that the program needs, or why it has to run plainly.
@@ -201,7 +218,7 @@ fn without_collector(was_asked_for: bool, error: &std::io::Error) {
     if was_asked_for {
         let _ = writeln!(
             std::io::stderr(),
-            "runahead: no statistics: the process that collects them could not be started ({error})"
+            "runahead: no statistics and no trace: the process that collects them could not be started ({error})"
         );
     }
 }
