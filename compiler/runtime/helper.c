@@ -30,7 +30,8 @@ struct region {
     bool is_file, is_shared;
     int fd; /* of the file, to start writing with; -1 unknown, -2 none */
     uint64_t offset;
-    char path[256];
+    uint64_t inode;
+    char path[PATH_BYTES];
 };
 
 static struct {
@@ -68,7 +69,7 @@ static void read_regions(void) {
             continue;
         *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
                              .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
-                             .offset = offset};
+                             .offset = offset, .inode = inode};
         size_t bytes = strlen(line + at);
         if (bytes < sizeof(r->path))
             memcpy(r->path, line + at, bytes + 1);
@@ -131,7 +132,7 @@ static bool find_missing(const struct region *r, uint64_t address, uint64_t page
     return true;
 }
 
-static void do_prefetch(uint64_t address, uint64_t bytes) {
+static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
     while (bytes) {
         struct region *r = region_of(address);
         if (!r) {
@@ -165,8 +166,11 @@ static void do_prefetch(uint64_t address, uint64_t bytes) {
             uint64_t page = (address >> PAGE_SHIFT) + from;
             for (uint64_t k = 0; k < i - from; ++k)
                 set_bit(ra.recent, page + k);
-            madvise((void *)(uintptr_t)(page << PAGE_SHIFT), (i - from) << PAGE_SHIFT, MADV_WILLNEED);
+            uint64_t at = page << PAGE_SHIFT, length = (i - from) << PAGE_SHIFT;
             count(&ra.count.issued, i - from);
+            if (r->is_file && disclose(r->path, r->inode, r->offset + (at - r->low), length, front))
+                continue;
+            madvise((void *)(uintptr_t)at, length, MADV_WILLNEED);
             count(&ra.count.calls, 1);
         }
         address += n;
@@ -252,7 +256,8 @@ static bool is_alone(void) {
     if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
                       &state, &threads) != 2)
         return false;
-    return state == 'Z' && threads <= 3; /* the main thread, the helper, its releaser */
+    /* The main thread, the helper, its releaser. */
+    return state == 'Z' && threads - library_threads() <= 3;
 }
 
 /* With the signals that the caller has blocked. */
@@ -278,6 +283,7 @@ static void *helper(void *nothing) {
     uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_hinted = 0;
     uint64_t swept_ns = 0, alone_ns = now_ns();
     h.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    load_library();
     for (;;) {
         int worked = 0;
         for (; worked < 64; ++worked) {
@@ -289,10 +295,11 @@ static void *helper(void *nothing) {
             atomic_store_explicit(&e->turn, ra.ring_tail + RING_ENTRIES, memory_order_release);
             ++ra.ring_tail;
             if (copy.operation == PREFETCH)
-                do_prefetch(copy.address, copy.bytes);
+                do_prefetch(copy.address, copy.bytes, copy.flags);
             else
                 do_release(copy.address, copy.bytes, copy.flags);
         }
+        consume_behind();
         uint64_t now = now_ns();
         bool active = atomic_load(&ra.active);
         if (active && now - swept_ns > 4 * 1000000ull) {

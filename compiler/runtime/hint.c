@@ -81,7 +81,8 @@ static void prefetch(uint64_t low, uint64_t high) {
     count(&ra.count.filtered, missing - first);
     if (missing == end)
         return;
-    if (enqueue(PREFETCH, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, 0)) {
+    uint32_t front = (uint32_t)atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
+    if (enqueue(PREFETCH, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, front)) {
         set_bits(missing, end);
         count(&ra.count.queued, end - missing);
     } else {

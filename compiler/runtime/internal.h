@@ -15,6 +15,7 @@ enum {
     RING_ENTRIES = 8192,       /* a power of two */
     PLANS_MAX = 8192,          /* a power of two: slots of the table */
     PLAN_CLASSES = 6,          /* plans of up to 1, 2, 4, ... streams */
+    PATH_BYTES = 256,          /* of a mapped file; with a longer one it has none */
 };
 #define PAGE ((uint64_t)1 << PAGE_SHIFT)
 static const uint64_t SMALL_BYTES = 64 << 10; /* as in the pass */
@@ -31,7 +32,7 @@ struct entry {
     uint64_t address;
     uint64_t bytes;
     uint32_t operation;
-    uint32_t flags;
+    uint32_t flags; /* of a prefetch: pages hinted until then */
 };
 
 /* What is worked out about a nest with certain parameters. The memory of an old
@@ -66,6 +67,7 @@ struct ra_plan {
 struct counters {
     _Atomic uint64_t begins, ticks, hinted, filtered, queued, lost;
     _Atomic uint64_t issued, resident, released, calls, activations;
+    _Atomic uint64_t disclosed, consumed;
 };
 
 struct ra_state {
@@ -89,6 +91,7 @@ struct ra_state {
     _Atomic uint32_t site_count;
     struct counters count;
     bool release_allowed;
+    bool manager; /* one for the machine is there */
     const char *stats;
 };
 extern struct ra_state ra;
@@ -168,6 +171,20 @@ struct release {
 void *releaser(void *nothing);
 void queue_release(const struct release *one);
 void retire_file(int fd);
+
+/* ---- Through the manager of the machine (disclose.c) ----------------------- */
+
+/* Whether a manager serves all programs, where the hint library looks for one. */
+bool is_manager_there(void);
+/* Loads the hint library if so. */
+void load_library(void);
+/* Discloses a range of a file at `path`, missing when `front` pages were hinted;
+ * false: the kernel is to be asked. */
+bool disclose(const char *path, uint64_t inode, uint64_t offset, uint64_t bytes, uint32_t front);
+/* Says what of it the program has used by now. */
+void consume_behind(void);
+/* Threads of the library, by their name. */
+long library_threads(void);
 
 /* ---- Beginning and end (start.c) ------------------------------------------ */
 

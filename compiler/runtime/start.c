@@ -104,9 +104,10 @@ static void write_statistics(void) {
             "{\"version\": 1, \"memory_bytes\": %lu, \"window_bytes\": %lu, \"begins\": %lu, "
             "\"ticks\": %lu, \"pages\": {\"hinted\": %lu, \"filtered\": %lu, \"queued\": %lu, "
             "\"lost\": %lu, \"issued\": %lu, \"resident\": %lu, \"released\": %lu}, "
-            "\"calls\": %lu, \"activations\": %lu, \"active_at_end\": %d}\n",
+            "\"disclosed\": %lu, \"consumed\": %lu, \"calls\": %lu, \"activations\": %lu, \"active_at_end\": %d}\n",
             ra.memory, ra.window, c->begins, c->ticks, c->hinted, c->filtered, c->queued, c->lost,
-            c->issued, c->resident, c->released, c->calls, c->activations, atomic_load(&ra.active));
+            c->issued, c->resident, c->released, c->disclosed, c->consumed, c->calls, c->activations,
+            atomic_load(&ra.active));
     fclose(out);
 }
 
@@ -150,6 +151,7 @@ void start_up(void) {
         ra.tick_bytes = 64 << 10;
     const char *release = getenv("RUNAHEAD_CC_RELEASE");
     ra.release_allowed = !release || strcmp(release, "off") != 0;
+    ra.manager = is_manager_there();
     pthread_atfork(NULL, NULL, in_child);
     ra.stats = getenv("RUNAHEAD_CC_STATS");
     if (ra.stats)

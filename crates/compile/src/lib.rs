@@ -19,8 +19,16 @@ macro_rules! runtime {
         [$(($name, include_str!(concat!("../../../compiler/runtime/", $name)))),*]
     };
 }
-const RUNTIME: [(&str, &str); 7] =
-    runtime!("runahead_rt.h", "internal.h", "plan.c", "hint.c", "helper.c", "release.c", "start.c");
+const RUNTIME: [(&str, &str); 8] = runtime!(
+    "runahead_rt.h",
+    "internal.h",
+    "plan.c",
+    "hint.c",
+    "helper.c",
+    "release.c",
+    "disclose.c",
+    "start.c"
+);
 /// What stays visible of the run-time layer in a program, which may have names
 /// of its own: what the pass calls.
 const CALLS: [&str; 4] = ["ra_begin", "ra_tick", "ra_memcpy", "ra_memset"];

@@ -1,0 +1,170 @@
+//! The run-time layer of compiled programs hints through the manager of the machine where there
+//! is one (compiler/runtime, docs/hints.md).
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Copies a mapped file as compiled loops do that were recognized as copies, and prints a sum;
+/// ends as it is told.
+const PROGRAM: &str = r#"
+#include "runahead_rt.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void *never(void *unused) { (void)unused; usleep(300000); return 0; }
+
+int main(int argc, char **argv)
+{
+	struct stat status;
+	int fd = argc == 3 ? open(argv[1], O_RDONLY) : -1;
+	if (fd < 0 || fstat(fd, &status) != 0)
+		return 9;
+	size_t bytes = status.st_size, piece = 1 << 20;
+	unsigned char *file = mmap(0, bytes, PROT_READ, MAP_SHARED, fd, 0), *copy = malloc(piece);
+	unsigned long sum = 0;
+	for (int pass = 0; pass < 2; pass++) {
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		for (size_t at = 0; at < bytes; at += piece) {
+			ra_memcpy(copy, file + at, piece);
+			for (size_t i = 0; i < piece; i++)
+				sum = sum * 31 + copy[i];
+		}
+	}
+	/* Longer than the helper takes to see that nothing is missing any more. */
+	usleep(600000);
+	printf("%lx\n", sum);
+	fflush(stdout);
+	if (strcmp(argv[2], "thread") == 0) {
+		pthread_t thread;
+		pthread_create(&thread, 0, never, 0);
+		pthread_exit(0);
+	}
+	return 3;
+}
+"#;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The shared library that was built with this test.
+fn library() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let deps = exe.parent().unwrap();
+    let places = [deps.to_owned(), deps.parent().unwrap().to_owned()];
+    let found = places.iter().map(|place| place.join("librunahead_hint.so")).find(|p| p.exists());
+    found.expect("librunahead_hint.so beside the tests")
+}
+
+/// Where no file lies in memory: releasing its pages must have an effect.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn build(directory: &Path) -> PathBuf {
+    let (source, program) = (directory.join("program.c"), directory.join("program"));
+    fs::write(&source, PROGRAM).unwrap();
+    let runtime = root().join("compiler/runtime");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-I"]).arg(&runtime).arg(&source);
+    for file in fs::read_dir(&runtime).unwrap() {
+        let file = file.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "c") {
+            cc.arg(file);
+        }
+    }
+    cc.arg("-o").arg(&program).args(["-pthread", "-ldl"]);
+    let output = cc.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Runs it, at most a minute: what it said and its counters.
+fn run(program: &Path, manager: &str, end: &str) -> (Output, serde_json::Value) {
+    let directory = program.parent().unwrap();
+    let statistics = directory.join("statistics");
+    let _ = fs::remove_file(&statistics);
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60"])
+        .arg(program)
+        .arg(directory.join("data"))
+        .arg(end)
+        .env_remove("RUNAHEAD")
+        .env("RUNAHEAD_HINT_LIBRARY", library())
+        .env("RUNAHEAD_MANAGER", manager)
+        .env("RUNAHEAD_CC_STATS", &statistics)
+        .output()
+        .unwrap();
+    let said = fs::read(&statistics).expect("it ended without its exit handlers");
+    (output, serde_json::from_slice(&said).unwrap())
+}
+
+fn data(directory: &Path) {
+    let data: Vec<u8> =
+        (0..24_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(directory.join("data"), data).unwrap();
+    // What is dirty cannot be released.
+    fs::File::open(directory.join("data")).unwrap().sync_all().unwrap();
+}
+
+fn pages(counters: &serde_json::Value, name: &str) -> u64 {
+    counters[name].as_u64().unwrap()
+}
+
+#[test]
+fn prefetches_go_through_the_managers_hands_and_results_stay() {
+    let directory = directory();
+    data(directory.path());
+    let program = build(directory.path());
+    let (alone, counters) = run(&program, "embedded", "return");
+    assert_eq!(alone.status.code(), Some(3), "{alone:?}");
+    assert_eq!(pages(&counters, "disclosed"), 0, "{counters}");
+
+    let socket = directory.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || runahead_manager::server::serve(&listener));
+    let socket = socket.to_str().unwrap();
+    let (managed, counters) = run(&program, socket, "return");
+    assert_eq!((managed.status.code(), &managed.stdout), (Some(3), &alone.stdout));
+    // How much is missing when its turn comes depends on the kernel's own readahead.
+    let disclosed = pages(&counters, "disclosed");
+    assert!(disclosed > 0, "{counters}");
+    assert_eq!(pages(&counters, "consumed"), disclosed, "{counters}");
+    assert!(pages(&counters["pages"], "issued") >= disclosed, "{counters}");
+
+    // The threads of the library do not keep a program alive whose own have all ended.
+    let (ended, counters) = run(&program, socket, "thread");
+    assert_eq!((ended.status.code(), &ended.stdout), (Some(0), &alone.stdout));
+    assert!(pages(&counters, "disclosed") > 0, "{counters}");
+}
+
+#[test]
+fn a_manager_that_is_gone_or_rude_is_done_without() {
+    let directory = directory();
+    data(directory.path());
+    let program = build(directory.path());
+    let (alone, _) = run(&program, "/no/such/socket", "return");
+    // Nobody listens there.
+    let dead = directory.path().join("dead");
+    drop(UnixListener::bind(&dead).unwrap());
+    let (orphan, _) = run(&program, dead.to_str().unwrap(), "return");
+    assert_eq!((orphan.status.code(), &orphan.stdout), (Some(3), &alone.stdout));
+    // It accepts and says nothing that makes sense.
+    let rude = directory.path().join("rude");
+    let listener = UnixListener::bind(&rude).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = std::io::Write::write_all(&mut stream.unwrap(), &[0xa5; 4096]);
+        }
+    });
+    let (rude, _) = run(&program, rude.to_str().unwrap(), "return");
+    assert_eq!((rude.status.code(), &rude.stdout), (Some(3), &alone.stdout));
+}
