@@ -237,10 +237,15 @@ impl<K: Kernel> Context<'_, K> {
 
     /// `fstat` of a real descriptor.
     pub(crate) fn stat_real(&mut self, real: usize) -> Option<Stat> {
+        self.stat_bytes(real).map(|bytes| Stat::parse(&bytes))
+    }
+
+    /// The same as the kernel wrote it.
+    pub(crate) fn stat_bytes(&mut self, real: usize) -> Option<[u8; stat::LEN]> {
         let mut bytes = [0u8; stat::LEN];
         let address = address_of_mut(&mut bytes);
         let result = self.k.call(nr::FSTAT, [real, address, 0, 0, 0, 0]);
-        (result == 0).then(|| Stat::parse(&bytes))
+        (result == 0).then_some(bytes)
     }
 
     /// `fstatat` for the emulator itself.
@@ -264,6 +269,9 @@ impl<K: Kernel> Context<'_, K> {
         }
         if let Some(real) = file.real() {
             self.close_real(real);
+        }
+        if self.e.opened.file_plus1 == id.0 + 1 {
+            self.e.opened.file_plus1 = 0;
         }
         self.e.table.remove_file(id);
     }

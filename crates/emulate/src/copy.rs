@@ -4,7 +4,7 @@
 use crate::abi::*;
 use crate::arch::nr;
 use crate::context::{Context, address_of};
-use crate::descriptors::FileId;
+use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::outcome::{Stop, from_kernel, park};
 use crate::read::{Buffers, Copied};
@@ -18,6 +18,10 @@ const SEARCHED_MAX_BYTES: u64 = 64 * 1024;
 /// Pieces in which they are searched.
 const PIECES: u64 = 4;
 
+/// After so many misses in a row with nothing behind the first missing page,
+/// only every so manieth is searched: the device's data is cold.
+const MISSES_WHOLE_MAX: u32 = 16;
+
 impl<K: Kernel> Context<'_, K> {
     /// Copies what is resident.
     pub(crate) fn copy(&mut self, id: FileId, into: &Buffers, offset: u64) -> Result<Copied, Stop> {
@@ -28,6 +32,10 @@ impl<K: Kernel> Context<'_, K> {
         }
         let file = *self.e.table.file(id);
         let wanted = into.len.min(file.size.saturating_sub(offset));
+        if self.ends_here(&file, offset) {
+            self.e.table.file_mut(id).ended = true;
+            return Ok(Copied::all(0));
+        }
         if matches!(file.oracle.method, Method::Unasked | Method::NoWait) {
             if let Some(copied) = self.copy_nowait(id, real, into, offset)? {
                 return Ok(copied);
@@ -40,6 +48,21 @@ impl<K: Kernel> Context<'_, K> {
             Method::Delicate => park(Park::Unanswerable),
             _ => self.copy_pages(id, real, into, offset, wanted),
         }
+    }
+
+    /// Whether a read at `offset` is the one by which programs find the end
+    /// that they have come to. Its answer needs no call: the size was asked
+    /// for at the open. Only the first time, because who reads there again
+    /// waits for the file to grow, and only where sizes say something.
+    fn ends_here(&self, file: &File, offset: u64) -> bool {
+        file.oracle.method == Method::NoWait
+            && file.kind == Kind::Regular
+            && file.inherited_plus1 == 0
+            && !file.dirty
+            && !file.ended
+            && offset > 0
+            && offset == file.size
+            && offset == file.stream_next
     }
 
     /// By `RWF_NOWAIT`: copies and starts the read of the rest in one call.
@@ -87,7 +110,8 @@ impl<K: Kernel> Context<'_, K> {
     }
 
     /// Looks for resident bytes behind the first missing one. Most misses
-    /// have none, so the last page decides whether to look further.
+    /// have none, so the last page decides whether to look further, and
+    /// nothing is asked most of the time where it never has any.
     fn copy_later_pages(&mut self, real: usize, into: &Buffers, offset: u64, range: (u64, u64)) {
         let (done, wanted) = range;
         let Some(buffer) = into.single else { return };
@@ -96,13 +120,23 @@ impl<K: Kernel> Context<'_, K> {
         if end - offset > SEARCHED_MAX_BYTES || start >= end {
             return;
         }
+        let misses_whole = &mut self.e.misses_whole;
+        if *misses_whole >= MISSES_WHOLE_MAX && !misses_whole.is_multiple_of(MISSES_WHOLE_MAX) {
+            *misses_whole += 1;
+            return;
+        }
         let last = (end - 1) / PAGE_BYTES * PAGE_BYTES;
         let mut copy = |from: u64, to: u64| {
             let vector = [buffer.wrapping_add((from - offset) as usize), (to - from) as usize];
             let vector = address_of(&vector);
             self.k.call(nr::PREADV2, [real, vector, 1, from as usize, 0, RWF_NOWAIT])
         };
-        if copy(last, end) <= 0 || last == start {
+        if copy(last, end) <= 0 {
+            *misses_whole = misses_whole.wrapping_add(1);
+            return;
+        }
+        *misses_whole = 0;
+        if last == start {
             return;
         }
         let piece = ((last - start) / PIECES).next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);

@@ -68,6 +68,8 @@ pub struct File {
     pub(crate) dirty: bool,
     /// `O_DIRECT`: the page cache is not what its reads wait for.
     pub(crate) direct: bool,
+    /// A read has been told its end by the size known.
+    pub(crate) ended: bool,
     /// Descriptors that refer to it.
     pub(crate) descriptors: u16,
     /// Prefetches in flight through its real descriptor.
@@ -103,6 +105,7 @@ impl File {
         kind: Kind::Free,
         dirty: false,
         direct: false,
+        ended: false,
         descriptors: 0,
         in_flight: 0,
         real_plus1: 0,

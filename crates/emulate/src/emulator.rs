@@ -1,6 +1,7 @@
 //! The state of a speculative process.
 
 use crate::abi::*;
+use crate::arch::stat;
 use crate::context::Context;
 use crate::descriptors::{Descriptors, File, Kind};
 use crate::kernel::Kernel;
@@ -109,6 +110,20 @@ pub(crate) struct Range {
     pub(crate) end: usize,
 }
 
+/// Attributes of the file opened last, for the `fstat` that most programs make
+/// next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// [`crate::descriptors::FileId`] plus 1; 0: none, or answered already.
+    pub(crate) file_plus1: u16,
+    /// Its `struct stat`.
+    pub(crate) attributes: [u8; stat::LEN],
+}
+
+impl Opened {
+    pub(crate) const NONE: Opened = Opened { file_plus1: 0, attributes: [0; stat::LEN] };
+}
+
 /// Everything a speculative process knows. All-zero bytes are a valid state
 /// to call [`Emulator::start`] on, so that it can live in fresh memory.
 #[derive(Debug)]
@@ -134,6 +149,10 @@ pub struct Emulator {
     pub(crate) own_fds_plus1: i32,
     /// The same for the normal process.
     pub(crate) normal_fds_plus1: i32,
+    /// What the last open learnt.
+    pub(crate) opened: Opened,
+    /// Misses in a row behind whose first missing page nothing was resident.
+    pub(crate) misses_whole: u32,
     /// A path of the program, or one for the kernel.
     pub(crate) path: [u8; PATH_MAX_BYTES],
     pub(crate) counters: Counters,
@@ -157,6 +176,8 @@ impl Default for Emulator {
             altstack: [0; 3],
             own_fds_plus1: 0,
             normal_fds_plus1: 0,
+            opened: Opened::NONE,
+            misses_whole: 0,
             path: [0; PATH_MAX_BYTES],
             counters: Counters::default(),
         }

@@ -9,6 +9,7 @@ use crate::abi::*;
 use crate::arch::nr;
 use crate::context::{Context, Stat, address_of, device_numbers};
 use crate::descriptors::{File, FileId, Kind};
+use crate::emulator::Opened;
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, Place, State};
 use crate::outcome::{Answer, Stop, errno, park};
@@ -178,11 +179,15 @@ impl<K: Kernel> Context<'_, K> {
         if request.has(O_PATH) {
             return self.add_path(path_fd as i32 + 1, 0, place.id, request);
         }
-        let Some(stat) = self.stat_real(path_fd) else {
+        let Some(attributes) = self.stat_bytes(path_fd) else {
             self.close_real(path_fd);
             return park(Park::Reopen);
         };
-        let answer = self.open_inode(place, path_fd, stat, asked, request);
+        let answer = self.open_inode(place, path_fd, Stat::parse(&attributes), asked, request);
+        self.e.opened = match answer.and_then(|fd| self.e.table.id(fd)) {
+            Ok(id) => Opened { file_plus1: id.0 + 1, attributes },
+            Err(_) => Opened::NONE,
+        };
         // A sink keeps the O_PATH descriptor for its attributes.
         let kept = matches!(answer, Ok(fd) if self.keeps(fd, path_fd));
         if !kept {

@@ -124,6 +124,14 @@ impl Prefetcher {
         self.ahead.get(at).copied().unwrap_or(0).saturating_add(1)
     }
 
+    /// When the oldest was last looked at, in ns; 0: there is none.
+    fn oldest_looked_ns(&self) -> u64 {
+        self.ring
+            .get(self.head as usize)
+            .filter(|_| self.span > 0)
+            .map_or(0, |entry| entry.looked_ns)
+    }
+
     /// Takes the entry at ring position `at` for complete.
     fn finish(&mut self, at: usize) {
         if let Some(entry) = self.ring.get_mut(at) {
@@ -212,12 +220,14 @@ impl<K: Kernel> Context<'_, K> {
         self.log.prefetches.store(self.e.counters.prefetches, Ordering::Relaxed);
         self.log.prefetched_bytes.store(self.e.counters.prefetched_bytes, Ordering::Relaxed);
         // One look per prefetch keeps latency known where the limit is never
-        // reached.
-        self.look_at_oldest(1);
+        // reached; where it is, the wait has just looked.
+        let now_ns = self.k.now_ns();
+        if now_ns.saturating_sub(self.e.prefetcher.oldest_looked_ns()) >= PAUSE_MIN_NS {
+            self.look_at_oldest(1);
+        }
         if self.e.prefetcher.span as usize >= IN_FLIGHT_MAX {
             return;
         }
-        let now_ns = self.k.now_ns();
         let p = &mut self.e.prefetcher;
         let at = (p.head as usize + p.span as usize) % IN_FLIGHT_MAX;
         if let Some(entry) = p.ring.get_mut(at) {

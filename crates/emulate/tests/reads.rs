@@ -9,6 +9,7 @@ use runahead_protocol::log::{FLAG_BEHIND, FLAG_PREFETCHED};
 use runahead_protocol::stats::Park;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::Relaxed;
 
 const METHODS: [FileSystem; 3] = [FileSystem::NoWait, FileSystem::Cachestat, FileSystem::Foreign];
 
@@ -307,4 +308,56 @@ fn real_descriptors_are_closed_when_nothing_needs_them() {
     let closed = copy.machine.count(nr::CLOSE);
     // /proc/self/fd stays, and the last file while its prefetch is watched.
     assert!(opened - closed <= 3, "{opened} opened, {closed} closed");
+}
+
+#[test]
+fn a_small_cold_file_takes_few_calls() {
+    const FILES: usize = 200;
+    let dir = TempDir::new("few");
+    let mut copy = Copy::new();
+    copy.machine.cold = true;
+    let mut stat = [0u8; 144];
+    let stat_at = copy.machine.own(&mut stat);
+    for number in 0..FILES {
+        let path = dir.file(&number.to_string(), 10_000);
+        let fd = copy.open(&path, libc::O_RDONLY) as usize;
+        assert_eq!(copy.call(nr::FSTAT, &[fd, stat_at]), 0);
+        assert_eq!(stat[48..56], 10_000u64.to_ne_bytes(), "st_size");
+        assert_eq!(copy.read(fd as isize, 32768).0, 10_000);
+        assert_eq!(copy.read(fd as isize, 32768).0, 0);
+        assert_eq!(copy.call(nr::CLOSE, &[fd]), 0);
+        copy.machine.now_ns += 20_000;
+        copy.consume(copy.log.tail.load(Relaxed));
+    }
+    // By name, what it is, for reading, its name's descriptor closed; the
+    // read; whether it is there; the close. The rest: one more look now and
+    // then at what is not there yet.
+    let calls = copy.machine.calls.len() / FILES;
+    assert!(calls <= 8, "{calls} calls for each file");
+}
+
+#[test]
+fn what_an_open_learnt_is_told_once() {
+    let dir = TempDir::new("told");
+    let path = dir.file("f", 5000);
+    let mut copy = Copy::new();
+    let fd = copy.open(&path, libc::O_RDONLY) as usize;
+    let mut stat = [0u8; 144];
+    let stat_at = copy.machine.own(&mut stat);
+    copy.call(nr::FSTAT, &[fd, stat_at]);
+    assert_eq!(copy.read(fd as isize, 8192).0, 5000);
+    assert_eq!(copy.read(fd as isize, 8192).0, 0);
+    std::fs::write(&path, contents(6000)).unwrap();
+    let (result, bytes) = copy.read(fd as isize, 8192);
+    assert_eq!((result, &bytes[..1000]), (1000, &contents(6000)[5000..]), "it has grown");
+    copy.call(nr::FSTAT, &[fd, stat_at]);
+    assert_eq!(stat[48..56], 6000u64.to_ne_bytes());
+
+    // Another file under the same number has attributes of its own.
+    let other = dir.file("g", 7);
+    let fd = copy.open(&path, libc::O_RDONLY) as usize;
+    copy.call(nr::CLOSE, &[fd]);
+    assert_eq!(copy.open(&other, libc::O_RDONLY), fd as isize);
+    copy.call(nr::FSTAT, &[fd, stat_at]);
+    assert_eq!(stat[48..56], 7u64.to_ne_bytes());
 }
