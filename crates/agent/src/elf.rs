@@ -135,8 +135,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// Calls `visit` for each loaded object.
 pub fn for_each(mut visit: impl FnMut(Object)) {
-    let Some(mut entry) = link_map() else { return };
-    let headers = program_headers();
+    let Some(headers) = program_headers() else { return };
+    let Some(mut entry) = link_map(headers) else { return };
     for index in 0..OBJECTS_MAX {
         if entry == 0 {
             return;
@@ -144,16 +144,15 @@ pub fn for_each(mut visit: impl FnMut(Object)) {
         // SAFETY: a `struct link_map` of the dynamic linker: l_addr, l_name,
         // l_ld, l_next. Nothing is loaded or unloaded during a constructor.
         let [bias, _, dynamic, next] = unsafe { *(entry as *const [usize; 4]) };
-        visit(Object { bias, dynamic, headers: headers.filter(|_| index == 0) });
+        visit(Object { bias, dynamic, headers: (index == 0).then_some(headers) });
         entry = next;
     }
 }
 
-/// First entry of the dynamic linker's list, found through the program's
-/// DT_DEBUG (`_r_debug.r_map`).
-fn link_map() -> Option<usize> {
+/// First entry of the dynamic linker's list, found through the DT_DEBUG of the
+/// program with these headers (`_r_debug.r_map`).
+fn link_map(headers: &[ProgramHeader]) -> Option<usize> {
     const DT_DEBUG: usize = 21;
-    let headers = program_headers()?;
     let own_address = headers.as_ptr() as usize;
     const PT_PHDR: u32 = 6;
     let bias = match headers.iter().find(|header| header.kind == PT_PHDR) {
