@@ -1,6 +1,7 @@
 //! The `runahead` command.
 
 mod agent_image;
+mod arena;
 mod commands;
 mod doctor;
 mod fingerprint;
@@ -9,6 +10,9 @@ mod launch;
 mod stats;
 
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: arena::Arena = arena::Arena;
 
 fn main() -> ExitCode {
     match commands::run() {
