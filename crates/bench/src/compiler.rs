@@ -15,6 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::device_counts::Counts;
 use crate::digest;
 use crate::explicit::cache_directory;
+use crate::launch::{self, Side};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
@@ -73,6 +74,12 @@ pub struct CompilerOptions {
     pub ratio: f64,
     /// Small data.
     pub small: bool,
+    /// Problem size of every kernel; none: its own.
+    pub size: Option<u32>,
+    /// Memory, bytes; none: by `ratio`.
+    pub memory_bytes: Option<u64>,
+    /// The runahead executable, to measure both programs under speculation too.
+    pub speculate: Option<PathBuf>,
     /// Runs of each side.
     pub runs: usize,
     /// Where the data lies.
@@ -88,6 +95,9 @@ pub struct KernelRun {
     pub elapsed_s: f64,
     /// User and system time, seconds.
     pub cpu_s: f64,
+    /// System time alone, seconds.
+    #[serde(default)]
+    pub system_s: f64,
     /// Major faults.
     pub major_faults: u64,
     /// What the device did.
@@ -113,6 +123,12 @@ pub struct KernelResult {
     pub plain: Vec<KernelRun>,
     /// With prefetches and releases.
     pub hinted: Vec<KernelRun>,
+    /// Compiled as usual, under speculation; empty where not asked for.
+    #[serde(default)]
+    pub speculated: Vec<KernelRun>,
+    /// With prefetches and releases, under speculation.
+    #[serde(default)]
+    pub both: Vec<KernelRun>,
     /// In memory and warm, compiled as usual.
     pub plain_warm: Vec<KernelRun>,
     /// In memory and warm, with prefetches and releases.
@@ -126,6 +142,10 @@ pub struct KernelResult {
 pub struct KernelResults {
     /// Profile of the device.
     pub profile: String,
+    /// Channels of the device, for its utilisation.
+    pub channels: f64,
+    /// Factor on the device's times.
+    pub time_factor: f64,
     /// Major version of LLVM.
     pub llvm: u32,
     /// Where it was measured.
@@ -166,6 +186,21 @@ impl KernelResult {
         median(&self.hinted, |run| pages(run, "filtered") / pages(run, "hinted").max(1.0))
     }
 
+    /// Share of the time that would be left of the plain run's waiting that is
+    /// gone: (stall of plain − stall of hinted) / stall of plain, where the
+    /// stall is elapsed minus user and system time (Figure 3(b)).
+    pub fn stall_removed(&self) -> f64 {
+        let stall = |run: &KernelRun| (run.elapsed_s - run.cpu_s).max(0.0);
+        let plain = median(&self.plain, stall);
+        (plain - median(&self.hinted, stall)) / plain
+    }
+
+    /// User time relative to plain.
+    pub fn user(&self) -> f64 {
+        let user = |run: &KernelRun| run.cpu_s - run.system_s;
+        median(&self.hinted, user) / median(&self.plain, user)
+    }
+
     /// Elapsed time in memory, warm, relative to plain.
     pub fn warm(&self) -> f64 {
         median(&self.hinted_warm, |run| run.elapsed_s)
@@ -201,6 +236,8 @@ pub fn run(
     let place = Place::open(&options.place)?;
     let mut results = KernelResults {
         profile: place.name().to_owned(),
+        channels: place.device().parallelism,
+        time_factor: options.place.time_factor.unwrap_or(1.0),
         llvm: compiler.version,
         machine: Machine::here(),
         kernels: Vec::new(),
@@ -255,7 +292,7 @@ fn measure(
 ) -> Result<KernelResult> {
     let scratch = process::scratch_directory()?;
     let programs = build(kernel, compiler, scratch.path())?;
-    let size = if options.small { kernel.small } else { kernel.size };
+    let size = options.size.unwrap_or(if options.small { kernel.small } else { kernel.size });
     let original = place.root().join(format!("{}.original", kernel.name));
     let work = place.root().join(format!("{}.data", kernel.name));
     let spec = |program: &Path, mode: &str, file: &Path| {
@@ -273,7 +310,7 @@ fn measure(
         Ok(())
     })?;
     let data_bytes = fs::metadata(&original).context("look at the data")?.len();
-    let memory_bytes = (data_bytes as f64 / options.ratio) as u64;
+    let memory_bytes = options.memory_bytes.unwrap_or((data_bytes as f64 / options.ratio) as u64);
     let mut result = KernelResult {
         name: kernel.name.into(),
         data_bytes,
@@ -283,16 +320,20 @@ fn measure(
     };
     let cgroup = Cgroup::new("runahead-bench-compiler")?;
     let mut first: Option<(String, String)> = None;
-    let progress = Progress::new(4 * options.runs as u64);
+    let speculated: &[Option<&Path>] =
+        if options.speculate.is_some() { &[None, options.speculate.as_deref()] } else { &[None] };
+    let progress = Progress::new(((1 + speculated.len()) * 2 * options.runs) as u64);
     for number in 0..options.runs {
-        for warm in [false, true] {
+        let conditions = speculated.iter().map(|under| (false, *under)).chain([(true, None)]);
+        for (warm, under) in conditions {
             // Which side goes first alternates.
             for side in [number % 2, 1 - number % 2] {
                 progress.note(&format!(
-                    "{} {}{}",
+                    "{} {}{}{}",
                     kernel.name,
                     ["plain", "hinted"][side],
-                    if warm { ", in memory" } else { "" }
+                    if warm { ", in memory" } else { "" },
+                    if under.is_some() { ", under speculation" } else { "" }
                 ));
                 let subject = Subject {
                     place,
@@ -300,15 +341,18 @@ fn measure(
                     memory_bytes: (!warm).then_some(memory_bytes),
                     original: &original,
                     work: &work,
+                    under,
                 };
                 let (run, ended) = subject.run(&spec(&programs[side], "run", &work), side == 1)?;
                 let is_equal = first.get_or_insert_with(|| ended.clone()) == &ended;
                 result.equal &= is_equal;
-                match (warm, side) {
-                    (false, 0) => result.plain.push(run),
-                    (false, _) => result.hinted.push(run),
-                    (true, 0) => result.plain_warm.push(run),
-                    (true, _) => result.hinted_warm.push(run),
+                match (warm, under.is_some(), side) {
+                    (false, false, 0) => result.plain.push(run),
+                    (false, false, _) => result.hinted.push(run),
+                    (false, true, 0) => result.speculated.push(run),
+                    (false, true, _) => result.both.push(run),
+                    (true, _, 0) => result.plain_warm.push(run),
+                    (true, ..) => result.hinted_warm.push(run),
                 }
             }
         }
@@ -332,6 +376,8 @@ struct Subject<'a> {
     memory_bytes: Option<u64>,
     original: &'a Path,
     work: &'a Path,
+    /// The runahead executable, to run under speculation.
+    under: Option<&'a Path>,
 }
 
 impl Subject<'_> {
@@ -342,6 +388,12 @@ impl Subject<'_> {
         let statistics = output.path("statistics");
         let spec =
             if hinted { spec.clone().env("RUNAHEAD_CC_STATS", &statistics) } else { spec.clone() };
+        let spec = match self.under {
+            Some(runahead) => {
+                launch::wrap(&spec, Side::Runahead, runahead, &[], &output.path("speculation"))
+            }
+            None => spec,
+        };
         self.place.untimed(|| {
             fs::copy(self.original, self.work).context("copy the data")?;
             Ok(())
@@ -375,6 +427,7 @@ impl Subject<'_> {
         let run = KernelRun {
             elapsed_s: finished.elapsed_s,
             cpu_s: finished.usage.cpu_s,
+            system_s: finished.usage.system_s,
             major_faults: finished.usage.major_faults,
             device,
             free: if free.is_nan() { 0.0 } else { free },
@@ -425,8 +478,27 @@ fn line(kernel: &KernelResult) -> String {
 /// The table, as text.
 pub fn table(results: &KernelResults) -> String {
     let mut table = plain_table(&[
-        "kernel", "data", "memory", "plain", "hinted", "speedup", "ideal", "removed", "coverage",
-        "dropped", "CPU", "faults", "reads", "free", "warm", "equal",
+        "kernel",
+        "data",
+        "memory",
+        "plain",
+        "hinted",
+        "speedup",
+        "ideal",
+        "removed",
+        "stall",
+        "coverage",
+        "dropped",
+        "user",
+        "CPU",
+        "faults",
+        "reads",
+        "busy",
+        "free",
+        "warm",
+        "speculated",
+        "both",
+        "equal",
     ]);
     let megabytes = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
@@ -438,6 +510,13 @@ pub fn table(results: &KernelResults) -> String {
                 median(&kernel.hinted, quantity)
             )
         };
+        let faster = |runs: &[KernelRun]| {
+            if runs.is_empty() {
+                return "–".into();
+            }
+            let plain = median(&kernel.plain, |run| run.elapsed_s);
+            times(plain / median(runs, |run| run.elapsed_s))
+        };
         let cpu = median(&kernel.hinted, |run| run.cpu_s) / median(&kernel.plain, |run| run.cpu_s);
         table.add_row([
             kernel.name.clone(),
@@ -448,19 +527,32 @@ pub fn table(results: &KernelResults) -> String {
             times(kernel.speedup()),
             seconds(kernel.ideal_s),
             percent(kernel.removed()),
+            percent(kernel.stall_removed()),
             percent(kernel.coverage()),
             percent(kernel.dropped()),
+            times(kernel.user()),
             times(cpu),
             both(&|run| run.major_faults as f64),
             both(&|run| run.device.reads as f64),
+            both(&|run| {
+                let busy_s = run.device.busy_ns.unwrap_or(0) as f64 / 1e9;
+                100.0 * busy_s / run.elapsed_s / results.channels
+            }) + "%",
             both(&|run| run.free * 100.0) + "%",
             times(kernel.warm()),
+            faster(&kernel.speculated),
+            faster(&kernel.both),
             if kernel.equal { "yes" } else { "NO" }.into(),
         ]);
     }
     format!(
-        "Profile {}, LLVM {}, {} runs of each side\n{table}",
+        "Profile {}{}, LLVM {}, {} runs of each side\n{table}",
         results.profile,
+        if results.time_factor == 1.0 {
+            String::new()
+        } else {
+            format!(", times × {}", results.time_factor)
+        },
         results.llvm,
         results.kernels.first().map_or(0, |kernel| kernel.plain.len())
     )
@@ -504,6 +596,9 @@ mod tests {
             kernels: vec!["nonesuch".into()],
             ratio: 2.2,
             small: true,
+            size: None,
+            memory_bytes: None,
+            speculate: None,
             runs: 1,
             place: PlaceOptions::default(),
             llvm: None,

@@ -94,6 +94,8 @@ impl CommandSpec {
 pub struct Usage {
     /// User and system time, seconds.
     pub cpu_s: f64,
+    /// System time alone, seconds.
+    pub system_s: f64,
     /// Minor faults, copy-on-write faults among them.
     pub minor_faults: u64,
     /// Major faults.
@@ -212,6 +214,7 @@ pub fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Usage)> {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     let usage = Usage {
         cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        system_s: seconds(usage.ru_stime),
         minor_faults: usage.ru_minflt as u64,
         major_faults: usage.ru_majflt as u64,
     };

@@ -316,6 +316,7 @@ impl QueryCase {
 fn since(now: &Usage, then: &Usage) -> Usage {
     Usage {
         cpu_s: now.cpu_s - then.cpu_s,
+        system_s: now.system_s - then.system_s,
         minor_faults: now.minor_faults - then.minor_faults,
         major_faults: now.major_faults - then.major_faults,
     }

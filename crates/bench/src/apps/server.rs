@@ -313,6 +313,7 @@ fn parse_usage(stat: &str, schedstat: &str) -> Option<Usage> {
     let cpu_ns: u64 = schedstat.split_ascii_whitespace().next()?.parse().ok()?;
     Some(Usage {
         cpu_s: cpu_ns as f64 / 1e9,
+        system_s: 0.0, // schedstat does not tell
         minor_faults: fields.get(7)?.parse().ok()?,
         major_faults: fields.get(9)?.parse().ok()?,
     })

@@ -317,6 +317,19 @@ struct Kernels {
     /// Run on small data, for a try
     #[arg(long)]
     small: bool,
+    /// Problem size of the kernels chosen, instead of their own
+    #[arg(long, value_name = "N", conflicts_with = "small")]
+    size: Option<u32>,
+    /// Memory, MB, instead of the ratio: for one memory and several sizes
+    #[arg(long, value_name = "MB", conflicts_with = "ratio", value_parser = clap::value_parser!(u64).range(4..))]
+    memory: Option<u64>,
+    /// Measure both programs under speculation as well
+    #[arg(long)]
+    speculate: bool,
+    /// Factor on every time of the device: at 0.05 to 0.1 today's processors have
+    /// about the share of the elapsed time that the paper's had
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
     /// Runs of each side
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
@@ -703,10 +716,14 @@ fn compiled(arguments: Kernels) -> Result<ExitCode> {
         kernels: arguments.kernel,
         ratio: arguments.ratio,
         small: arguments.small,
+        size: arguments.size,
+        memory_bytes: arguments.memory.map(|megabytes| megabytes * 1_000_000),
+        speculate: if arguments.speculate { Some(executable(None)?) } else { None },
         runs: usize::from(arguments.runs),
         place: PlaceOptions {
             profile: arguments.profile,
             spindles: arguments.spindles.or(is_array.then_some(7)),
+            time_factor: Some(arguments.scale),
             ..PlaceOptions::default()
         },
         llvm: arguments.llvm,
