@@ -360,10 +360,19 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
         }
         prefetch(s->base + (uint64_t)below, s->base + (uint64_t)above);
     }
-    /* Called again when the first stream has left this block. */
+    /* Called again when the first stream has left this block, or half of what
+     * was asked for of it: bursts, as in the large nests. */
     site->span = 0;
+    uint64_t span = SMALL_BYTES;
     site->low = first - SMALL_BYTES / 2;
-    site->span = SMALL_BYTES;
+    if (site->steps >= 2) {
+        int64_t by = (int64_t)(first - last->stream[0].base);
+        if (magnitude(by) * times / 2 > span)
+            span = magnitude(by) * times / 2;
+        if (by < 0)
+            site->low = first + SMALL_BYTES / 2 - span;
+    }
+    site->span = span;
 }
 
 void ra_begin(struct ra_site *site, struct ra_frame *f) {
