@@ -12,18 +12,19 @@
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod bed;
+mod cgroup;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bed::{Bed, RUNAHEAD, bed, contents, ok};
+use cgroup::Cgroup;
 use runahead_slowdisk::SlowDisk;
 use runahead_slowdisk::model::SplitMix;
 use serde_json::Value;
@@ -246,35 +247,6 @@ fn written(directory: &Path) -> BTreeMap<String, u64> {
     found
 }
 
-/// A memory cgroup, of either version; children of a process in it are in it.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn new(limit_bytes: u64) -> Cgroup {
-        let name = format!("runahead-chaos-{}", std::process::id());
-        let (first, second) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
-        let (directory, limit) = if first.is_dir() {
-            (first.join(name), "memory.limit_in_bytes")
-        } else {
-            // Where it is delegated already, this is refused and not needed.
-            let _ = fs::write(second.join("cgroup.subtree_control"), "+memory");
-            (second.join(name), "memory.max")
-        };
-        let _ = fs::remove_dir(&directory);
-        fs::create_dir(&directory).unwrap();
-        let cgroup = Cgroup(directory);
-        fs::write(cgroup.0.join(limit), limit_bytes.to_string()).unwrap();
-        cgroup
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let gone = bed::eventually(|| fs::remove_dir(&self.0).is_ok());
-        assert!(gone || std::thread::panicking(), "{}: could not be removed", self.0.display());
-    }
-}
-
 /// How often what was done.
 #[derive(Debug, Default)]
 struct Done {
@@ -415,17 +387,7 @@ impl Chaos {
         command.stdin(Stdio::null()).stdout(fs::File::create(&stdout).unwrap());
         command.stderr(fs::File::create(&stderr).unwrap());
         if let Some(cgroup) = &cgroup {
-            let procs = cgroup.0.join("cgroup.procs");
-            let procs = std::ffi::CString::new(procs.to_str().unwrap()).unwrap();
-            // SAFETY: between fork and exec only system calls are made.
-            unsafe {
-                command.pre_exec(move || {
-                    let fd = libc::open(procs.as_ptr(), libc::O_WRONLY);
-                    let done = libc::write(fd, c"0".as_ptr().cast(), 1);
-                    libc::close(fd);
-                    if done == 1 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-                });
-            }
+            cgroup.enter(&mut command);
         }
         let mut child = command.spawn().unwrap();
         let over = AtomicBool::new(statistics.is_none());

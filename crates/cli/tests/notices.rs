@@ -2,7 +2,6 @@
 //! was not noticed is counted all the same.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -43,25 +42,6 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Files on the disk that holds the build: pages in memory only are never
-/// forgotten.
-struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Place {
-        let name = format!("notices-{}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&directory).unwrap();
-        Place(directory)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn printed(output: &Output) -> (String, u64) {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -71,8 +51,9 @@ fn printed(output: &Output) -> (String, u64) {
 
 #[test]
 fn notices_become_fewer_and_all_stalls_are_counted() {
-    let place = Place::new();
-    let path = |name: &str| place.0.join(name);
+    // On the disk that holds the build: pages in memory only are never forgotten.
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| place.path().join(name);
     let (source, program) = (path("program.c"), path("program"));
     fs::write(&source, PROGRAM).unwrap();
     let built = Command::new("gcc").arg("-O1").arg("-o").args([&program, &source]).output();

@@ -4,21 +4,22 @@
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod bed;
+mod cgroup;
 
 use std::fs;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use bed::{Bed, RUNAHEAD, bed, ok};
+use cgroup::Cgroup;
 use runahead_slowdisk::{FileSystem, SlowDisk, UpOptions};
 use serde_json::Value;
 
-const MIB: usize = 1 << 20;
+const MIB: u64 = 1 << 20;
 /// The program's data; the cgroup lets it have a third of it.
-const DATA_MIB: usize = 36;
-const LIMIT_MIB: usize = 12;
+const DATA_MIB: u64 = 36;
+const LIMIT_MIB: u64 = 12;
 /// No run takes a tenth of it, the slow plain one included.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// `EVERY_READ_STALLS`: a synchronisation at the first read.
@@ -64,83 +65,28 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A memory cgroup, of either version.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn new(limit_bytes: usize) -> Cgroup {
-        let name = format!("runahead-swapped-{}", std::process::id());
-        let (first, second) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
-        let (directory, limit) = if first.is_dir() {
-            (first.join(name), "memory.limit_in_bytes")
-        } else {
-            // Where it is delegated already, this is refused and not needed.
-            let _ = fs::write(second.join("cgroup.subtree_control"), "+memory");
-            (second.join(name), "memory.max")
-        };
-        fs::create_dir(&directory).unwrap();
-        let cgroup = Cgroup(directory);
-        fs::write(cgroup.0.join(limit), limit_bytes.to_string()).unwrap();
-        cgroup
-    }
-
-    /// Runs a command in it, for a bounded time.
-    fn output(&self, command: &mut Command) -> Output {
-        let procs = std::ffi::CString::new(self.0.join("cgroup.procs").to_str().unwrap()).unwrap();
-        // SAFETY: between fork and exec only system calls are made.
-        unsafe {
-            command.pre_exec(move || {
-                let fd = libc::open(procs.as_ptr(), libc::O_WRONLY);
-                let done = libc::write(fd, c"0".as_ptr().cast(), 1);
-                libc::close(fd);
-                if done == 1 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-            });
+/// Runs a command in a cgroup, for a bounded time.
+fn output_in(cgroup: &Cgroup, command: &mut Command) -> Output {
+    cgroup.enter(command);
+    let mut child = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("it hangs: {:?}", child.wait_with_output());
         }
-        let mut child = command
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if begun.elapsed() > PATIENCE {
-                child.kill().unwrap();
-                panic!("it hangs: {:?}", child.wait_with_output());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        child.wait_with_output().unwrap()
+        std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        for _ in 0..100 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        eprintln!("{}: could not be removed", self.0.display());
-    }
+    child.wait_with_output().unwrap()
 }
 
 /// Where the swap device keeps its contents: on the disk that holds the build.
-struct Backing(PathBuf);
-
-impl Backing {
-    fn new() -> Backing {
-        let name = format!("swapped-{}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&directory).unwrap();
-        Backing(directory)
-    }
-}
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn backing() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 fn compile(bed: &Bed) -> PathBuf {
@@ -157,12 +103,12 @@ fn result(output: &Output) -> (String, Option<i32>) {
 #[test]
 fn swapped_memory_is_prefetched_and_stays_as_it_was() {
     let bed = bed!();
-    let backing = Backing::new();
+    let backing = backing();
     let program = compile(&bed);
     let options = UpOptions {
         fs: FileSystem::Swap,
         size_bytes: 96 << 20,
-        backing: Some(backing.0.clone()),
+        backing: Some(backing.path().to_owned()),
         ..bed.options("cloud")
     };
     let disk = SlowDisk::up(&options).unwrap();
@@ -172,14 +118,14 @@ fn swapped_memory_is_prefetched_and_stays_as_it_was() {
     {
         let cgroup = Cgroup::new(LIMIT_MIB * MIB);
         let data = DATA_MIB.to_string();
-        let plain = cgroup.output(Command::new(&program).arg(&data).arg(&program));
+        let plain = output_in(&cgroup, Command::new(&program).arg(&data).arg(&program));
         assert_eq!(plain.status.code(), Some(3), "{plain:?}");
         let mut prefetched = 0;
         for _ in 0..RUNS_MAX {
             let stats = bed.path("stats.json");
             let mut command = Command::new(RUNAHEAD);
             command.arg(format!("--stats={}", stats.display())).arg(TEST).arg("--");
-            let run = cgroup.output(command.arg(&program).arg(&data).arg(&program));
+            let run = output_in(&cgroup, command.arg(&program).arg(&data).arg(&program));
             assert_eq!(result(&run), result(&plain), "{run:?}");
             let stats: Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
             let count = |at: &str| stats.pointer(at).and_then(Value::as_u64).unwrap_or(0);

@@ -1,10 +1,14 @@
 //! The run-time layer of compiled programs hints through the manager of the machine where there
 //! is one (compiler/runtime, docs/hints.md).
 
+mod support;
+
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use support::{library, root};
 
 /// Copies a mapped file as compiled loops do that were recognized as copies, and prints a sum;
 /// ends as it is told.
@@ -50,19 +54,6 @@ int main(int argc, char **argv)
 	return 3;
 }
 "#;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The shared library that was built with this test.
-fn library() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let deps = exe.parent().unwrap();
-    let places = [deps.to_owned(), deps.parent().unwrap().to_owned()];
-    let found = places.iter().map(|place| place.join("librunahead_hint.so")).find(|p| p.exists());
-    found.expect("librunahead_hint.so beside the tests")
-}
 
 /// Where no file lies in memory: releasing its pages must have an effect.
 fn directory() -> tempfile::TempDir {

@@ -1,9 +1,13 @@
 //! The C and Python examples of docs/hints.md, as they stand there, and a hostile caller.
 //! (The Rust example is run as a documentation test.)
 
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use support::{library, root};
 
 const DOCS: &str = include_str!("../../../docs/hints.md");
 
@@ -11,19 +15,6 @@ const DOCS: &str = include_str!("../../../docs/hints.md");
 fn example(language: &str) -> &'static str {
     let (_, rest) = DOCS.split_once(&format!("```{language}\n")).expect("an example");
     rest.split_once("```").expect("its end").0
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The shared library that was built with this test.
-fn library() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let deps = exe.parent().unwrap();
-    let places = [deps.to_owned(), deps.parent().unwrap().to_owned()];
-    let found = places.iter().map(|place| place.join("librunahead_hint.so")).find(|p| p.exists());
-    found.expect("librunahead_hint.so beside the tests")
 }
 
 fn run(command: &mut Command) -> Output {
