@@ -1,0 +1,80 @@
+//! What the benchmarks' arguments have in common.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use runahead_bench::place::PlaceOptions;
+
+/// Where results go unless told otherwise.
+pub const RESULTS: &str = "bench-results";
+
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Profile of the emulated device; `nvme`: the machine's own disk
+    #[arg(long, value_name = "NAME", default_value = "cloud")]
+    pub profile: String,
+    /// Work in this directory: a mounted `runahead slowdisk`, which keeps the
+    /// data from run to run, or any directory of the machine's own disk
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["profile", "overlay", "fuse_limit"])]
+    pub data: Option<PathBuf>,
+    /// Measure through an overlayfs mount of the device, as in a container
+    #[arg(long)]
+    pub overlay: bool,
+    /// FUSE's limit of requests in flight, instead of the profile's
+    #[arg(long, value_name = "N")]
+    pub fuse_limit: Option<u16>,
+    /// Seed of the data
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Install packages that are missing (apt-get)
+    #[arg(long)]
+    pub install: bool,
+    /// Write the results here [default: bench-results/BENCHMARK-PROFILE.json]
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw the elapsed times here: .svg or .png, both without an ending
+    /// [default: beside the JSON file]
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// The runahead executable to measure [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub runahead: Option<PathBuf>,
+    /// Pass an option on to `runahead run`, for example --run-option=--depth=8
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub run_option: Vec<String>,
+}
+
+/// The device that they ask for.
+pub fn place(common: &Common) -> PlaceOptions {
+    PlaceOptions {
+        profile: common.profile.clone(),
+        data: common.data.clone(),
+        overlay: common.overlay,
+        fuse_limit: common.fuse_limit,
+        ..PlaceOptions::default()
+    }
+}
+
+/// The executable to measure: the one given, or this one.
+pub fn executable(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(path) => std::fs::canonicalize(path)
+            .with_context(|| format!("find the executable {}", path.display())),
+        None => std::env::current_exe().context("find this executable"),
+    }
+}
+
+/// Those of `all` that are named; all where none is.
+pub fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, names: &[String]) -> Result<Vec<T>> {
+    if names.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let find = |wanted: &String| {
+        all.iter().copied().find(|one| name(*one) == wanted).with_context(|| {
+            let known: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+            format!("{wanted:?} is not known: give some of {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}

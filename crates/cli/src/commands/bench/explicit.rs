@@ -1,0 +1,136 @@
+//! `runahead bench explicit`, and what `faults` and `quick` share with it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use runahead_bench::apps::{self, Metadata};
+use runahead_bench::explicit::{self, ExplicitOptions};
+use runahead_bench::results::{self, Results};
+use runahead_bench::{plot, table};
+
+use super::common::{Common, RESULTS, executable, place};
+
+#[derive(Debug, Args)]
+pub struct Explicit {
+    /// Only these applications (see --list)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub app: Vec<String>,
+    /// Only these cases of applications that have several
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub case: Vec<String>,
+    /// List the applications and end
+    #[arg(long)]
+    pub list: bool,
+    /// Names and inodes in memory at the start (warm), or not (cold), or both
+    /// one after the other, instead of each application's own choice
+    #[arg(long, value_name = "STATE")]
+    pub metadata: Option<MetadataChoice>,
+    /// Runs of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub runs: u16,
+    /// Size of the data relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    pub scale: f64,
+    /// One spinning process per processor beside the programs
+    #[arg(long)]
+    pub busy: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum MetadataChoice {
+    Warm,
+    Cold,
+    Both,
+}
+
+impl MetadataChoice {
+    fn states(self) -> Vec<Metadata> {
+        match self {
+            Self::Warm => vec![Metadata::Warm],
+            Self::Cold => vec![Metadata::Cold],
+            Self::Both => vec![Metadata::Warm, Metadata::Cold],
+        }
+    }
+}
+
+/// Runs it, or lists its applications.
+pub fn run(arguments: Explicit) -> Result<ExitCode> {
+    if arguments.list {
+        return Ok(list(&apps::all()));
+    }
+    waiting("explicit", arguments)
+}
+
+/// The short selection.
+pub fn quick(common: &Common) -> Result<ExitCode> {
+    explicit_io(&base("quick", common)?, common)
+}
+
+/// Applications one after the other, alternating the two sides.
+pub fn waiting(benchmark: &str, arguments: Explicit) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let options = ExplicitOptions {
+        apps: arguments.app,
+        cases: arguments.case,
+        metadata: arguments.metadata.map(MetadataChoice::states),
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        busy: arguments.busy,
+        ..base(benchmark, common)?
+    };
+    explicit_io(&options, common)
+}
+
+/// Options of a benchmark with the quick selection.
+fn base(benchmark: &str, common: &Common) -> Result<ExplicitOptions> {
+    Ok(ExplicitOptions {
+        benchmark: benchmark.into(),
+        place: place(common),
+        seed: common.seed,
+        install: common.install,
+        runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
+        keep: RESULTS.into(),
+        ..ExplicitOptions::quick()
+    })
+}
+
+fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
+    let mut written = None;
+    let results = explicit::run(options, |results| {
+        let json = json_path(results, common);
+        results::write_json(&json, results)?;
+        written = Some(json);
+        Ok(())
+    })?;
+    println!("{}", table::table2(&results));
+    println!("{}", table::verdict(&results));
+    if let Some(json) = written {
+        let plot_path = common.plot.clone().unwrap_or_else(|| json.with_extension(""));
+        let plots = plot::draw(&results, &plot_path)?;
+        let files: Vec<String> =
+            std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
+        println!("Written: {}", files.join(", "));
+    }
+    Ok(if results.outputs_equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn json_path(results: &Results, common: &Common) -> PathBuf {
+    common.json.clone().unwrap_or_else(|| {
+        let name = format!("{}-{}", results.benchmark, results.profile).replace(' ', "-");
+        Path::new(RESULTS).join(name + ".json")
+    })
+}
+
+/// Names applications and says what they are.
+pub fn list(apps: &[&dyn apps::Application]) -> ExitCode {
+    for app in apps {
+        let papers = if app.is_papers() { " [the paper's]" } else { "" };
+        println!("{:16} {}{papers}", app.name(), app.about());
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,51 @@
+//! `runahead bench interference`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use runahead_bench::interference::{self, InterferenceOptions};
+use runahead_bench::results;
+
+use super::common::{Common, RESULTS, executable, place};
+
+#[derive(Debug, Args)]
+pub struct Interference {
+    /// Only these programs: mmap, fork, shared_read, exec_locks, faults
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    app: Vec<String>,
+    /// Leave the processors idle
+    #[arg(long)]
+    idle: bool,
+    /// Runs of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Number of reads relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs it.
+pub fn run(arguments: Interference) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let results = interference::run(&InterferenceOptions {
+        programs: arguments.app,
+        place: place(common),
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        install: common.install,
+        runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
+        idle: arguments.idle,
+    })?;
+    let json = common.json.clone().unwrap_or_else(|| {
+        let name = format!("interference-{}.json", results.profile.replace(' ', "-"));
+        Path::new(RESULTS).join(name)
+    });
+    results::write_json(&json, &results)?;
+    println!("{}\nWritten: {}", interference::table(&results), json.display());
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

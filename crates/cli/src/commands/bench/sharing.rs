@@ -1,0 +1,42 @@
+//! `runahead bench sharing`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use runahead_bench::results;
+use runahead_bench::sharing::{self, SharingOptions};
+
+use super::common::{Common, RESULTS, executable, place};
+
+#[derive(Debug, Args)]
+pub struct Sharing {
+    /// Pairs of runs
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
+    runs: u16,
+    /// Size of the data relative to the full one
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    scale: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs it.
+pub fn run(arguments: Sharing) -> Result<ExitCode> {
+    let common = &arguments.common;
+    let results = sharing::run(&SharingOptions {
+        place: place(common),
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        seed: common.seed,
+        runahead: executable(common.runahead.as_deref())?,
+        run_options: common.run_option.clone(),
+    })?;
+    let json = common.json.clone().unwrap_or_else(|| {
+        Path::new(RESULTS).join(format!("sharing-{}.json", results.profile.replace(' ', "-")))
+    });
+    results::write_json(&json, &results)?;
+    println!("{}\nWritten: {}", sharing::table(&results), json.display());
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
