@@ -51,6 +51,9 @@ const SWAPPED_BYTES: usize = 24 << 20;
 pub const WANTED: u32 = 1;
 const REFUSED: u32 = 2;
 
+/// The handler of an ignored signal (signal(2)).
+const SIG_IGN: usize = 1;
+
 /// Notices that lead to nothing before they become fewer.
 const IDLE_NOTICES: u32 = 64;
 /// By what factor.
@@ -253,7 +256,7 @@ pub fn want(state: &'static State) {
     if state.notice.load(Relaxed) != 0 || state.disabled.load(Relaxed) != 0 || !own(state) {
         return;
     }
-    let ready = queue_is_long() && install();
+    let ready = queue_is_long() && install(state);
     state.notice.store(if ready { WANTED } else { REFUSED }, Relaxed);
     if ready {
         this_thread(state);
@@ -290,9 +293,9 @@ struct Action {
 
 /// Installs the handler, unless the signal is somebody's. What glibc's
 /// posix_spawn(3) starts has it ignored (it resets all signals so that no
-/// handler of its own runs in between), and nobody misses that.
-fn install() -> bool {
-    const SIG_IGN: usize = 1;
+/// handler of its own runs in between); what it executes finds that again
+/// ([`before_exec`]).
+fn install(state: &State) -> bool {
     let ours = on_notice as *const () as usize;
     let mut old = Action::default();
     let at = core::ptr::from_mut(&mut old) as usize;
@@ -301,6 +304,9 @@ fn install() -> bool {
         || ![0, SIG_IGN, ours].contains(&old.handler)
     {
         return false;
+    }
+    if old.handler == SIG_IGN {
+        state.notice_ignored.store(1, Relaxed);
     }
     let action = Action {
         handler: ours,
@@ -477,8 +483,15 @@ pub fn thread_ends(state: &'static State) {
 }
 
 /// Before an exec: a notice that is still queued would kill the new program,
-/// which has no handler. Where the exec fails, the next call arms again.
+/// which has no handler, and what was ignored before stays so across an exec.
+/// Where the exec fails, the next call arms again; where the signal was
+/// ignored, notices are over then.
 pub fn before_exec(state: &'static State) {
+    if state.notice_ignored.load(Relaxed) != 0 {
+        let action = Action { handler: SIG_IGN, ..Action::default() };
+        // SAFETY: from now on the signal, which is ours, has no effect.
+        unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) };
+    }
     if state.notice.load(Relaxed) != WANTED {
         return;
     }
