@@ -24,6 +24,7 @@
 mod backend;
 mod ffi;
 mod observe;
+mod piece;
 mod session;
 mod sharers;
 

@@ -18,12 +18,13 @@ use runahead_manager::{Mode, ReadNote, Segment, Stats};
 
 use crate::backend::{Backend, HintMode};
 use crate::observe::Observer;
+use crate::piece::Piece;
 use crate::sharers::Sharers;
 
-/// Most outstanding segments of a process; 24 bytes each.
+/// Most outstanding segments of a process, at most 22 bytes each ([`Piece`]).
 pub const SEGMENTS_MAX: usize = 4 << 20;
-/// Segments in one piece of the queue.
-const PIECE: usize = 4096;
+/// Emptied pieces of the queue that are kept, 64 KiB each.
+const SPARE_PIECES: usize = 4;
 /// Reads after which the manager's thread is woken before its time.
 const READS_WAKE: usize = 32;
 /// Files that are looked up ahead of the one whose hints come next.
@@ -74,7 +75,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 enum Event {
-    Segments(Vec<Segment>),
+    Segments(Piece),
     Reads(Vec<ReadNote>),
     Cancel(usize),
 }
@@ -86,6 +87,8 @@ struct Inbox {
     sources: Vec<Source>,
     by_path: HashMap<PathBuf, u32>,
     by_identity: HashMap<(u64, u64), u32>,
+    /// Emptied pieces, whose memory need not be touched for the first time again.
+    spare: Vec<Piece>,
 }
 
 /// See the [module](self).
@@ -204,20 +207,21 @@ impl Session {
         let mut inbox = locked(&self.inbox);
         let room = SEGMENTS_MAX.saturating_sub(self.outstanding.load(Ordering::Acquire));
         let taken = wanted.min(room);
-        let mut segments = segments.take(taken);
-        let mut left = taken;
-        while left > 0 {
+        let mut segments = segments.take(taken).peekable();
+        while segments.peek().is_some() {
             let piece = match inbox.events.back_mut() {
-                Some(Event::Segments(piece)) if piece.len() < PIECE => piece,
+                Some(Event::Segments(piece)) if piece.has_room() => piece,
                 _ => {
-                    let capacity = if left == 1 { 16 } else { PIECE.min(left) };
-                    inbox.events.push_back(Event::Segments(Vec::with_capacity(capacity)));
+                    let piece = inbox.spare.pop().unwrap_or_default();
+                    inbox.events.push_back(Event::Segments(piece));
                     continue;
                 }
             };
-            let part = left.min(PIECE - piece.len());
-            piece.extend(segments.by_ref().take(part));
-            left -= part;
+            while piece.has_room()
+                && let Some(segment) = segments.next()
+            {
+                piece.push(segment);
+            }
         }
         self.outstanding.fetch_add(taken, Ordering::AcqRel);
         drop(inbox);
@@ -309,6 +313,7 @@ impl Session {
         let mut server = Server {
             actor: Actor::new(),
             waiting: VecDeque::new(),
+            ready: Vec::new(),
             files: Vec::new(),
             next_find: 0,
             next_unresolved: 0,
@@ -368,6 +373,13 @@ impl Session {
 }
 
 impl Inbox {
+    fn keep(&mut self, mut piece: Piece) {
+        if self.spare.len() < SPARE_PIECES {
+            piece.clear();
+            self.spare.push(piece);
+        }
+    }
+
     fn add(&mut self, source: Source) -> Result<u32, Error> {
         let number = self.sources.len() as u32;
         if number > FILES_MAX {
@@ -403,7 +415,9 @@ enum Found {
 /// The manager's thread's own part.
 struct Server {
     actor: Actor,
-    waiting: VecDeque<Vec<Segment>>,
+    waiting: VecDeque<Piece>,
+    /// Segments on their way to the manager; empty between two.
+    ready: Vec<Segment>,
     files: Vec<Found>,
     next_find: u32,
     next_unresolved: u32,
@@ -426,21 +440,28 @@ impl Server {
             let sources = inbox.sources[from as usize..limit as usize].to_vec();
             (std::mem::take(&mut inbox.events), sources)
         };
-        let news = !events.is_empty() || !sources.is_empty();
+        let mut news = !sources.is_empty();
         for source in sources {
             self.files.push(Found::Finding);
             self.actor.find(self.next_find, source);
             self.next_find += 1;
         }
         for event in events {
-            match event {
+            // Hints that wait for credit behind others are no news: the thread may sleep.
+            news |= match event {
                 Event::Segments(segments) => {
                     self.waiting.push_back(segments);
-                    self.feed(backend);
+                    self.feed(session, backend)
                 }
-                Event::Reads(notes) => backend.read(&notes),
-                Event::Cancel(segments) => self.cancel(segments, session, backend),
-            }
+                Event::Reads(notes) => {
+                    backend.read(&notes);
+                    true
+                }
+                Event::Cancel(segments) => {
+                    self.cancel(segments, session, backend);
+                    true
+                }
+            };
         }
         news
     }
@@ -453,8 +474,10 @@ impl Server {
         while left > 0 {
             let Some(piece) = self.waiting.front_mut() else { break };
             let dropped = left.min(piece.len());
-            piece.drain(..dropped);
-            if piece.is_empty() {
+            for _ in 0..dropped {
+                piece.pop_front();
+            }
+            if piece.len() == 0 {
                 self.waiting.pop_front();
             }
             left -= dropped;
@@ -463,25 +486,33 @@ impl Server {
     }
 
     /// Sends hints on, as many as the manager takes and in order: those of a file that is
-    /// not looked up yet hold up the ones behind them.
-    fn feed(&mut self, backend: &mut Backend) {
-        while self.credit > 0 {
-            let Some(piece) = self.waiting.front_mut() else { return };
-            let found = |segment: &&Segment| {
-                self.files.get(segment.file as usize).is_some_and(|&file| file != Found::Finding)
-            };
-            let ready = piece.iter().take(self.credit).take_while(found).count();
-            if ready == 0 {
-                return;
+    /// not looked up yet hold up the ones behind them. True if there were some.
+    fn feed(&mut self, session: &Session, backend: &mut Backend) -> bool {
+        let mut fed = false;
+        while self.credit > 0
+            && let Some(piece) = self.waiting.front_mut()
+        {
+            while self.ready.len() < self.credit
+                && let Some(segment) = piece.front()
+                && self.files.get(segment.file as usize).is_some_and(|&file| file != Found::Finding)
+            {
+                self.ready.push(segment);
+                piece.pop_front();
             }
-            backend.disclose(&piece[..ready]);
-            self.credit -= ready;
-            if ready == piece.len() {
-                self.waiting.pop_front();
-            } else {
-                piece.drain(..ready);
+            if self.ready.is_empty() && piece.len() > 0 {
+                break;
             }
+            if piece.len() == 0
+                && let Some(empty) = self.waiting.pop_front()
+            {
+                locked(&session.inbox).keep(empty);
+            }
+            fed |= !self.ready.is_empty();
+            self.credit -= self.ready.len();
+            backend.disclose(&self.ready);
+            self.ready.clear();
         }
+        fed
     }
 
     /// Does what the manager decided, and reports what is done. True if there was something.
@@ -491,7 +522,7 @@ impl Server {
             let done = self.actor.take_done();
             let actions = backend.take_actions();
             if done.is_empty() && actions.is_empty() {
-                self.feed(backend);
+                self.feed(session, backend);
                 return news;
             }
             news = true;
@@ -530,7 +561,7 @@ impl Server {
                     }
                 }
             }
-            self.feed(backend);
+            self.feed(session, backend);
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::live::LiveOptions;
 use crate::process::{self, CommandSpec, Output};
+use crate::rng::Rng;
 
 /// Most nanoseconds that a hint may cost.
 const HINT_NS_MAX: f64 = 100.0;
@@ -51,20 +52,23 @@ pub fn program() -> Result<()> {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let before = peak_bytes()?;
-    let range = |i: usize| Range { offset: (i as u64 * 8_191) % (1 << 29), length: 4096 };
-    let batch: Vec<Range> = (0..1000).map(range).collect();
+    // Blocks anywhere in the file, so that no order of theirs makes them cheap to keep.
+    let mut rng = Rng::new(1, "hints");
+    let anywhere: Vec<Range> = (0..1000)
+        .map(|_| Range { offset: rng.below(1 << 30), length: 1 + rng.below(65_536) })
+        .collect();
     // A few count as read when this process reads its own statistics.
     let half = SEGMENTS / 2 + 5_000;
     let started = Instant::now();
     for _ in 0..half / 1000 {
-        runahead_hint::disclose(&file, &batch)?;
+        runahead_hint::disclose(&file, &anywhere)?;
     }
     let batched_ns = started.elapsed().as_nanos() as f64 / half as f64;
     let session = runahead_hint::session().context("hints are switched off")?;
     let number = session.fd_number(std::os::fd::AsRawFd::as_raw_fd(&file))?;
     let started = Instant::now();
     for i in 0..half {
-        let Range { offset, length } = range(i);
+        let Range { offset, length } = anywhere[i % anywhere.len()];
         let segment = runahead_hint::Segment { file: number, offset, length };
         session.disclose(std::iter::once(segment))?;
     }
