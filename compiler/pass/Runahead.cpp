@@ -13,8 +13,8 @@
 // lengths of the strips back. Where everything is in memory a strip is so long
 // that nothing is left of all this but one comparison per loop.
 //
-// Hints are advice: the pass changes no value that the program computes. It
-// does not duplicate, reorder or remove any of the program's own operations.
+// Hints are advice: the pass changes no value that the program computes, and no
+// order in which it does. Of innermost loops it keeps a version as it was.
 //
 // One source for LLVM 14 to 22, not linked against LLVM (the host has it).
 //
@@ -42,7 +42,9 @@
 #include "llvm/Passes/PassPlugin.h"
 #endif
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 
 #include <map>
@@ -79,6 +81,9 @@ constexpr unsigned FlagIndexBytesShift = 8;
 constexpr uint64_t SmallBytes = 64 << 10;
 /// Known to touch less than this: no hints.
 constexpr uint64_t TinyBytes = 16 << 10;
+/// Variables that begin as zeros come from no disk; up to this size a program
+/// uses one so often, a buffer of lines say, that it stays.
+constexpr uint64_t ZeroedBytes = 512 << 10;
 /// Group locality: references at most so far apart share a stream, where the
 /// stride of the outermost loop is unknown.
 constexpr int64_t GroupBytes = 64 << 10;
@@ -188,6 +193,7 @@ private:
   bool indirect(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &Path, Stream &S);
   void place(ArrayRef<Loop *> Path, Stream S);
   bool joinsGroup(Stream &Group, const Stream &S);
+  uint64_t bytesAtMost(const Nest &N, size_t From);
   bool isTiny(const Nest &N);
   bool isCounted(Loop *L);
   bool isStripMinable(Loop *L);
@@ -196,6 +202,7 @@ private:
   // Code.
   void expand(Nest &N);
   void insertBegin(Nest &N);
+  void keepUnsplit(Loop *L, Value *Count);
   void stripMine(Loop *L);
   bool replaceBlockOperations();
   Value *word(IRBuilder<> &B, AllocaInst *Frame, unsigned Index);
@@ -232,7 +239,7 @@ void Inserter::missed(Instruction &I, StringRef Why) {
 }
 
 /// The iterations that a counting loop makes if its counter does not overflow,
-/// for steps other than one. Good enough for hints, not for strip-mining.
+/// for steps other than one, known or not. Good enough for hints, not for strip-mining.
 const SCEV *Inserter::probablyTaken(Loop *L) {
   auto *Branch = dyn_cast<BranchInst>(L->getLoopLatch()->getTerminator());
   auto *Compare = Branch && Branch->isConditional() ? dyn_cast<ICmpInst>(Branch->getCondition())
@@ -244,14 +251,20 @@ const SCEV *Inserter::probablyTaken(Loop *L) {
   if (!isa<SCEVAddRecExpr>(Counter))
     std::swap(Counter, Bound);
   const auto *AR = dyn_cast<SCEVAddRecExpr>(Counter);
-  const auto *Step = AR ? dyn_cast<SCEVConstant>(AR->getStepRecurrence(SE)) : nullptr;
-  if (!Step || AR->getLoop() != L || Step->isZero() || !isInvariantIn(Bound, L))
+  const SCEV *Step = AR ? AR->getStepRecurrence(SE) : nullptr;
+  if (!Step || AR->getLoop() != L || !AR->isAffine() || Step->isZero() ||
+      !isInvariantIn(Bound, L))
     return SE.getCouldNotCompute();
-  const bool Down = Step->getAPInt().isNegative();
+  const bool Down = SE.isKnownNegative(Step);
   const SCEV *Way = Down ? SE.getMinusSCEV(AR->getStart(), Bound)
                          : SE.getMinusSCEV(Bound, AR->getStart());
   Way = SE.getSMaxExpr(Way, SE.getZero(Way->getType()));
-  return SE.getUDivExpr(Way, SE.getConstant(Step->getAPInt().abs()));
+  // Of a step that is known at run time only, upwards is assumed: for hints. It
+  // is no divisor before it is made one that is not zero.
+  const SCEV *Size = Down ? SE.getNegativeSCEV(Step) : Step;
+  if (!SE.isKnownNonZero(Size))
+    Size = SE.getUMaxExpr(Size, SE.getOne(Size->getType()));
+  return SE.getUDivExpr(Way, Size);
 }
 
 /// Number of iterations in 64 bits; null where nobody knows before the loop.
@@ -411,7 +424,9 @@ bool Inserter::isSmallObject(Value *Address) {
                         SmallBytes;
   }
   if (const auto *Global = dyn_cast<GlobalVariable>(Object))
-    return DL.getTypeAllocSize(Global->getValueType()) <= TinyBytes;
+    return DL.getTypeAllocSize(Global->getValueType()) <=
+           (Global->hasInitializer() && Global->getInitializer()->isNullValue() ? ZeroedBytes
+                                                                                 : TinyBytes);
   return false;
 }
 
@@ -497,29 +512,37 @@ void Inserter::place(ArrayRef<Loop *> Path, Stream S) {
   Nests.back().Streams.push_back(std::move(S));
 }
 
-/// Everything that the nest touches is known, and little.
-bool Inserter::isTiny(const Nest &N) {
+/// What the nest touches at most in one execution of its loop at level `From`
+/// and the loops inside; UINT64_MAX where a bound or a stride is not known.
+uint64_t Inserter::bytesAtMost(const Nest &N, size_t From) {
+  constexpr uint64_t Limit = 1 << 30;
   uint64_t Total = 0;
   for (const Stream &S : N.Streams) {
     if (S.Flags & FlagIndirect)
-      return false;
+      return UINT64_MAX;
     uint64_t Bytes = static_cast<uint64_t>(S.High - S.Low);
-    for (size_t Level = 0; Level < N.Path.size(); ++Level) {
-      const auto *Stride = dyn_cast<SCEVConstant>(S.Strides[Level]);
-      const auto *Count = dyn_cast<SCEVConstant>(tripCount(N.Path[Level]));
-      if (!Stride)
-        return false;
-      if (Stride->isZero())
+    for (size_t Level = From; Level < N.Path.size(); ++Level) {
+      if (S.Strides[Level]->isZero())
         continue;
-      if (!Count)
-        return false;
-      Bytes += Stride->getAPInt().abs().getLimitedValue(1 << 30) *
-               Count->getAPInt().getLimitedValue(1 << 30);
+      const auto *Stride = dyn_cast<SCEVConstant>(S.Strides[Level]);
+      const SCEV *Count = tripCount(N.Path[Level]);
+      if (!Stride)
+        return UINT64_MAX;
+      // As a signed number, too: of "four minus the outer index" the unsigned
+      // range is everything, and no loop makes 2^63 iterations.
+      const APInt Most = APIntOps::umin(SE.getUnsignedRangeMax(Count),
+                                        SE.getSignedRangeMax(Count));
+      Bytes += Stride->getAPInt().abs().getLimitedValue(Limit) * Most.getLimitedValue(Limit);
+      if (Bytes >= Limit)
+        return UINT64_MAX;
     }
     Total += Bytes;
   }
-  return Total < TinyBytes;
+  return Total;
 }
+
+/// Everything that the nest touches is known, and little.
+bool Inserter::isTiny(const Nest &N) { return bytesAtMost(N, 0) < TinyBytes; }
 
 /// Does the loop make a number of iterations that is known before it, and leave
 /// at its latch only? Then the strips need no test of their own in each
@@ -603,15 +626,17 @@ void Inserter::expand(Nest &N) {
   N.Frame = Entry.CreateAlloca(FrameType, nullptr, "ra.frame");
 
   unsigned Mask = 0;
+  // A loop inside that touches less than the shortest strip is not chosen at run
+  // time: in one piece it is unrolled and vectorized as it would have been.
   for (size_t Level = 0; Level < N.Path.size(); ++Level)
-    if (isStripMinable(N.Path[Level]))
+    if (isStripMinable(N.Path[Level]) && !(Mask && bytesAtMost(N, Level) < SmallBytes))
       Mask |= 1u << Level;
 
   // The site: a window of addresses in which a small nest needs no call, and
   // what the run-time layer remembers.
   Type *Int32 = Type::getInt32Ty(Context);
   auto *SiteType = StructType::get(
-      Context, {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64});
+      Context, {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64, Int64});
   IRBuilder<> B(At);
   std::string Name = F.getName().str();
   if (DebugLoc Location = N.Path.front()->getStartLoc())
@@ -621,7 +646,7 @@ void Inserter::expand(Nest &N) {
   auto Number = [&](uint64_t V) { return ConstantInt::get(Int32, V); };
   auto *Initial = ConstantStruct::get(
       SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(Mask),
-                 Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero});
+                 Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero, Zero});
   N.Site = new GlobalVariable(*F.getParent(), SiteType, false, GlobalValue::InternalLinkage,
                               Initial, "ra.site");
 
@@ -636,8 +661,24 @@ void Inserter::expand(Nest &N) {
     return V->getType()->isPointerTy() ? IRBuilder<>(At).CreatePtrToInt(V, Int64)
                                        : IRBuilder<>(At).CreateZExtOrTrunc(V, Int64);
   };
-  // How much the first streams touch tells a small nest from a large one.
+  // How much the first streams touch tells a small nest from a large one. One
+  // that surely moves no further than another is not looked at.
   constexpr size_t ExtentStreams = 3;
+  const size_t Looked = std::min(ExtentStreams, N.Streams.size());
+  auto IsCovered = [&](size_t Index) {
+    for (size_t Other = 0; Other < Looked; ++Other) {
+      bool Covers = Other != Index;
+      for (size_t Level = 0; Covers && Level < N.Path.size(); ++Level) {
+        const SCEV *Own = N.Streams[Index].Strides[Level], *Its = N.Streams[Other].Strides[Level];
+        const auto *A = dyn_cast<SCEVConstant>(Own), *B = dyn_cast<SCEVConstant>(Its);
+        Covers = Own == Its || (A && B && A->getAPInt().abs().ult(B->getAPInt().abs()));
+      }
+      // Of two that move alike the first one is looked at.
+      if (Covers && (Other < Index || N.Streams[Index].Strides != N.Streams[Other].Strides))
+        return true;
+    }
+    return false;
+  };
   Value *Extent = nullptr;
   for (size_t Index = 0; Index < N.Streams.size(); ++Index) {
     Stream &S = N.Streams[Index];
@@ -650,10 +691,11 @@ void Inserter::expand(Nest &N) {
     Stores.emplace_back(First + 4, S.Target ? Address(S.Target) : Constant(0));
     Stores.emplace_back(First + 5, Constant(S.Scale));
     Value *Sum = nullptr;
+    const bool IsLooked = Index < Looked && !IsCovered(Index);
     for (size_t Level = 0; Level < N.Path.size(); ++Level) {
       Value *Stride = Expander.expandCodeFor(S.Strides[Level], Int64, At);
       Stores.emplace_back(First + StreamFixed + Level, Stride);
-      if (Index >= ExtentStreams || S.Strides[Level]->isZero())
+      if (!IsLooked || S.Strides[Level]->isZero())
         continue;
       IRBuilder<> Arithmetic(At);
       Value *Size = Stride;
@@ -747,6 +789,48 @@ void Inserter::insertBegin(Nest &N) {
   }
 }
 
+/// Keeps an innermost loop as it is beside the one that is about to be
+/// strip-mined, for where one strip is all of it (the paper's "two versions of
+/// the loop", section 4.1.1): short loops, and all when everything is in memory.
+///
+///   before -> copy of the loop | header;  copy's latch -> after
+void Inserter::keepUnsplit(Loop *L, Value *Count) {
+  BasicBlock *Header = L->getHeader(), *Latch = L->getLoopLatch(), *Before = outside(L);
+  BasicBlock *After = L->getExitBlock();
+  ValueToValueMapTy Copies;
+  SmallVector<BasicBlock *, 8> Blocks;
+  for (BasicBlock *Block : L->blocks()) {
+    Blocks.push_back(CloneBasicBlock(Block, Copies, ".unsplit", &F));
+    Copies[Block] = Blocks.back();
+  }
+  remapInstructionsInBlocks(Blocks, Copies);
+  for (PHINode &Phi : After->phis()) {
+    Value *V = Phi.getIncomingValueForBlock(Latch);
+    auto Copy = Copies.find(V);
+    Phi.addIncoming(Copy == Copies.end() ? V : &*Copy->second, cast<BasicBlock>(Copies[Latch]));
+  }
+  // The number of the iteration is of no use there.
+  PHINode *Number = Iterations[L];
+  auto *Next = cast<Instruction>(Number->getIncomingValueForBlock(Latch));
+  auto *NumberCopy = cast<Instruction>(Copies[Number]), *NextCopy = cast<Instruction>(Copies[Next]);
+  if (NumberCopy->hasOneUse() && NextCopy->hasOneUse()) {
+    NumberCopy->replaceAllUsesWith(UndefValue::get(Int64));
+    NextCopy->eraseFromParent();
+    NumberCopy->eraseFromParent();
+  }
+  IRBuilder<> B(Before->getTerminator());
+  Value *Splits = nullptr;
+  for (Nest &N : Nests)
+    for (size_t Level = 0; Level < N.Path.size(); ++Level)
+      if (N.Path[Level] == L && N.Strips[Level]) {
+        Value *Shorter = B.CreateICmpULT(N.Strips[Level], Count, "ra.splits");
+        Splits = Splits ? B.CreateOr(Splits, Shorter) : Shorter;
+      }
+  Instruction *Old = Before->getTerminator();
+  B.CreateCondBr(Splits, Header, cast<BasicBlock>(Copies[Header]));
+  Old->eraseFromParent();
+}
+
 /// Splits the iterations of a loop into strips (section 2.3: strip mining
 /// rather than unrolling isolates the iterations that touch a new block).
 ///
@@ -765,6 +849,8 @@ void Inserter::stripMine(Loop *L) {
   Value *Next = Iteration->getIncomingValueForBlock(Latch);
   BasicBlock *Before = outside(L);
   Value *Count = ExpandedTripCounts[L];
+  if (L->isInnermost() && L->getExitBlock() && L->isSafeToClone())
+    keepUnsplit(L, Count);
 
   BasicBlock *Strip = BasicBlock::Create(Context, "ra.strip.begin", &F, Header);
   BasicBlock *Tick = BasicBlock::Create(Context, "ra.strip.tick", &F, Latch->getNextNode());
@@ -909,8 +995,10 @@ public:
     // Passes between the loop passes and this point leave loops without
     // preheaders and exits of their own.
     bool Changed = false;
-    for (Loop *L : LI)
+    for (Loop *L : LI) {
       Changed |= simplifyLoop(L, &DT, &LI, &SE, &AC, nullptr, /*PreserveLCSSA=*/false);
+      Changed |= formLCSSARecursively(*L, DT, &LI, &SE);
+    }
     Inserter Work(F, LI, SE, DT, Analyses.getResult<OptimizationRemarkEmitterAnalysis>(F));
     Changed |= Work.run();
     return Changed ? PreservedAnalyses::none() : PreservedAnalyses::all();

@@ -20,7 +20,11 @@
 enum { REGIONS_MAX = 1024, CHUNK_PAGES = 512 };
 /* Kernels cap what one WILLNEED reads by the readahead window. */
 static const uint64_t WILLNEED_BYTES = 128 << 10;
-static const uint64_t QUIET_NS = 200 * 1000000ull;
+/* So long nothing is read before hints stop, the first time; each time that they
+ * stopped too early it is twice as long, up to the second figure. */
+static const uint64_t QUIET_NS_MIN = 1 * 1000000ull, QUIET_NS_MAX = 200 * 1000000ull;
+/* Hints until then at least, pages. */
+static const uint64_t QUIET_PAGES = 256;
 /* Between two looks at the mappings. */
 static const uint64_t MAPS_NS = 20 * 1000000ull;
 
@@ -280,7 +284,8 @@ static void *helper(void *nothing) {
         atomic_store(&ra.state, 2);
         return NULL;
     }
-    uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_hinted = 0;
+    uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_ns = QUIET_NS_MIN;
+    uint64_t quiet_hinted = 0, quiet_issued = 0;
     uint64_t swept_ns = 0, alone_ns = now_ns();
     h.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     load_library();
@@ -307,8 +312,11 @@ static void *helper(void *nothing) {
             swept_ns = now;
         }
         uint64_t reads = storage_reads();
+        uint64_t hinted = atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
+        uint64_t issued = atomic_load_explicit(&ra.count.issued, memory_order_relaxed);
         if (reads != reads_before) {
             if (!active) {
+                quiet_ns = 2 * quiet_ns < QUIET_NS_MAX ? 2 * quiet_ns : QUIET_NS_MAX;
                 uint32_t sites = atomic_load(&ra.site_count);
                 for (uint32_t i = 0; i < sites && i < PLANS_MAX; ++i) {
                     struct ra_site *site = atomic_load(&ra.sites[i]);
@@ -319,10 +327,14 @@ static void *helper(void *nothing) {
                 count(&ra.count.activations, 1);
             }
             quiet_since = now;
-            quiet_hinted = atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
-        } else if (active && now - quiet_since > QUIET_NS &&
-                   atomic_load_explicit(&ra.count.hinted, memory_order_relaxed) - quiet_hinted >
-                       2 * (ra.window >> PAGE_SHIFT)) {
+            quiet_hinted = hinted;
+            quiet_issued = issued;
+        } else if (issued != quiet_issued) {
+            quiet_since = now; /* a manager reads it, or it is on its way */
+            quiet_hinted = hinted;
+            quiet_issued = issued;
+        } else if (active && worked == 0 && now - quiet_since >= quiet_ns &&
+                   hinted - quiet_hinted >= QUIET_PAGES) {
             /* The paper's open problem (section 4.3.1): "suppressing prefetches
              * (after the cold faults have been prefetched in) if the data fits
              * within memory". A program that gives no hints is not in memory: it
@@ -344,7 +356,7 @@ static void *helper(void *nothing) {
             atomic_store(&ra.asleep, 0);
             continue;
         }
-        struct timespec wait = {.tv_nsec = active ? 4000000 : 8000000};
+        struct timespec wait = {.tv_nsec = active && quiet_ns < 4000000 ? (long)quiet_ns : 4000000};
         syscall(SYS_futex, &ra.asleep, FUTEX_WAIT_PRIVATE, 1, &wait, NULL, 0);
         atomic_store(&ra.asleep, 0);
     }

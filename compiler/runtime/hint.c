@@ -321,17 +321,23 @@ static void go_on(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
 
 /* ---- What the program calls ------------------------------------------------ */
 
+/* Among the sites whose windows are reset when something is read again. */
+static void list(struct ra_site *site) {
+    if (site->is_listed)
+        return;
+    site->is_listed = 1;
+    uint32_t at = atomic_fetch_add(&ra.site_count, 1);
+    if (at < PLANS_MAX)
+        atomic_store(&ra.sites[at], site);
+}
+
 /* A nest too small to be worth looking at by itself: many of them in a row are
  * one walk. Extrapolates it, and asks to be called again a window later. */
 static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     struct ra_plan *last = site->last;
     uint64_t first = p->stream[0].base;
-    if (!last) {
-        uint32_t at = atomic_fetch_add(&ra.site_count, 1);
-        if (at < PLANS_MAX)
-            atomic_store(&ra.sites[at], site);
-    }
     (void)f;
+    list(site);
     uint64_t travelled = 0;
     bool steady = last != NULL && last->site == site;
     for (uint32_t i = 0; steady && i < p->streams; ++i) {
@@ -391,8 +397,12 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
         /* Everything is in memory. A strip so long that it costs nothing, for
          * the case that this changes before the nest is over. */
+        list(site);
         site->span = ~(uint64_t)0;
-        if (site->last && site->last->bytes >= ra.window) {
+        bool is_new;
+        if (!site->last)
+            site->last = plan_of(site, f->count, f->streams, &is_new);
+        if (site->last->bytes >= ra.window) {
             uint64_t strip = site->last->strip;
             uint32_t l = site->last->tick_level;
             uint64_t times = ra.window / 4 / ra.tick_bytes;

@@ -64,6 +64,7 @@ struct ra_site {
     struct ra_plan *last; /* what it was the last time */
     uint64_t target_low;  /* what indirect references went to so far, */
     uint64_t target_high; /* [target_low, target_high) */
+    uint64_t is_listed;   /* its window is reset when something is read again */
 };
 
 /* Inserted by the pass. */

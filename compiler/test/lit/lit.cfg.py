@@ -10,6 +10,7 @@ config.test_exec_root = lit_config.params["scratch"]
 llvm = lit_config.params["llvm"]
 version = lit_config.params["version"]
 plugin = lit_config.params["plugin"]
+config.available_features.add(f"llvm{version}")
 if os.path.exists(f"{llvm}/bin/flang-new"):
     config.available_features.add("flang")
 # LLVM 14 still has typed pointers unless told otherwise.
