@@ -1,73 +1,39 @@
 //! The FUSE file system with one file, `disk`: the contents of the device.
+//!
+//! One thread takes the requests, runs the model and sends the replies. On the
+//! machines that this runs on a change to another process and back costs as
+//! much as all else that a small request costs, so it sleeps as seldom as it can.
 
-use std::ffi::OsStr;
-use std::io;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, ReplyXattr, WriteFlags,
-};
+use fuser::{Filesystem, InitFlags, KernelConfig, Session, SessionACL};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 
 use crate::bad_blocks::BadBlocks;
-use crate::engine::{Engine, Finish};
-use crate::model::Request;
+use crate::engine::{Engine, Outlook, monotonic_ns};
+use crate::error::Result;
+use crate::model::{Completion, Request};
+use crate::profile::Profile;
+use crate::serve::mount;
 use crate::store::Store;
+use crate::wire::{Ask, Asked, Attributes, Body, REQUEST_ROOM_BYTES, out_header};
 
 /// Name of the one file.
 pub const DISK: &str = "disk";
-const DISK_INODE: INodeNo = INodeNo(2);
+const ROOT_INODE: u64 = 1;
+const DISK_INODE: u64 = 2;
 /// Attributes never change.
-const FOREVER: Duration = Duration::from_secs(1 << 30);
+const FOREVER_S: u64 = 1 << 30;
 /// Largest read or write in one FUSE request (the kernel's own limit without
 /// raising fs.fuse.max_pages_limit).
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-
-/// The device as FUSE serves it.
-#[derive(Debug)]
-pub struct DiskFs {
-    store: Arc<Store>,
-    engine: Arc<Engine<DiskReply>>,
-    bad: Arc<BadBlocks>,
-    fuse_limit: u16,
-}
-
-/// A reply that waits for its time.
-#[derive(Debug)]
-pub enum DiskReply {
-    /// Bytes of the store.
-    Read {
-        /// Where they are.
-        store: Arc<Store>,
-        /// First byte.
-        offset: u64,
-        /// How many.
-        len: usize,
-        /// Whom to tell.
-        reply: ReplyData,
-    },
-    /// A block that cannot be read: known only when the disk has tried.
-    Lost(ReplyData),
-    /// So many bytes written (they are in the store already).
-    Written {
-        /// How many.
-        len: u32,
-        /// Whom to tell.
-        reply: ReplyWrite,
-    },
-}
-
-impl Finish for DiskReply {
-    fn finish(self) {
-        match self {
-            Self::Read { store, offset, len, reply } => reply.data(store.bytes(offset, len)),
-            Self::Lost(reply) => reply.error(Errno::EIO),
-            Self::Written { len, reply } => reply.written(len),
-        }
-    }
-}
+/// Requests taken before replies that are due are looked for again.
+const TAKEN_MAX: usize = 32;
 
 /// Raises (or lowers) FUSE's own limits in `init`. Without this the kernel
 /// lets 12 requests be in flight, and a 32-way device is a 12-way one.
@@ -81,45 +47,14 @@ pub fn configure(config: &mut KernelConfig, fuse_limit: u16) -> io::Result<()> {
     Ok(())
 }
 
-impl DiskFs {
-    /// A device with these contents and this model behind it.
-    pub fn new(
-        store: Arc<Store>,
-        engine: Arc<Engine<DiskReply>>,
-        bad: Arc<BadBlocks>,
-        fuse_limit: u16,
-    ) -> Self {
-        Self { store, engine, bad, fuse_limit }
-    }
-
-    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
-        let (kind, size, perm) = match inode {
-            INodeNo::ROOT => (FileType::Directory, 0, 0o500),
-            DISK_INODE => (FileType::RegularFile, self.store.len(), 0o600),
-            _ => return None,
-        };
-        let epoch = SystemTime::UNIX_EPOCH;
-        Some(FileAttr {
-            ino: inode,
-            size,
-            blocks: size / 512,
-            atime: epoch,
-            mtime: epoch,
-            ctime: epoch,
-            crtime: epoch,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        })
-    }
+/// Agrees with the kernel on what is possible; the requests themselves are
+/// [`DiskSession`]'s.
+#[derive(Debug)]
+struct Handshake {
+    fuse_limit: u16,
 }
 
-impl Filesystem for DiskFs {
+impl Filesystem for Handshake {
     fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         configure(config, self.fuse_limit)?;
         // Without it the loop device's direct reads go one after another.
@@ -127,126 +62,287 @@ impl Filesystem for DiskFs {
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
             .map_err(|_| io::Error::other("this kernel's FUSE has no asynchronous direct I/O"))
     }
+}
 
-    fn lookup(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attributes(DISK_INODE) {
-            Some(attributes) if parent == INodeNo::ROOT && name == DISK => {
-                reply.entry(&FOREVER, &attributes, Generation(0));
+/// What a device is made of.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// Its contents.
+    pub store: Arc<Store>,
+    /// Its model.
+    pub engine: Arc<Engine<Reply>>,
+    /// What it cannot read.
+    pub bad: Arc<BadBlocks>,
+    /// How often its requests are looked for.
+    pub moderation: Moderation,
+}
+
+/// A reply that waits for its time.
+#[derive(Debug, Clone, Copy)]
+pub struct Reply {
+    unique: u64,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// Bytes of the store.
+    Read { offset: u64, len: usize },
+    /// A block that cannot be read: known only when the disk has tried.
+    Lost,
+    /// So many bytes written (they are in the store already).
+    Written(u32),
+}
+
+/// A mounted device. Its end unmounts it.
+pub struct DiskSession {
+    disk: Disk,
+    session: Session<Handshake>,
+}
+
+impl DiskSession {
+    /// Mounts a device.
+    ///
+    /// # Errors
+    /// If FUSE cannot be mounted there.
+    pub fn mount(disk: Disk, mountpoint: &Path, fuse_limit: u16) -> Result<Self> {
+        let session = mount(Handshake { fuse_limit }, mountpoint, SessionACL::Owner)?;
+        Ok(Self { disk, session })
+    }
+
+    /// Serves it until it is unmounted.
+    ///
+    /// # Errors
+    /// If the kernel's end of it fails.
+    pub fn run(self) -> io::Result<()> {
+        let fuse = self.session.as_fd();
+        rustix::io::ioctl_fionbio(fuse, true)?;
+        let mut server = Server { disk: &self.disk, fuse, done: Vec::new() };
+        let mut buffer = vec![0; REQUEST_BYTES_MAX as usize + REQUEST_ROOM_BYTES];
+        loop {
+            if !server.take(&mut buffer)? {
+                return Ok(());
             }
-            _ => reply.error(Errno::ENOENT),
+            let outlook = self.disk.engine.advance(&mut server.done);
+            server.send_due();
+            match self.disk.moderation.next(outlook, monotonic_ns()) {
+                Wait::Request => await_request(fuse, None),
+                Wait::RequestUntil(at_ns) => await_request(fuse, Some(at_ns)),
+                Wait::Until(at_ns) => sleep_until(at_ns),
+            }
+        }
+    }
+}
+
+/// Until when nothing has to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Until a request comes.
+    Request,
+    /// Until a request comes, or this time (CLOCK_MONOTONIC).
+    RequestUntil(u64),
+    /// Until this time, whatever comes.
+    Until(u64),
+}
+
+/// Keeps a busy device from being looked at for each request and each reply
+/// separately, as the moderation of interrupts does. A device with few requests
+/// in flight is looked at for each of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Moderation {
+    /// Time between two looks at a busy device, nanoseconds; 0: none.
+    pause_ns: u64,
+    /// With so many in flight a request comes or goes in each pause.
+    in_flight_min: usize,
+}
+
+impl Moderation {
+    /// As the profile has it.
+    pub fn of(profile: &Profile) -> Self {
+        let pause_ns = profile.moderation_ns;
+        let service_ns = profile.mean_random_ns(4096);
+        let in_flight_min = service_ns.div_ceil(2 * pause_ns.max(1)) as usize;
+        Self { pause_ns, in_flight_min: in_flight_min.max(2) }
+    }
+
+    fn next(&self, outlook: Outlook, now_ns: u64) -> Wait {
+        match outlook.next_ns {
+            None => Wait::Request,
+            Some(_) if self.pause_ns > 0 && outlook.in_flight >= self.in_flight_min => {
+                Wait::Until(now_ns + self.pause_ns)
+            }
+            Some(at_ns) => Wait::RequestUntil(at_ns),
+        }
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
+
+/// Waits for a request, at most until `at_ns`. Whoever waits looks at both then:
+/// an interruption does no harm.
+fn await_request(fuse: BorrowedFd<'_>, at_ns: Option<u64>) {
+    let left = match at_ns.map(|at_ns| at_ns.checked_sub(monotonic_ns())) {
+        Some(None) => return,
+        Some(Some(left_ns)) => Some(timespec(left_ns)),
+        None => None,
+    };
+    let _ =
+        rustix::event::poll(&mut [PollFd::from_borrowed_fd(fuse, PollFlags::IN)], left.as_ref());
+}
+
+fn sleep_until(at_ns: u64) {
+    let clock = rustix::thread::ClockId::Monotonic;
+    let _ = rustix::thread::clock_nanosleep_absolute(clock, &timespec(at_ns));
+}
+
+/// The thread that serves.
+struct Server<'a> {
+    disk: &'a Disk,
+    fuse: BorrowedFd<'a>,
+    /// Replies whose time has come.
+    done: Vec<Completion<Reply>>,
+}
+
+impl Server<'_> {
+    /// Takes the requests that have come; false when the device is unmounted.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        for _ in 0..TAKEN_MAX {
+            match rustix::io::read(self.fuse, &mut *buffer) {
+                Ok(len) => {
+                    let asked = Asked::parse(&buffer[..len])
+                        .ok_or_else(|| io::Error::other("a FUSE request that is cut short"))?;
+                    if asked.ask == Ask::End {
+                        self.reply(asked.unique, &[]);
+                        return Ok(false);
+                    }
+                    self.answer(&asked);
+                }
+                Err(Errno::AGAIN) => break,
+                // The request was taken back before it could be read.
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(Errno::NODEV) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, asked: &Asked<'_>) {
+        let unique = asked.unique;
+        match asked.ask {
+            Ask::Read { offset, len } => {
+                let len = u64::from(len).min(self.disk.store.len().saturating_sub(offset));
+                let what = if self.disk.bad.meets(offset, len) {
+                    What::Lost
+                } else {
+                    What::Read { offset, len: len as usize }
+                };
+                self.submit(Request { offset, len, write: false }, Reply { unique, what });
+            }
+            Ask::Write { offset, data } => {
+                let len = self.disk.store.write(offset, data);
+                if len < data.len() {
+                    return self.refuse(unique, libc::ENOSPC);
+                }
+                let request = Request { offset, len: len as u64, write: true };
+                self.submit(request, Reply { unique, what: What::Written(len as u32) });
+            }
+            Ask::Lookup(name) => match self.attributes(DISK_INODE) {
+                Some(disk) if asked.inode == ROOT_INODE && name == DISK.as_bytes() => {
+                    self.reply(unique, Body::entry(&disk, FOREVER_S).bytes());
+                }
+                _ => self.refuse(unique, libc::ENOENT),
+            },
+            Ask::Attributes => match self.attributes(asked.inode) {
+                Some(attributes) => {
+                    self.reply(unique, Body::attr(&attributes, FOREVER_S).bytes());
+                }
+                None => self.refuse(unique, libc::ENOENT),
+            },
+            Ask::Open => self.reply(unique, Body::open().bytes()),
+            Ask::Statistics => self.reply(unique, Body::statistics().bytes()),
+            // A write is complete when it is answered: there is no cache to flush.
+            Ask::Nothing => self.reply(unique, &[]),
+            Ask::Allocate { offset, len, mode } => {
+                // The loop device asks for this on discard and on writing zeros.
+                let zeroing = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+                if mode as i32 & zeroing == 0 {
+                    return self.refuse(unique, libc::EOPNOTSUPP);
+                }
+                match self.disk.store.discard(offset, len) {
+                    Ok(()) => self.reply(unique, &[]),
+                    Err(error) => self.refuse(unique, error.raw_os_error().unwrap_or(libc::EIO)),
+                }
+            }
+            Ask::Forget | Ask::End => {}
+            Ask::Unknown => self.refuse(unique, libc::ENOSYS),
         }
     }
 
-    fn getattr(
-        &self,
-        _req: &fuser::Request,
-        inode: INodeNo,
-        _fh: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        match self.attributes(inode) {
-            Some(attributes) => reply.attr(&FOREVER, &attributes),
-            None => reply.error(Errno::ENOENT),
+    fn attributes(&self, inode: u64) -> Option<Attributes> {
+        match inode {
+            ROOT_INODE => Some(Attributes { inode, size: 0, mode: libc::S_IFDIR | 0o500 }),
+            DISK_INODE => {
+                let size = self.disk.store.len();
+                Some(Attributes { inode, size, mode: libc::S_IFREG | 0o600 })
+            }
+            _ => None,
         }
     }
 
-    fn open(&self, _req: &fuser::Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
+    fn submit(&mut self, request: Request, reply: Reply) {
+        self.disk.engine.submit(request, reply, &mut self.done);
     }
 
-    fn read(
-        &self,
-        _req: &fuser::Request,
-        _inode: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let len = u64::from(size).min(self.store.len().saturating_sub(offset));
-        let store = Arc::clone(&self.store);
-        let payload = if self.bad.meets(offset, len) {
-            DiskReply::Lost(reply)
-        } else {
-            DiskReply::Read { store, offset, len: len as usize, reply }
-        };
-        self.engine.submit(Request { offset, len, write: false }, payload);
-    }
-
-    fn write(
-        &self,
-        _req: &fuser::Request,
-        _inode: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let len = self.store.write(offset, data);
-        if len < data.len() {
-            return reply.error(Errno::ENOSPC);
+    fn send_due(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        for Completion { payload: Reply { unique, what }, .. } in done.drain(..) {
+            match what {
+                What::Read { offset, len } => {
+                    self.reply(unique, self.disk.store.bytes(offset, len))
+                }
+                What::Lost => self.refuse(unique, libc::EIO),
+                What::Written(len) => self.reply(unique, Body::written(len).bytes()),
+            }
         }
-        let request = Request { offset, len: len as u64, write: true };
-        self.engine.submit(request, DiskReply::Written { len: len as u32, reply });
+        self.done = done;
     }
 
-    fn getxattr(
-        &self,
-        _req: &fuser::Request,
-        _inode: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        reply.error(Errno::ENOSYS); // The kernel does not ask again.
+    fn refuse(&self, unique: u64, errno: i32) {
+        self.send(&[IoSlice::new(&out_header(unique, errno, 0))]);
     }
 
-    fn flush(
-        &self,
-        _req: &fuser::Request,
-        _inode: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
+    fn reply(&self, unique: u64, body: &[u8]) {
+        self.send(&[IoSlice::new(&out_header(unique, 0, body.len())), IoSlice::new(body)]);
     }
 
-    fn fsync(
-        &self,
-        _req: &fuser::Request,
-        _inode: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        // A write is complete when it is answered: there is no cache to flush.
-        reply.ok();
-    }
-
-    fn fallocate(
-        &self,
-        _req: &fuser::Request,
-        _inode: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        // The loop device asks for this on discard and on writing zeros.
-        let zeroing = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
-        if mode & zeroing == 0 {
-            return reply.error(Errno::EOPNOTSUPP);
+    fn send(&self, parts: &[IoSlice<'_>]) {
+        match rustix::io::writev(self.fuse, parts) {
+            // ENOENT: nobody waits for it any more.
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => log::warn!("a reply was refused: {error}"),
         }
-        match self.store.discard(offset, length) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_busy_network_device_makes_requests_wait() {
+        let cloud = Profile::by_name("cloud").unwrap();
+        let moderation = Moderation::of(&cloud);
+        let outlook = |in_flight| Outlook { next_ns: Some(900), in_flight };
+        assert_eq!(moderation.next(Outlook { next_ns: None, in_flight: 0 }, 5), Wait::Request);
+        assert_eq!(moderation.next(outlook(1), 5), Wait::RequestUntil(900));
+        assert_eq!(moderation.next(outlook(32), 5), Wait::Until(5 + cloud.moderation_ns));
+        assert!(moderation.in_flight_min <= 16);
+        for name in ["array-2003", "hdd"] {
+            let disk = Moderation::of(&Profile::by_name(name).unwrap());
+            assert_eq!(disk.next(outlook(1000), 5), Wait::RequestUntil(900));
         }
     }
 }

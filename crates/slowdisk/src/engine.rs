@@ -1,30 +1,16 @@
-//! Runs the model against the clock: requests come in, their replies go out
-//! when the model says so. One timer serves all of them.
-
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+//! Runs the model against the clock: requests go in as they come, replies come
+//! out when the model says so. Who waits, and how, is the caller's business.
 
 use parking_lot::Mutex;
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
-};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::control::{Snapshot, Switches};
-use crate::error::{Context, Result};
 use crate::model::{Array, Completion, Histogram, Request};
 
-/// What is done when a request's time has come.
-pub trait Finish: Send + 'static {
-    /// Sends the reply.
-    fn finish(self);
-}
-
-/// The model, the clock and the timer.
+/// The model and the clock.
 #[derive(Debug)]
 pub struct Engine<P> {
     core: Mutex<Core<P>>,
-    timer: OwnedFd,
     /// CLOCK_MONOTONIC at the model's time 0.
     epoch_ns: u64,
 }
@@ -33,56 +19,58 @@ pub struct Engine<P> {
 struct Core<P> {
     array: Array<P>,
     switches: Switches,
-    /// When the timer is set to fire, model time; `u64::MAX` when it is not.
-    armed_ns: u64,
     /// How late replies went out against the model.
     late: Histogram,
     reset_ns: u64,
     reset_cpu_ns: u64,
 }
 
-impl<P: Finish> Engine<P> {
-    /// Starts the timer thread for a model.
-    ///
-    /// # Errors
-    /// If the timer or the thread cannot be made.
-    pub fn start(array: Array<P>, switches: Switches) -> Result<Arc<Self>> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)
-            .context(|| "create a timer".into())?;
+/// What the model waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    /// When it wants to be looked at again, CLOCK_MONOTONIC; never, if nothing
+    /// is in service.
+    pub next_ns: Option<u64>,
+    /// Requests that are not complete.
+    pub in_flight: usize,
+}
+
+impl<P> Engine<P> {
+    /// A model that starts now.
+    pub fn new(array: Array<P>, switches: Switches) -> Self {
         let core = Core {
             array,
             switches,
-            armed_ns: u64::MAX,
             late: Histogram::default(),
             reset_ns: 0,
             reset_cpu_ns: process_cpu_ns(),
         };
-        let engine = Arc::new(Self { core: Mutex::new(core), timer, epoch_ns: monotonic_ns() });
-        let background = Arc::clone(&engine);
-        std::thread::Builder::new()
-            .name("slowdisk-timer".into())
-            .spawn(move || background.run())
-            .context(|| "start the timer thread".into())?;
-        Ok(engine)
+        Self { core: Mutex::new(core), epoch_ns: monotonic_ns() }
     }
 
-    /// Takes a request; `payload.finish()` is called when it is complete,
-    /// from this thread or the timer's.
-    pub fn submit(&self, request: Request, payload: P) {
-        let mut done = Vec::new();
+    /// Takes a request that comes now. What is complete by now is appended to
+    /// `done`: this one too where it takes no time.
+    pub fn submit(&self, request: Request, payload: P, done: &mut Vec<Completion<P>>) -> Outlook {
         let mut core = self.core.lock();
+        let now_ns = self.now_ns();
         if core.switches.paused || (request.write && core.switches.free_writes) {
             core.array.count_untimed();
-            drop(core);
-            payload.finish();
-            return;
+            done.push(Completion { payload, finished_ns: now_ns });
+        } else {
+            let first = done.len();
+            core.array.submit(now_ns, request, payload, done);
+            core.note_late(now_ns, &done[first..]);
         }
-        let now_ns = self.now_ns();
-        core.array.submit(now_ns, request, payload, &mut done);
-        self.note_late(&mut core, now_ns, &done);
-        self.arm(&mut core);
-        drop(core);
-        finish_all(&mut done);
+        self.outlook(&core)
+    }
+
+    /// Appends what is complete by now to `done`.
+    pub fn advance(&self, done: &mut Vec<Completion<P>>) -> Outlook {
+        let mut core = self.core.lock();
+        let (now_ns, first) = (self.now_ns(), done.len());
+        core.array.advance(now_ns, done);
+        core.note_late(now_ns, &done[first..]);
+        self.outlook(&core)
     }
 
     /// Switches timing off or on; what is in flight keeps its time.
@@ -116,51 +104,17 @@ impl<P: Finish> Engine<P> {
         monotonic_ns() - self.epoch_ns
     }
 
-    fn note_late(&self, core: &mut Core<P>, now_ns: u64, done: &[Completion<P>]) {
-        for completion in done {
-            core.late.record(now_ns.saturating_sub(completion.finished_ns));
-        }
-    }
-
-    /// Sets the timer to the model's next event, unless it fires by then anyway.
-    fn arm(&self, core: &mut Core<P>) {
-        let Some(next_ns) = core.array.next_event_ns() else { return };
-        if next_ns >= core.armed_ns {
-            return;
-        }
-        core.armed_ns = next_ns;
-        let at_ns = self.epoch_ns + next_ns;
-        let at = Timespec {
-            tv_sec: (at_ns / 1_000_000_000) as i64,
-            tv_nsec: (at_ns % 1_000_000_000) as i64,
-        };
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let setting = Itimerspec { it_interval: zero, it_value: at };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting)
-            .expect("a valid timer takes a valid time");
-    }
-
-    fn run(&self) {
-        let mut done = Vec::new();
-        let mut expirations = [0; 8];
-        loop {
-            // Interrupted reads and spurious expirations look at the clock, no more.
-            let _ = rustix::io::read(&self.timer, &mut expirations);
-            let mut core = self.core.lock();
-            core.armed_ns = u64::MAX;
-            let now_ns = self.now_ns();
-            core.array.advance(now_ns, &mut done);
-            self.note_late(&mut core, now_ns, &done);
-            self.arm(&mut core);
-            drop(core);
-            finish_all(&mut done);
-        }
+    fn outlook(&self, core: &Core<P>) -> Outlook {
+        let next_ns = core.array.next_event_ns().map(|at_ns| self.epoch_ns + at_ns);
+        Outlook { next_ns, in_flight: core.array.in_flight() }
     }
 }
 
-fn finish_all<P: Finish>(done: &mut Vec<Completion<P>>) {
-    for completion in done.drain(..) {
-        completion.payload.finish();
+impl<P> Core<P> {
+    fn note_late(&mut self, now_ns: u64, done: &[Completion<P>]) {
+        for completion in done {
+            self.late.record(now_ns.saturating_sub(completion.finished_ns));
+        }
     }
 }
 
@@ -169,7 +123,8 @@ fn clock_ns(clock: ClockId) -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn monotonic_ns() -> u64 {
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn monotonic_ns() -> u64 {
     clock_ns(ClockId::Monotonic)
 }
 
@@ -180,18 +135,12 @@ fn process_cpu_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Sender, channel};
-    use std::time::{Duration, Instant};
-
     use super::*;
     use crate::profile::Profile;
 
-    struct Tell(Sender<(u64, Instant)>, u64);
-
-    impl Finish for Tell {
-        fn finish(self) {
-            self.0.send((self.1, Instant::now())).unwrap();
-        }
+    fn engine(profile: &str, switches: Switches) -> Engine<u64> {
+        let profile = Profile::by_name(profile).unwrap();
+        Engine::new(Array::new(&profile, 1 << 30, 1), switches)
     }
 
     fn read(offset: u64) -> Request {
@@ -199,35 +148,31 @@ mod tests {
     }
 
     #[test]
-    fn replies_come_once_each_and_never_before_their_time() {
-        let profile = Profile::by_name("cloud").unwrap();
-        let engine = Engine::start(Array::new(&profile, 1 << 30, 1), Switches::default()).unwrap();
-        let (sender, receiver) = channel();
-        let begin = Instant::now();
-        for id in 0..100 {
-            engine.submit(read(id * 4096), Tell(sender.clone(), id));
-        }
-        drop(sender);
-        let mut seen: Vec<_> = (0..100).map(|_| receiver.recv().unwrap()).collect();
-        let least = Duration::from_nanos(profile.mean_random_ns(4096));
-        assert!(seen.iter().all(|(_, at)| *at - begin >= least));
-        let rounds = seen.iter().filter(|(_, at)| *at - begin >= 3 * least).count();
-        assert!(rounds >= 36, "96 of 100 requests fit into three rounds of 32");
-        seen.sort();
-        assert!(seen.iter().map(|(id, _)| *id).eq(0..100));
-        assert_eq!(engine.snapshot().device.reads, 100);
-        assert_eq!(engine.snapshot().late.count(), 100);
+    fn the_outlook_names_the_next_completion() {
+        let engine = engine("cloud", Switches::default());
+        let mut done = Vec::new();
+        let before_ns = monotonic_ns();
+        let first = engine.submit(read(0), 1, &mut done);
+        let least_ns = Profile::by_name("cloud").unwrap().mean_random_ns(4096);
+        assert!(first.next_ns.unwrap() >= before_ns + least_ns);
+        let second = engine.submit(read(4096), 2, &mut done);
+        // Unless this thread was held up until the first was complete.
+        assert!(second.next_ns == first.next_ns && second.in_flight == 2 || !done.is_empty());
+        while engine.advance(&mut done).in_flight > 0 {}
+        assert!(monotonic_ns() >= second.next_ns.unwrap());
+        assert!(done.iter().map(|completion| completion.payload).eq([1, 2]));
+        assert_eq!(engine.advance(&mut done), Outlook { next_ns: None, in_flight: 0 });
+        assert_eq!(engine.snapshot().late.count(), 2);
     }
 
     #[test]
-    fn paused_replies_need_no_timer() {
-        let profile = Profile::by_name("hdd").unwrap();
-        let switches = Switches { paused: true, free_writes: false };
-        let engine = Engine::start(Array::new(&profile, 1 << 30, 1), switches).unwrap();
-        let (sender, receiver) = channel();
-        engine.submit(read(0), Tell(sender, 7));
-        assert_eq!(receiver.try_recv().unwrap().0, 7, "answered within submit");
+    fn paused_requests_are_complete_at_once() {
+        let engine = engine("hdd", Switches { paused: true, free_writes: false });
+        let mut done = Vec::new();
+        engine.submit(read(0), 7, &mut done);
+        assert_eq!(done[0].payload, 7);
         let snapshot = engine.snapshot();
         assert_eq!((snapshot.device.untimed, snapshot.device.reads), (1, 0));
+        assert_eq!(snapshot.late.count(), 0);
     }
 }

@@ -38,8 +38,10 @@ mod serve;
 mod state;
 mod store;
 mod sys;
+mod timer;
 mod up;
 mod warm;
+mod wire;
 
 pub use bad_blocks::lose;
 pub use check::{CheckOptions, DepthReport, ProfileReport, check};

@@ -118,12 +118,19 @@ pub struct Profile {
     pub discipline: Discipline,
     /// Requests that FUSE lets be in flight in the background (`max_background`).
     pub fuse_limit: u16,
+    /// How long requests and replies of a busy device may wait for others, so
+    /// that they are handled together, nanoseconds; 0: not at all.
+    pub moderation_ns: u64,
 }
 
 /// `max_background` for block devices: far above what any profile can use.
 pub const FUSE_LIMIT_RAISED: u16 = 1024;
 /// The kernel's own `max_background` (fs/fuse/inode.c, FUSE_DEFAULT_MAX_BACKGROUND).
 pub const FUSE_LIMIT_DEFAULT: u16 = 12;
+
+/// A twentieth of a request's time: as late as a reply may go out on the way
+/// through two wake-ups anyway.
+const MODERATION_NS: u64 = NS_PER_MS / 20;
 
 /// All profiles, in the order of the table.
 pub const PROFILES: [Profile; 5] = [
@@ -138,6 +145,7 @@ pub const PROFILES: [Profile; 5] = [
         stripe_unit_bytes: 64 << 10,
         discipline: Discipline::Cscan,
         fuse_limit: FUSE_LIMIT_RAISED,
+        moderation_ns: 0,
     },
     Profile {
         name: "hdd",
@@ -153,6 +161,7 @@ pub const PROFILES: [Profile; 5] = [
         stripe_unit_bytes: 64 << 10,
         discipline: Discipline::Cscan,
         fuse_limit: FUSE_LIMIT_RAISED,
+        moderation_ns: 0,
     },
     Profile {
         name: "cloud",
@@ -164,6 +173,7 @@ pub const PROFILES: [Profile; 5] = [
         stripe_unit_bytes: 0,
         discipline: Discipline::Fifo,
         fuse_limit: FUSE_LIMIT_RAISED,
+        moderation_ns: MODERATION_NS,
     },
     Profile {
         name: "object",
@@ -176,6 +186,7 @@ pub const PROFILES: [Profile; 5] = [
         stripe_unit_bytes: 0,
         discipline: Discipline::Fifo,
         fuse_limit: FUSE_LIMIT_DEFAULT,
+        moderation_ns: 0,
     },
     Profile {
         name: "nvme",
@@ -187,6 +198,7 @@ pub const PROFILES: [Profile; 5] = [
         stripe_unit_bytes: 0,
         discipline: Discipline::Fifo,
         fuse_limit: FUSE_LIMIT_RAISED,
+        moderation_ns: 0,
     },
 ];
 
@@ -222,6 +234,7 @@ impl Profile {
                 revolution_ns: time(revolution_ns).max(1),
             },
         };
+        self.moderation_ns = time(self.moderation_ns);
         let rate = |bytes_per_s: u64| ((bytes_per_s as f64 / factor).round() as u64).max(1);
         self.rate.outer_bytes_per_s = rate(self.rate.outer_bytes_per_s);
         self.rate.inner_bytes_per_s = rate(self.rate.inner_bytes_per_s);

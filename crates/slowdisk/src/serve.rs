@@ -11,8 +11,8 @@ use rustix::mm::MlockAllFlags;
 
 use crate::bad_blocks::BadBlocks;
 use crate::control::{self, Answer, Ask, Switches};
-use crate::disk_fs::DiskFs;
-use crate::engine::{Engine, Finish};
+use crate::disk_fs::{Disk, DiskSession, Moderation};
+use crate::engine::Engine;
 use crate::error::{Context, Error, Result};
 use crate::model::Array;
 use crate::object::ObjectFs;
@@ -21,6 +21,7 @@ use crate::state::State;
 use crate::store::Store;
 use crate::sys::loop_device::READ_AHEAD_KIB;
 use crate::sys::mounts;
+use crate::timer::Timer;
 
 /// What the process says on its standard output when the device can be used.
 pub const READY: &str = "ready";
@@ -57,42 +58,45 @@ pub fn serve(directory: &Path) -> Result<()> {
 }
 
 /// The model, paused until `up` is through.
-fn engine<P: Finish>(state: &State, profile: &Profile) -> Result<Arc<Engine<P>>> {
+fn engine<P>(state: &State, profile: &Profile) -> Arc<Engine<P>> {
     let array = Array::new(profile, state.options.size_bytes, state.options.seed);
     let switches = Switches { paused: true, free_writes: state.options.free_writes };
-    Engine::start(array, switches)
+    Arc::new(Engine::new(array, switches))
 }
 
 fn serve_disk(state: &State, profile: &Profile) -> Result<()> {
     let options = &state.options;
-    let store = Arc::new(Store::new(options.size_bytes, options.backing.as_deref())?);
-    let engine = engine(state, profile)?;
+    let disk = Disk {
+        store: Arc::new(Store::new(options.size_bytes, options.backing.as_deref())?),
+        engine: engine(state, profile),
+        bad: Arc::new(BadBlocks::default()),
+        moderation: Moderation::of(profile),
+    };
     let mountpoint = state.fuse_directory();
-    let bad = Arc::new(BadBlocks::default());
-    run(state, &mountpoint, &engine, &bad, || {
-        let fs = DiskFs::new(
-            Arc::clone(&store),
-            Arc::clone(&engine),
-            Arc::clone(&bad),
-            profile.fuse_limit,
-        );
-        mount(fs, &mountpoint, SessionACL::Owner)
+    run(state, &mountpoint, &disk.engine, &disk.bad, || {
+        let session = DiskSession::mount(disk.clone(), &mountpoint, profile.fuse_limit)?;
+        Ok(Box::new(|| session.run()))
     })
 }
 
 fn serve_object(state: &State, profile: &Profile) -> Result<()> {
-    let engine = engine(state, profile)?;
+    let engine = engine(state, profile);
+    let timer = Timer::start(Arc::clone(&engine))?;
     let backing = state.object_directory();
     let mountpoint = &state.options.mountpoint;
     run(state, mountpoint, &engine, &BadBlocks::default(), || {
-        let fs = ObjectFs::new(&backing, Arc::clone(&engine), profile.fuse_limit)?;
+        let fs = ObjectFs::new(&backing, Arc::clone(&timer), profile.fuse_limit)?;
         let session = mount(fs, mountpoint, SessionACL::All)?;
         pin_readahead_of(mountpoint)?;
-        Ok(session)
+        Ok(Box::new(|| session.run()))
     })
 }
 
-fn mount<F: Filesystem>(fs: F, mountpoint: &Path, acl: SessionACL) -> Result<Session<F>> {
+/// Serves a mount until it is unmounted.
+type Serving = Box<dyn FnOnce() -> std::io::Result<()> + Send>;
+
+/// Mounts a file system and agrees with the kernel; nothing is served yet.
+pub fn mount<F: Filesystem>(fs: F, mountpoint: &Path, acl: SessionACL) -> Result<Session<F>> {
     let mut config = fuser::Config::default();
     config.mount_options = vec![MountOption::FSName(FUSE_SOURCE.into()), MountOption::NoAtime];
     if acl == SessionACL::All {
@@ -113,12 +117,12 @@ fn pin_readahead_of(mountpoint: &Path) -> Result<()> {
 }
 
 /// Serves until the end; returns only if it cannot start.
-fn run<F: Filesystem, P: Finish>(
+fn run<P>(
     state: &State,
     mountpoint: &Path,
     engine: &Engine<P>,
     bad: &BadBlocks,
-    mut open_session: impl FnMut() -> Result<Session<F>>,
+    mut open_session: impl FnMut() -> Result<Serving>,
 ) -> Result<()> {
     let socket = state.socket();
     let _ = std::fs::remove_file(&socket);
@@ -163,15 +167,12 @@ fn run<F: Filesystem, P: Finish>(
 
 /// Runs a session in a thread of its own. Its end is the end of the process,
 /// unless another one follows.
-fn start_session<F: Filesystem>(
-    session: Session<F>,
-    remounting: &Arc<AtomicBool>,
-) -> Result<JoinHandle<()>> {
+fn start_session(session: Serving, remounting: &Arc<AtomicBool>) -> Result<JoinHandle<()>> {
     let remounting = Arc::clone(remounting);
     std::thread::Builder::new()
         .name("slowdisk-fuse".into())
         .spawn(move || {
-            let ended = session.run();
+            let ended = session();
             if let Err(error) = &ended {
                 log::error!("FUSE ended: {error}");
             }
@@ -182,7 +183,7 @@ fn start_session<F: Filesystem>(
         .context(|| "start the FUSE thread".into())
 }
 
-fn respond<P: Finish>(engine: &Engine<P>, bad: &BadBlocks, question: Ask) -> Answer {
+fn respond<P>(engine: &Engine<P>, bad: &BadBlocks, question: Ask) -> Answer {
     match question {
         Ask::Stats => return Answer::Stats(Box::new(engine.snapshot())),
         Ask::Reset => engine.reset_stats(),

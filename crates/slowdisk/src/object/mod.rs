@@ -26,9 +26,9 @@ use parking_lot::Mutex;
 use rustix::fs::Advice;
 
 use crate::disk_fs::configure;
-use crate::engine::{Engine, Finish};
 use crate::error::{Context, Result};
 use crate::model::Request;
+use crate::timer::{Finish, Timer};
 use nodes::Nodes;
 
 /// Names and attributes stay valid: only this mount changes the directory
@@ -44,7 +44,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct ObjectFs {
     nodes: Nodes,
-    engine: Arc<Engine<ObjectReply>>,
+    timer: Arc<Timer<ObjectReply>>,
     fuse_limit: u16,
     open: Mutex<HashMap<u64, Open>>,
     next_handle: AtomicU64,
@@ -118,10 +118,10 @@ impl ObjectFs {
     ///
     /// # Errors
     /// If `backing` cannot be looked at.
-    pub fn new(backing: &Path, engine: Arc<Engine<ObjectReply>>, fuse_limit: u16) -> Result<Self> {
+    pub fn new(backing: &Path, timer: Arc<Timer<ObjectReply>>, fuse_limit: u16) -> Result<Self> {
         let nodes = Nodes::new(backing).context(|| format!("look at {}", backing.display()))?;
         let (open, next_handle) = (Mutex::new(HashMap::new()), AtomicU64::new(1));
-        Ok(Self { nodes, engine, fuse_limit, open, next_handle })
+        Ok(Self { nodes, timer, fuse_limit, open, next_handle })
     }
 
     fn keep(&self, open: Open) -> FileHandle {
@@ -433,7 +433,7 @@ impl Filesystem for ObjectFs {
         // A request beyond the end is one to the store all the same.
         let len = u64::from(size).min(end.saturating_sub(offset)).max(1);
         let payload = ObjectReply::Read { file, offset, len: size as usize, reply };
-        self.engine.submit(Request { offset, len, write: false }, payload);
+        self.timer.submit(Request { offset, len, write: false }, payload);
     }
 
     fn write(
@@ -451,7 +451,7 @@ impl Filesystem for ObjectFs {
         match self.file(handle).and_then(|file| file.write_all_at(data, offset)) {
             Ok(()) => {
                 let request = Request { offset, len: data.len() as u64, write: true };
-                self.engine.submit(request, ObjectReply::Written { len: data.len() as u32, reply });
+                self.timer.submit(request, ObjectReply::Written { len: data.len() as u32, reply });
             }
             Err(error) => reply.error(error.into()),
         }
