@@ -33,6 +33,13 @@ pub extern "C" fn ra_before(frame: &mut Frame) {
     }
 }
 
+/// Called after a close that the stub has made while a copy was being made.
+pub extern "C" fn ra_closed(_: &mut Frame) {
+    if let Some(state) = state().filter(|state| state.role.load(Relaxed) == role::NORMAL) {
+        normal::closed(state);
+    }
+}
+
 /// The call as the program meant it.
 #[inline]
 pub fn plain(frame: &Frame) -> isize {

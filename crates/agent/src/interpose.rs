@@ -57,6 +57,7 @@ enum Kind {
     Namespaces,
     /// Attaches System V shared memory.
     Attaches,
+    Locks,
 }
 
 /// The functions, by name.
@@ -135,6 +136,7 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"setgroups", Kind::Alone),
     (b"initgroups", Kind::Alone),
     (b"shmat", Kind::Attaches),
+    (b"flock", Kind::Locks),
     (b"unshare", Kind::Namespaces),
     (b"setns", Kind::Namespaces),
 ];
@@ -339,7 +341,11 @@ pub extern "C" fn ra_route(call: &mut Interposed) -> Next {
         return if normal::is_file(state, fd) { Next::Through } else { Next::Original };
     }
     kind.before(state, call);
-    if matches!(kind, Kind::Opens | Kind::Fcntl) { Next::After } else { Next::Original }
+    if matches!(kind, Kind::Opens | Kind::Fcntl) || kind.closes() {
+        Next::After
+    } else {
+        Next::Original
+    }
 }
 
 impl Kind {
@@ -363,6 +369,10 @@ impl Kind {
             | Kind::CopyFileRange => Some(if fits { first as i32 } else { -1 }),
             _ => None,
         }
+    }
+
+    fn closes(self) -> bool {
+        matches!(self, Kind::Close | Kind::Dup2 | Kind::CloseRange | Kind::ClosesSome)
     }
 
     /// The system call that a reading function makes.
@@ -396,6 +406,10 @@ impl Kind {
             Kind::Namespaces => normal::before_namespaces(state),
             Kind::Delicate => normal::delicate(state),
             Kind::Attaches => CONFIG.attaches.store(1, Relaxed),
+            Kind::Locks => normal::before_lock(state, first as i32, second),
+            Kind::Syscall if first == nr::FLOCK => {
+                normal::before_lock(state, second as i32, third);
+            }
             Kind::Syscall if normal::changes_rights(first) => normal::before_alone(state),
             Kind::Prctl if normal::restricts(nr::PRCTL, first) => normal::restricted(state),
             Kind::Syscall if normal::restricts(first, second) => normal::restricted(state),
@@ -432,11 +446,16 @@ pub extern "C" fn ra_through(call: &mut Interposed) -> isize {
     -1
 }
 
-/// After a call that may have made a descriptor.
+/// After a call that may have made a descriptor, or closed one.
 pub extern "C" fn ra_after(call: &Interposed, result: isize) {
     let [_, command, ..] = call.args;
     let Some((_, kind)) = FUNCTIONS.get(call.index) else { return };
-    let made = *kind == Kind::Opens || normal::makes_descriptor(command);
+    if kind.closes()
+        && let Some(state) = normal_state()
+    {
+        normal::closed(state);
+    }
+    let made = *kind == Kind::Opens || *kind == Kind::Fcntl && normal::makes_descriptor(command);
     if let Some(state) = normal_state().filter(|_| made) {
         state.opened(result as i32 as isize);
     }

@@ -110,6 +110,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
         CONFIG.advised.store(0, Relaxed);
         Tier::Sites
     } else if status.threads == 1 && interpose::all() {
+        CONFIG.unseen.store(1, Relaxed);
         Tier::Symbols
     } else {
         if let Some(slot) = state.slot() {

@@ -11,7 +11,7 @@
 use crate::import::Desk;
 use crate::normal::Control;
 use core::cell::UnsafeCell;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
@@ -32,6 +32,10 @@ pub const ZOMBIES_MAX: usize = 4;
 /// that of the next. One more than two: after a page fault no wait follows in
 /// which the last one could die.
 pub const LOGS: usize = 3;
+
+/// Files locked by their description that are kept track of; with more, the
+/// program is not speculated for any more.
+pub const LOCKED_MAX: usize = 16;
 
 /// Threads that get notice of their page faults; more do without.
 pub const NOTICED_THREADS_MAX: usize = 64;
@@ -106,6 +110,9 @@ pub struct Config {
     /// 1: this process or a parent has attached System V shared memory, which
     /// counts its attachments.
     pub attaches: AtomicU32,
+    /// Inode numbers of files that this process or a parent has locked by
+    /// their description; 0: free.
+    pub locked: [AtomicU64; LOCKED_MAX],
     /// Limit of the memory cgroup, in bytes; 0: none.
     pub memory_limit: AtomicU64,
     /// `memory.stat` of that cgroup and NUL; empty: none limits this process.
@@ -129,6 +136,8 @@ pub struct Config {
     pub advised: AtomicU32,
     /// 1: importing copies may be made.
     pub imports: AtomicU32,
+    /// 1: the program's library makes calls that no hook sees (tier T0).
+    pub unseen: AtomicU32,
     /// First address of the agent's own image.
     pub image_start: AtomicUsize,
     /// Address after it.
@@ -189,6 +198,7 @@ pub static CONFIG: Config = Config {
     depth: AtomicU32::new(0),
     forbidden: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
+    locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     memory_limit: AtomicU64::new(0),
     group: Text::new(),
     learnt: Text::new(),
@@ -200,6 +210,7 @@ pub static CONFIG: Config = Config {
     // Until the memory calls are hooked, nobody would hear of such advice.
     advised: AtomicU32::new(1),
     imports: AtomicU32::new(1),
+    unseen: AtomicU32::new(0),
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
     session: Text::new(),
@@ -266,9 +277,12 @@ pub struct State {
     pub unasked: AtomicU32,
     /// Highest descriptor seen plus one.
     pub fds_end: AtomicU32,
-    /// 1 from before the clone until the copy has left the descriptor table.
-    /// The process's own word: the log's may be noise.
+    /// From before the look at the descriptors until the copy, and the aide,
+    /// have left the descriptor table: the number of the synchronisation; 0:
+    /// nobody is in it. The process's own word: the log's may be noise.
     pub detaching: AtomicU32,
+    /// Calls being made beside which no copy may live.
+    pub barred: AtomicU32,
     /// Process id of the speculative process; 0: none.
     pub speculative: AtomicI32,
     /// Process id of the aide; 0: none, -1: it cannot be had.
@@ -389,6 +403,11 @@ pub struct State {
     pub classes: [AtomicU8; FDS_MAX],
 }
 
+/// Far longer than anybody holds the lock, in ns.
+const LOCK_NS: u64 = 2_000_000_000;
+/// Between two tries to get it, in ns.
+const LOCK_PAUSE_NS: u64 = 20_000;
+
 /// Bytes of memory that hold a [`State`]: whole pages.
 pub const STATE_LEN: usize = size_of::<State>().next_multiple_of(crate::sys::PAGE_SIZE);
 
@@ -466,9 +485,22 @@ impl State {
 
     /// No more speculation in this process.
     pub fn disable(&self, loss: Loss) {
-        self.disabled.store(loss as u32 + 1, Relaxed);
+        self.disabled.store(loss as u32 + 1, SeqCst);
         if let Some(slot) = self.slot() {
             slot.lose(loss);
+        }
+    }
+
+    /// [`State::try_locked`], waiting for another thread that is at it, as long
+    /// as copying a large process takes. `None` after [`LOCK_NS`].
+    pub fn locked<R>(&self, mut action: impl FnMut(&mut Rations) -> R) -> Option<R> {
+        let begun_ns = crate::sys::now_ns();
+        loop {
+            let result = self.try_locked(|rations, _| action(rations));
+            if result.is_some() || crate::sys::now_ns().saturating_sub(begun_ns) > LOCK_NS {
+                return result;
+            }
+            crate::sys::sleep(LOCK_PAUSE_NS);
         }
     }
 

@@ -114,6 +114,10 @@ pub const TEST_IMPORTING: u64 = 1 << 5;
 /// Testing: every copy is a full one, the paper's basic design.
 pub const TEST_FULL_COPIES: u64 = 1 << 6;
 
+/// Testing: a copy keeps what the program has open for 200 µs before it leaves
+/// the descriptor table, as one does that loses its processor just then.
+pub const TEST_LEAVES_LATE: u64 = 1 << 7;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

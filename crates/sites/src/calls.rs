@@ -118,6 +118,8 @@ const INTERESTING: &[c_long] = &[
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
     libc::SYS_capset,
+    // A lock lasts as long as its description, which mappings hold.
+    libc::SYS_flock,
     // System V segments count their attachments.
     libc::SYS_shmat,
     // Calls beside which no speculative process may live.

@@ -286,8 +286,8 @@ pub fn permitted() -> bool {
 }
 
 /// Threads of this process: /proc/self/task has a directory for each, and
-/// their number is its link count less two.
-fn threads() -> u64 {
+/// their number is its link count less two. 0: not known.
+pub fn threads() -> u64 {
     /// Word of `struct stat` with the link count.
     const LINKS: usize = 2;
     let mut stat = [0u64; 18];

@@ -2,7 +2,7 @@
 //! environment gets the session back, which the agent has taken out of this
 //! one's at start.
 
-use super::{end_speculation, learnt, own};
+use super::{bar, end_speculation, learnt, own, unbar};
 use crate::arch::{Frame, nr, syscall6};
 use crate::hook::plain;
 use crate::state::{CONFIG, State};
@@ -27,10 +27,21 @@ const OPT_OUT: &[u8] = b"RUNAHEAD=off";
 /// `execve` (`environment_arg` 2) or `execveat` (3).
 #[cold]
 pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize) -> isize {
-    if own(state) {
+    let own = own(state);
+    if own {
+        bar(state);
         end_speculation(state);
         super::notice::before_exec(state);
     }
+    let result = with_session(state, frame, environment_arg);
+    if own {
+        unbar(state);
+    }
+    result
+}
+
+/// The call itself, with the session in the environment.
+fn with_session(state: &'static State, frame: &Frame, environment_arg: usize) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     if CONFIG.forbidden.load(Relaxed) != 0
         || environment == 0

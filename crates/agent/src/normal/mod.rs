@@ -20,7 +20,7 @@ use crate::arch::{Frame, StubKind, nr};
 use crate::hook::plain;
 use crate::state::{CONFIG, State, role};
 use crate::sys;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use runahead_protocol::stats::{Counter, Loss};
 
 pub use capture::hand_over;
@@ -29,7 +29,8 @@ pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};
 pub use streams::Table as StreamTable;
-pub use synchronise::{await_detached, end_speculation};
+use synchronise::await_detached;
+pub use synchronise::end_speculation;
 
 /// What a normal process's calls of one number mean to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ enum Watch {
     Namespaces,
     /// Attaches System V shared memory.
     Attach,
+    /// Locks a file by its description.
+    Lock,
     /// May say what children get of a region.
     Advise,
     /// Executes a program, with an environment in this argument.
@@ -98,6 +101,7 @@ fn watch(number: usize) -> Watch {
         nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT | nr::SETSID => Watch::Alone,
         number if changes_rights(number) => Watch::Alone,
         nr::SHMAT => Watch::Attach,
+        nr::FLOCK => Watch::Lock,
         nr::UNSHARE | nr::SETNS => Watch::Namespaces,
         nr::MADVISE => Watch::Advise,
         nr::EXECVE => Watch::Execute(2),
@@ -203,11 +207,12 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             CONFIG.ticks_per_us.store(0, Relaxed);
         }
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
-            before_alone(state);
+            return alone(state, frame);
         }
         Watch::Advise if is_about_children(frame.args) => CONFIG.advised.store(1, Relaxed),
-        Watch::Alone => before_alone(state),
+        Watch::Alone => return alone(state, frame),
         Watch::Attach => CONFIG.attaches.store(1, Relaxed),
+        Watch::Lock => before_lock(state, first as i32, second),
         Watch::Namespaces => before_namespaces(state),
         Watch::Execute(environment) => return exec::execute(state, frame, environment),
         Watch::Exit => ending(state, first as i32),
@@ -216,15 +221,18 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     plain(frame)
 }
 
-/// A call that closes a descriptor. Another thread's copy that is leaving the
-/// descriptor table holds open files for moments: the close has its effect
-/// when it returns, as it would alone.
+/// A call that closes a descriptor.
 fn closing(state: &State, frame: &Frame) -> isize {
     let result = plain(frame);
-    if state.detaching.load(Relaxed) != 0 && own(state) {
-        await_detached(state);
-    }
+    closed(state);
     result
+}
+
+/// After a close. Another thread's copy that is leaving the descriptor table
+/// holds open files for moments: the close has its effect when it returns, as
+/// it would alone.
+pub fn closed(state: &State) {
+    await_detached(state);
 }
 
 /// Whether a call changes whose process this is. A copy of the old rights
@@ -252,9 +260,33 @@ pub fn waits_for_all(options: usize) -> bool {
     options & WCLONE_WALL != 0
 }
 
-/// Before a call whose result a living copy would change: it waits for
-/// children of every kind, unmounts what the copy has open, or counts the
-/// members of the process group.
+/// A call whose result a living copy would change: it waits for children of
+/// every kind, unmounts what the copy has open, or counts the members of the
+/// process group. Until it returns no thread makes a copy.
+#[cold]
+fn alone(state: &'static State, frame: &Frame) -> isize {
+    if !own(state) {
+        return plain(frame);
+    }
+    bar(state);
+    end_speculation(state);
+    let result = plain(frame);
+    unbar(state);
+    result
+}
+
+/// From here on no thread makes a copy; what lives is to be ended next.
+fn bar(state: &State) {
+    state.barred.fetch_add(1, SeqCst);
+}
+
+/// Takes one [`bar`] back.
+fn unbar(state: &State) {
+    state.barred.fetch_sub(1, SeqCst);
+}
+
+/// The same before a call that somebody else makes, in tier T0, where only a
+/// process of one thread makes copies.
 #[cold]
 pub fn before_alone(state: &'static State) {
     if own(state) {
@@ -267,8 +299,8 @@ pub fn before_alone(state: &'static State) {
 #[cold]
 pub fn before_namespaces(state: &'static State) {
     if own(state) {
-        end_speculation(state);
         state.disable(Loss::Namespace);
+        end_speculation(state);
     }
 }
 
@@ -277,8 +309,8 @@ pub fn before_namespaces(state: &'static State) {
 #[cold]
 pub fn before_process(state: &'static State) {
     if state.speculative.load(Relaxed) != 0 && own(state) && few_processes() {
-        end_speculation(state);
         state.disable(Loss::ProcessLimit);
+        end_speculation(state);
     }
 }
 
@@ -305,11 +337,38 @@ const SECCOMP_SET_MODE_STRICT: usize = 0;
 const SECCOMP_SET_MODE_FILTER: usize = 1;
 const F_DUPFD: usize = 0;
 const F_SETFL: usize = 4;
+const F_OFD_SETLK: usize = 37;
+const F_OFD_SETLKW: usize = 38;
 const F_SETLEASE: usize = 1024;
 const F_NOTIFY: usize = 1026;
 const F_DUPFD_CLOEXEC: usize = 1030;
+const F_ADD_SEALS: usize = 1033;
+
+/// A description is about to be locked (flock(2), F_OFD_SETLK). The lock lasts
+/// as long as the description, which every mapping of it holds, a copy's too:
+/// a copy that has one is ended, and later ones give theirs up before the
+/// program goes on (`speculative::shared`).
+#[cold]
+pub fn before_lock(state: &'static State, fd: i32, operation: usize) {
+    const LOCK_UN: usize = 8;
+    let mut stat = sys::Stat::default();
+    if operation & LOCK_UN != 0 || !own(state) || sys::fstat(fd, &mut stat) != 0 {
+        return;
+    }
+    for cell in &CONFIG.locked {
+        match cell.compare_exchange(0, stat.ino, SeqCst, SeqCst) {
+            Ok(_) => return end_speculation(state),
+            Err(locked) if locked == stat.ino => return,
+            Err(_) => {}
+        }
+    }
+    delicate(state);
+}
 
 fn fcntl(state: &'static State, frame: &Frame, fd: usize, command: usize) -> isize {
+    if command & 0xffff_ffff == F_ADD_SEALS {
+        return alone(state, frame);
+    }
     before_fcntl(state, fd, command);
     let result = plain(frame);
     if makes_descriptor(command) {
@@ -325,6 +384,9 @@ pub fn before_fcntl(state: &'static State, fd: usize, command: usize) {
         F_SETFL => state.forget(fd as u32 as usize),
         // Opening the file once more would break the lease or be notified.
         F_SETLEASE | F_NOTIFY => delicate(state),
+        F_OFD_SETLK | F_OFD_SETLKW => before_lock(state, fd as i32, 0),
+        // Refused while anybody has it mapped for writing.
+        F_ADD_SEALS => before_alone(state),
         _ => {}
     }
 }
@@ -338,8 +400,8 @@ pub fn makes_descriptor(command: usize) -> bool {
 #[cold]
 pub fn delicate(state: &'static State) {
     if own(state) {
-        end_speculation(state);
         state.disable(Loss::Delicate);
+        end_speculation(state);
     }
 }
 
@@ -358,9 +420,9 @@ pub fn restricts(number: usize, first: usize) -> bool {
 #[cold]
 pub fn restricted(state: &'static State) {
     if own(state) {
+        state.disable(Loss::Seccomp);
         end_speculation(state);
         notice::disarm(state);
-        state.disable(Loss::Seccomp);
         CONFIG.forbidden.store(1, Relaxed);
         state.role.store(role::OFF, Relaxed);
     }
@@ -397,6 +459,7 @@ pub fn ending(state: &'static State, status: i32) {
         return;
     }
     learnt::ended(state);
+    bar(state);
     end_speculation(state);
     if let Some(slot) = state.slot() {
         let usage = crate::usage::of_self();

@@ -16,7 +16,7 @@ use crate::state::{CONFIG, LOGS, Rations, State};
 use crate::status;
 use crate::sys::{self, call};
 use crate::usage::{self, Usage};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use runahead_policy::horizon::horizon;
 use runahead_policy::ration::{Decision, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
@@ -78,6 +78,12 @@ pub fn attempt(
     if others || !super::own(state) {
         return None;
     }
+    // Threads that close descriptors where no hook sees it would do so beside
+    // a copy that is leaving the table.
+    if CONFIG.unseen.load(Relaxed) != 0 && regions::threads() != 1 {
+        state.count(Counter::SyncsDeclined, 1);
+        return None;
+    }
     // One that somebody has killed is not behind: it is not there.
     let gone = standing == Standing::Behind && child != 0 && !runs(child);
     let standing = if gone { Standing::None } else { standing };
@@ -89,6 +95,11 @@ pub fn attempt(
         let ration = &mut rations.synchronisations;
         if let Some(start) = begin {
             ration.begin(start);
+        }
+        // Asked under the lock, for which whoever bars copies waits.
+        if is_barred(state) || !settled(state) {
+            state.count(Counter::SyncsDeclined, 1);
+            return None;
         }
         if !rations.control.permits(state, ration.stall_ns(), now_ns) {
             state.count(Counter::SyncsDeclined, 1);
@@ -117,6 +128,11 @@ pub fn attempt(
             }
         }
     })?
+}
+
+/// Whether no copy may be made for now.
+fn is_barred(state: &State) -> bool {
+    state.barred.load(SeqCst) != 0 || state.disabled.load(SeqCst) != 0
 }
 
 /// Whether a child of ours has not ended, asked without reaping it (waitid(2)).
@@ -196,7 +212,7 @@ fn synchronise(
         start_read(request.fd, request.offset, request.len.clamp(READ_AROUND_BYTES, 1 << 20));
     }
     // From here on: the look at the descriptors holds them for moments, too.
-    state.detaching.store(1, Release);
+    state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
     // SAFETY: the lock is held: `ration` is what it guards.
     unsafe { capture::take(request.as_ref(), state.fds_end.load(Relaxed)) };
     // SAFETY: the ration's lock is held.
@@ -237,7 +253,6 @@ fn synchronise(
     }
     if child < 0 {
         log.life.store(life::NONE, Relaxed);
-        state.detaching.store(0, Release);
         state.disable(Loss::ProcessLimit);
         return None;
     }
@@ -291,12 +306,11 @@ fn aide_runs(state: &State) -> bool {
             return true;
         }
         wait(state, aide, 0);
-        state.aide.store(0, Relaxed);
+        // One that could not even begin would not the next time either.
+        let began = desk().is_some_and(|desk| desk.life.load(Relaxed) != import::life::STARTING);
+        state.aide.store(if began { 0 } else { -1 }, Relaxed);
     }
-    if aide < 0 {
-        return false;
-    }
-    let started = aide::start(state);
+    let started = state.aide.load(Relaxed) == 0 && aide::start(state);
     if !started {
         state.aide.store(-1, Relaxed);
     }
@@ -415,7 +429,11 @@ fn end(state: &State, control: &mut Control, reason: Park) {
 pub fn give_way(state: &State) {
     state.count(Counter::SyncsDeclined, 1);
     if state.speculative.load(Relaxed) != 0 {
-        state.try_locked(|rations, _| end(state, &mut rations.control, Park::Disabled));
+        state.try_locked(|rations, _| {
+            if settled(state) {
+                end(state, &mut rations.control, Park::Disabled);
+            }
+        });
     }
 }
 
@@ -427,14 +445,15 @@ pub fn at_partial_stall(state: &State, log: &Log) {
     share(state, log, now_ns);
     state.try_locked(|rations, _| {
         let stall_ns = rations.synchronisations.stall_ns();
-        if !rations.control.permits(state, stall_ns, now_ns) {
+        if !rations.control.permits(state, stall_ns, now_ns) && settled(state) {
             end(state, &mut rations.control, Park::Disabled);
         }
     });
 }
 
 /// Ends the speculative process, if there is one, without waiting for its
-/// death, and books what it did.
+/// death, and books what it did. It must have left the descriptor table
+/// ([`settled`]): one that dies in there would let go of it later, unseen.
 fn kill(state: &State, reason: Park) {
     let child = state.speculative.swap(0, Relaxed);
     if child == 0 {
@@ -509,15 +528,27 @@ fn wait(state: &State, child: i32, options: usize) -> isize {
 }
 
 /// Before the program ends or executes another one, or restricts itself: the
-/// speculative process is gone when this returns, nothing of it is left.
+/// speculative process is gone when this returns, nothing of it is left. No
+/// other thread makes one afterwards where the caller has barred it before
+/// ([`State::barred`], [`State::disable`]).
 pub fn end_speculation(state: &'static State) {
-    if state.epoch.load(Relaxed) == 0 {
+    if state.epoch.load(SeqCst) == 0 && state.lock.load(SeqCst) == 0 {
         return;
     }
     await_detached(state);
+    let ended = state.locked(|rations| {
+        end_all(state);
+        rations.control.finish(state, sys::now_ns());
+    });
+    if ended.is_none() {
+        end_all(state);
+    }
+}
+
+/// Ends and reaps copies and aide.
+fn end_all(state: &State) {
     look_at_pages(state);
     kill(state, Park::ProgramEnded);
-    state.try_locked(|rations, _| rations.control.finish(state, sys::now_ns()));
     end_aide(state);
     for cell in &state.zombies {
         let child = cell.swap(0, Relaxed);
@@ -528,24 +559,34 @@ pub fn end_speculation(state: &'static State) {
     }
 }
 
-/// Waits until the copy has left the descriptor table. Before that, its looks
-/// at descriptors hold them for moments, so that a lock, a pipe or a socket
-/// would outlive its close; and an exec would unshare the table and lose the
-/// program's POSIX locks. The wait for the data is nearly always longer.
+/// Waits until the copy has left the descriptor table, after a close and at
+/// the end of the stall. Before that, its looks at descriptors hold them for
+/// moments, so that a lock, a pipe or a socket would outlive its close; and an
+/// exec would unshare the table and lose the program's POSIX locks. The wait
+/// for the data is nearly always longer.
+///
+/// A close that took its descriptor out before the first look finds nothing
+/// held; one that did so later finds [`State::detaching`] set, or everybody
+/// gone again. A synchronisation begins only when the last one's copy has left
+/// ([`settled`]), so it is enough to wait for the one that is found.
 ///
 /// What a rogue copy does to the log makes this at most [`DETACH_NS`] long.
 pub fn await_detached(state: &State) {
-    let mut turns = 0u32;
-    let mut since_ns = 0;
-    while state.detaching.load(Acquire) != 0 {
-        turns = turns.saturating_add(1);
+    let found = state.detaching.load(SeqCst);
+    // A vfork child's table is its own, and the copy not its child.
+    if found == 0 || !super::own(state) {
+        return;
+    }
+    let (mut turns, mut since_ns) = (0u32, 0);
+    while state.detaching.load(SeqCst) == found {
         // Another thread makes a copy and has not noted it yet: asked first, or
         // it would be missed by both questions.
-        let unknown = state.lock.load(Acquire) != 0;
+        let noted = state.lock.load(SeqCst) == 0;
         let copy = state.log().filter(|log| log.life.load(Acquire) == life::STARTING);
-        if copy.is_none() && !aide_starts(state) && !unknown {
+        if noted && copy.is_none() && !aide_starts(state) {
             break;
         }
+        turns = turns.saturating_add(1);
         if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
             core::hint::spin_loop();
             continue;
@@ -554,15 +595,25 @@ pub fn await_detached(state: &State) {
         if since_ns == 0 {
             since_ns = now_ns;
         }
-        if wait_only_starting(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
+        if noted && settled(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
             break;
         }
         match copy {
-            Some(log) => sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS),
-            None => sys::sleep(DETACH_PAUSE_NS),
+            Some(log) if noted => sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS),
+            _ => sys::sleep(DETACH_PAUSE_NS),
         }
     }
-    state.detaching.store(0, Relaxed);
+    // Not that of a synchronisation begun since.
+    _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
+}
+
+/// Whether nobody is in the program's descriptor table: all copies have left
+/// it, or died in it. To be asked with the lock held, or found free before.
+fn settled(state: &State) -> bool {
+    let starts = |log: &Log| log.life.load(Acquire) == life::STARTING;
+    state.detaching.load(SeqCst) == 0
+        || !(state.log().is_some_and(starts) && runs(state.speculative.load(Relaxed))
+            || aide_starts(state) && runs(state.aide.load(Relaxed)))
 }
 
 /// Whether the aide is still in the descriptor table.
@@ -581,25 +632,6 @@ const DETACH_SPIN: u32 = 1000;
 const DETACH_LOOK_NS: u64 = 500_000;
 /// Between two looks at what wakes nobody, in ns.
 const DETACH_PAUSE_NS: u64 = 20_000;
-
-/// Whether the starting copy has died by itself.
-fn wait_only_starting(state: &State) -> bool {
-    // A vfork child, which shares the state, has no such child to wait for.
-    if !super::own(state) {
-        return false;
-    }
-    let aide = state.aide.load(Relaxed);
-    if aide > 0 && !runs(aide) {
-        wait(state, aide, 0);
-        state.aide.store(-1, Relaxed);
-    }
-    let child = state.speculative.load(Relaxed);
-    if child == 0 || wait(state, child, WNOHANG) == 0 {
-        return false;
-    }
-    state.speculative.store(0, Relaxed);
-    true
-}
 
 /// Lets a killed process at SCHED_IDLE die at normal priority. Allowed with
 /// CAP_SYS_NICE or a sufficient RLIMIT_NICE only; without, it dies when a

@@ -12,7 +12,7 @@ use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::{Emulator, Identity, Start};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::TEST_ALWAYS_WRONG;
+use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_LEAVES_LATE};
 use runahead_protocol::stats;
 
 /// `PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NO_NEW_PRIVS`.
@@ -22,6 +22,8 @@ const PR_SET_NO_NEW_PRIVS: usize = 38;
 const SIGKILL: usize = 9;
 /// `CLOSE_RANGE_UNSHARE`.
 const CLOSE_RANGE_UNSHARE: usize = 2;
+/// `CLONE_FILES`.
+const CLONE_FILES: usize = 0x400;
 /// `SCHED_IDLE`.
 const SCHED_IDLE: usize = 5;
 /// `RLIMIT_CPU`.
@@ -44,20 +46,25 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     if unsafe { call(nr::GETPPID, &[]) } != parent.pid as isize {
         exit();
     }
-    // Leaves the program's descriptor table without ever having held a
-    // reference: locks, pipes and sockets close when the program closes them.
+    if CONFIG.test.load(Relaxed) & TEST_LEAVES_LATE != 0 {
+        hold_descriptors();
+    }
+    // Leaves the program's descriptor table. Inside this call the kernel holds
+    // the files of the first 64 numbers: whoever closes one waits for its end
+    // (`normal::await_detached`).
     // SAFETY: from here on this process has an empty table of its own.
     if unsafe { call(nr::CLOSE_RANGE, &[0, u32::MAX as usize, CLOSE_RANGE_UNSHARE]) } != 0 {
         exit();
     }
-    // The kernel counts attachments of System V segments: before the program
-    // goes on, where it is known to have any.
-    let early = CONFIG.attaches.load(Relaxed) != 0;
+    // The kernel counts attachments of System V segments, and keeps a lock as
+    // long as anybody has the description mapped: before the program goes on,
+    // where it is known to have any.
+    let locks = CONFIG.locked.first().is_some_and(|locked| locked.load(Relaxed) != 0);
+    let early = locks || CONFIG.attaches.load(Relaxed) != 0;
     if early && !shared::make_private_on_touch() {
         exit();
     }
     log.life.store(life::DETACHED, Release);
-    // The program may wait for it (`normal::await_detached`).
     sys::futex_wake(&log.life);
     emulator.start(&Start {
         identity: identity(parent),
@@ -103,6 +110,15 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     if !filter::install() {
         exit();
     }
+}
+
+/// Testing: holds all that the program has open for a while.
+#[cold]
+fn hold_descriptors() {
+    const HELD_NS: u64 = 200_000;
+    // SAFETY: a copy of the table for this process only.
+    unsafe { call(nr::UNSHARE, &[CLONE_FILES]) };
+    sys::sleep(HELD_NS);
 }
 
 /// Out of the way of everybody; false where a container's filter refuses

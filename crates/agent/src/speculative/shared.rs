@@ -19,7 +19,7 @@ const GRANULE: usize = 64 * 1024;
 /// Shared writable mappings that are kept track of.
 const REGIONS_MAX: usize = 128;
 
-/// Largest attached System V segment of which a copy is kept, in bytes: it
+/// Largest such segment or file of which a copy is kept, in bytes: it
 /// lies on the prologue's stack meanwhile. PostgreSQL's has 56.
 const ATTACHED_COPY_MAX: usize = 4 * PAGE_SIZE;
 
@@ -75,7 +75,7 @@ pub fn make_private_on_touch() -> bool {
     let scratch = unsafe { &mut *SCRATCH.0.get() };
     ok &= maps::for_each(scratch, |line| {
         let writable = line.protection & sys::PROT_WRITE != 0;
-        if line.shared && line.is_attached() {
+        if line.shared && line.is_attached() || is_locked(line) {
             ok &= Regions::detach(line);
         } else if !large.consider(line) && line.shared && writable {
             ok &= kept.protect(line);
@@ -90,6 +90,12 @@ pub fn make_private_on_touch() -> bool {
 /// taken.
 pub fn keep(start: usize, end: usize) {
     regions().keep(start, end);
+}
+
+/// Whether the program has locked the mapped file's description, which the
+/// mapping holds.
+fn is_locked(line: &Line<'_>) -> bool {
+    line.inode != 0 && CONFIG.locked.iter().any(|locked| locked.load(Relaxed) == line.inode)
 }
 
 fn drop_other_log() {
@@ -125,7 +131,8 @@ impl Regions {
     }
 
     /// Replaces an attached System V segment, so that the kernel does not
-    /// count this process's attachment: by a private copy where it is small,
+    /// count this process's attachment, or a locked file, so that the lock does
+    /// not last as long as this process: by a private copy where it is small,
     /// else by memory that ends the speculation when it is touched.
     fn detach(line: &Line<'_>) -> bool {
         let len = line.end - line.start;

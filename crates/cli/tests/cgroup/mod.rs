@@ -31,6 +31,23 @@ impl Cgroup {
         cgroup
     }
 
+    /// Where the kernel tells how much is in use, in bytes.
+    #[allow(dead_code, reason = "not all tests ask")]
+    pub fn usage(&self) -> PathBuf {
+        let first = self.0.join("memory.usage_in_bytes");
+        if first.exists() { first } else { self.0.join("memory.current") }
+    }
+
+    /// Processes that were ended because memory ran out.
+    #[allow(dead_code, reason = "not all tests ask")]
+    pub fn kills(&self) -> u64 {
+        let files = ["memory.oom_control", "memory.events"];
+        let text = files.iter().find_map(|file| fs::read_to_string(self.0.join(file)).ok());
+        let text = text.expect("a memory cgroup tells of its kills");
+        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line.and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
     /// The command will run in it.
     pub fn enter(&self, command: &mut Command) {
         let procs = self.0.join("cgroup.procs");

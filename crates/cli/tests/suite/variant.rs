@@ -5,7 +5,7 @@ use std::process::Command;
 
 use runahead_protocol::session::{
     TEST_ALWAYS_WRONG, TEST_DIE_AT_RANDOM, TEST_EVERY_READ_STALLS, TEST_IMPORTING,
-    TEST_REFUSE_PATCHING,
+    TEST_LEAVES_LATE, TEST_REFUSE_PATCHING,
 };
 
 use super::RUNAHEAD;
@@ -69,11 +69,19 @@ const SPECULATE: Variant = Variant {
 pub const ALL: &[Variant] = &[
     Variant { name: "observe", mode: Some("observe"), ..BASE },
     SPECULATE,
-    Variant { name: "wrong", test: SPECULATE.test | TEST_ALWAYS_WRONG, ..SPECULATE },
+    Variant {
+        name: "wrong",
+        test: SPECULATE.test | TEST_ALWAYS_WRONG | TEST_LEAVES_LATE,
+        ..SPECULATE
+    },
     Variant { name: "importing", test: SPECULATE.test | TEST_IMPORTING, ..SPECULATE },
     Variant { name: "dying", test: SPECULATE.test | TEST_DIE_AT_RANDOM, ..SPECULATE },
     // Tier T0.
-    Variant { name: "refused", test: SPECULATE.test | TEST_REFUSE_PATCHING, ..SPECULATE },
+    Variant {
+        name: "refused",
+        test: SPECULATE.test | TEST_REFUSE_PATCHING | TEST_LEAVES_LATE,
+        ..SPECULATE
+    },
     Variant { name: "nobody", user: User::Nobody, ..SPECULATE },
     // With the switch, too: a busy machine would decline all synchronisations.
     Variant { name: "cold", cold: true, must: Must::Prefetch, ..SPECULATE },

@@ -54,6 +54,7 @@ pub mod nr {
     pub const WAITID: usize = 247;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
+    pub const FLOCK: usize = 73;
     pub const CREAT: usize = 85;
     pub const GETRUSAGE: usize = 98;
     pub const SETUID: usize = 105;
@@ -209,12 +210,14 @@ global_asm!(
     "syscall",
     "jmp r9",
     ".cfi_endproc",
-    // ra_before_entry: the same for calls that the stub makes itself
-    // afterwards. rax is preserved, so the call goes ahead unchanged.
-    ".globl ra_before_entry",
-    ".hidden ra_before_entry",
+    // The same, with rax preserved, too: ra_before_entry for calls that the
+    // stub makes itself afterwards, which go ahead unchanged; ra_closed_entry
+    // after a close that it has made.
+    ".macro ra_keeping name, function",
+    ".globl \\name",
+    ".hidden \\name",
     ".p2align 6",
-    "ra_before_entry:",
+    "\\name:",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 0",
     ".cfi_escape 0x10, 0x10, 5, 0x72, 0x00, 0x09, 0x80, 0x1a",
@@ -236,7 +239,7 @@ global_asm!(
     "push rax",
     "mov rdi, rsp",
     "and rsp, -16",
-    "call {before}",
+    "call \\function",
     "lea rsp, [rbp - 64]",
     "pop rax",
     "pop rdi",
@@ -254,6 +257,9 @@ global_asm!(
     ".cfi_def_cfa_offset 0",
     "jmp rcx",
     ".cfi_endproc",
+    ".endm",
+    "ra_keeping ra_before_entry, {before}",
+    "ra_keeping ra_closed_entry, {closed}",
     // Thunk number i, each 16 bytes long: enters with r11 = i, which a call
     // through a table may clobber.
     ".globl ra_thunks",
@@ -365,6 +371,7 @@ global_asm!(
     ".cfi_endproc",
     hook = sym crate::hook::ra_hook,
     before = sym crate::hook::ra_before,
+    closed = sym crate::hook::ra_closed,
     route = sym crate::interpose::ra_route,
     through = sym crate::interpose::ra_through,
     after = sym crate::interpose::ra_after,
@@ -385,6 +392,7 @@ unsafe extern "C" {
     fn ra_gate();
     fn ra_hook_entry();
     fn ra_before_entry();
+    fn ra_closed_entry();
     fn ra_thunks();
     fn ra_restorer();
     fn ra_on_stack(top: usize, function: extern "C" fn(usize) -> isize, argument: usize) -> isize;

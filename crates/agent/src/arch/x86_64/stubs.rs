@@ -16,13 +16,14 @@
 //!        what the kind does afterwards
 //! tail:  the instructions moved from the site; jmp back behind it
 //! slow:  lea rcx, [tail]; jmp ra_hook_entry
+//! after: lea rcx, [tail]; jmp ra_closed_entry
 //! ```
 //!
 //! Unwinding finds the first eight bytes from any address in the stub: the
 //! whole room has one frame description, of a frame without a stack that was
 //! called by the original site.
 
-use super::{jump, ra_before_entry, ra_hook_entry};
+use super::{jump, ra_before_entry, ra_closed_entry, ra_hook_entry};
 use crate::state::{FDS_MAX, STATE, State, class, role};
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -58,7 +59,9 @@ pub enum StubKind {
     /// Calls that return a descriptor: what was known of that number is
     /// forgotten.
     Open,
-    /// `close`: the same before the call, where no copy is being made.
+    /// `close`: the same before the call. Afterwards, where a copy is being
+    /// made, the agent waits ([`State::detaching`]): not asked before, or one
+    /// begun meanwhile would be missed.
     Close,
     /// `fcntl`: what only looks at flags, or sets those of the descriptor
     /// itself, needs nothing.
@@ -112,7 +115,14 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
     if tail.len() > STUB_TAIL_MAX {
         return None;
     }
-    let mut code = Code { bytes: [0xcc; STUB_LEN], at, len: 0, slow: [0; SLOW_MAX], slow_count: 0 };
+    let mut code = Code {
+        bytes: [0xcc; STUB_LEN],
+        at,
+        len: 0,
+        slow: [0; SLOW_MAX],
+        slow_count: 0,
+        after: None,
+    };
     code.put(&(site + SYSCALL.len()).to_le_bytes())?;
     match kind {
         StubKind::Hook => {}
@@ -144,9 +154,6 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
         }
         StubKind::Close => {
             code.normal_only()?;
-            // cmp dword [rcx + detaching], 0
-            code.put(&[0x83, 0x79, offset_of!(State, detaching) as u8, 0])?;
-            code.slow_if(NOT_EQUAL)?;
             code.put(&[0x41, 0x89, 0xfb])?; // mov r11d, edi
             code.put(&[0x41, 0x81, 0xfb])?; // cmp r11d, FDS_MAX
             code.put(&(FDS_MAX as u32).to_le_bytes())?;
@@ -155,6 +162,11 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
             code.put(&(offset_of!(State, classes) as u32).to_le_bytes())?;
             code.put(&[0])?;
             code.put(&SYSCALL)?;
+            code.load_state(Pointer::Rcx)?;
+            // cmp dword [rcx + detaching], 0
+            code.put(&[0x83, 0x79, offset_of!(State, detaching) as u8, 0])?;
+            code.put(&[NOT_EQUAL, 0])?;
+            code.after = Some(code.len - 1);
         }
         StubKind::Fcntl => {
             code.normal_only()?;
@@ -197,6 +209,8 @@ struct Code {
     /// Where the distances to the slow road are to be filled in.
     slow: [usize; SLOW_MAX],
     slow_count: usize,
+    /// The same for the road after the call.
+    after: Option<usize>,
 }
 
 impl Code {
@@ -260,18 +274,26 @@ impl Code {
         Some(())
     }
 
-    /// The slow road, if anything leads there.
+    /// The slow roads, if anything leads there.
     fn slow(&mut self, tail_at: usize) -> Option<()> {
-        if self.slow_count == 0 {
+        let (slow, count, after) = (self.slow, self.slow_count, self.after);
+        self.road(slow.get(..count)?, tail_at, ra_hook_entry as *const () as usize)?;
+        self.road(after.as_slice(), tail_at, ra_closed_entry as *const () as usize)
+    }
+
+    /// A road from the jumps whose distances are at `from` to an entry, which
+    /// goes on at the tail.
+    fn road(&mut self, from: &[usize], tail_at: usize, entry: usize) -> Option<()> {
+        if from.is_empty() {
             return Some(());
         }
-        for &at in self.slow.get(..self.slow_count)? {
+        for &at in from {
             *self.bytes.get_mut(at)? = u8::try_from(self.len - (at + 1)).ok()?;
         }
         self.put(&[0x48, 0x8d, 0x0d])?; // lea rcx, [tail]
         let distance = tail_at as i32 - (self.len + 4) as i32;
         self.put(&distance.to_le_bytes())?;
-        self.jump(ra_hook_entry as *const () as usize)
+        self.jump(entry)
     }
 }
 
