@@ -15,7 +15,7 @@
 
 enum { RELEASES_MAX = 1024 };
 /* Dirty pages are written this much at a time (half a window, where that is
- * less), or after this long. */
+ * less), or after this long, or when the program waits for it. */
 static const uint64_t WRITE_BYTES_MAX = 4 << 20;
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 
@@ -43,6 +43,8 @@ void queue_release(const struct release *one) {
     pthread_mutex_lock(&w.lock);
     if (w.head - w.tail < RELEASES_MAX)
         w.queue[w.head++ % RELEASES_MAX] = *one;
+    else
+        atomic_fetch_sub(&ra.behind, one->owed);
     pthread_cond_signal(&w.filled);
     pthread_mutex_unlock(&w.lock);
 }
@@ -70,17 +72,20 @@ void *releaser(void *nothing) {
             const struct release *more = &w.queue[next % RELEASES_MAX];
             if (more->address == one.address + one.bytes) {
                 one.bytes += more->bytes;
+                one.owed += more->owed;
             } else if (more->address + more->bytes == one.address) {
                 one.address = more->address;
                 one.offset = more->offset;
                 one.bytes += more->bytes;
+                one.owed += more->owed;
             } else {
                 break;
             }
             ++next;
         }
         uint64_t enough = ra.window / 2 < WRITE_BYTES_MAX ? ra.window / 2 : WRITE_BYTES_MAX;
-        if (one.fd >= 0 && one.bytes < enough && next == w.head && now_ns() - one.ns < WRITE_WAIT_NS) {
+        if (one.fd >= 0 && one.bytes < enough && next == w.head &&
+            atomic_load(&ra.behind) <= behind_most() && now_ns() - one.ns < WRITE_WAIT_NS) {
             struct timespec until;
             clock_gettime(CLOCK_REALTIME, &until);
             until.tv_nsec += 50000000;
@@ -97,6 +102,7 @@ void *releaser(void *nothing) {
                             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                                 SYNC_FILE_RANGE_WAIT_AFTER);
         give_back(one.address, one.bytes);
+        atomic_fetch_sub(&ra.behind, one.owed);
         pthread_mutex_lock(&w.lock);
         w.busy = -1;
     }
