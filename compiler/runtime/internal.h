@@ -103,7 +103,7 @@ static inline void count(_Atomic uint64_t *counter, uint64_t n) {
 
 /* More bytes than this behind the program are not left in memory. */
 static inline uint64_t behind_most(void) {
-    return ra.memory / 12;
+    return ra.memory / 8;
 }
 
 static inline uint64_t magnitude(int64_t v) {
