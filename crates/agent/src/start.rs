@@ -50,7 +50,8 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     let Some(text) = environment.value(SESSION_VARIABLE.as_bytes()) else { return };
     let Some(session) = session::parse(text) else { return };
     let opted_out = environment.value(b"RUNAHEAD") == Some(b"off");
-    let tier = if session.mode == Mode::Off || opted_out {
+    let translated = environment.value(b"LD_PRELOAD").is_some_and(translates);
+    let tier = if session.mode == Mode::Off || opted_out || translated {
         Tier::None
     } else {
         CONFIG.arguments.store(if passed { argc } else { 0 }, Relaxed);
@@ -61,6 +62,14 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     if tier != Tier::Symbols {
         environment.scrub(session.agent);
     }
+}
+
+/// Whether a program with this list of preloaded objects is run by Valgrind,
+/// which executes a translation of it and ends a program that makes a process
+/// otherwise than the C library does.
+fn translates(preload: &[u8]) -> bool {
+    const VALGRIND: &[u8] = b"/vgpreload_";
+    preload.windows(VALGRIND.len()).any(|name| name == VALGRIND)
 }
 
 /// How calls are hooked.
@@ -394,7 +403,7 @@ fn keep(variable: &mut [u8], agent: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{keep, unrestricted};
+    use super::{keep, translates, unrestricted};
     use crate::status::Status;
     use runahead_protocol::session::Session;
 
@@ -409,6 +418,12 @@ mod tests {
         assert!(!unrestricted(&session(0), &status(2, 1)));
         assert!(!unrestricted(&session(0), &status(2, 0)), "a kernel that does not count");
         assert!(!unrestricted(&session(1), &status(1, 1)));
+    }
+
+    #[test]
+    fn programs_under_valgrind_are_left_alone() {
+        assert!(translates(b"/usr/libexec/valgrind/vgpreload_core-amd64-linux.so:/a.so"));
+        assert!(!translates(b"/a.so:/usr/lib/valgrind.so"));
     }
 
     #[test]

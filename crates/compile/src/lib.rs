@@ -12,23 +12,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-macro_rules! sources {
-    ($directory:literal: $($name:literal),*) => {
-        [$(($name, include_str!(concat!("../../../compiler/", $directory, "/", $name)))),*]
+const PASS: &str = include_str!("../../../compiler/pass/Runahead.cpp");
+
+macro_rules! runtime {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../compiler/runtime/", $name)))),*]
     };
 }
-const PASS: [(&str, &str); 7] = sources!(
-    "pass":
-    "Nest.h",
-    "Versions.h",
-    "Locality.h",
-    "Locality.cpp",
-    "Insertion.h",
-    "Insertion.cpp",
-    "Runahead.cpp"
-);
-const RUNTIME: [(&str, &str); 8] = sources!(
-    "runtime":
+const RUNTIME: [(&str, &str); 8] = runtime!(
     "runahead_rt.h",
     "internal.h",
     "plan.c",
@@ -185,8 +176,7 @@ fn headers(version: u32) -> Option<PathBuf> {
 fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf)> {
     let exact = fs::read_to_string(headers.join("llvm/Config/llvm-config.h")).unwrap_or_default();
     let mut hasher = blake3::Hasher::new();
-    let sources = || PASS.into_iter().chain(RUNTIME);
-    for text in sources().map(|(_, text)| text).chain([exact.as_str()]) {
+    for text in [PASS, &exact].into_iter().chain(RUNTIME.map(|(_, text)| text)) {
         hasher.update(text.as_bytes());
     }
     let hash = hasher.finalize().to_hex();
@@ -202,7 +192,8 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
         let path = scratch.path().join(name);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     };
-    for (name, text) in sources() {
+    write("Runahead.cpp", PASS)?;
+    for (name, text) in RUNTIME {
         write(name, text)?;
     }
     let mut include = OsString::from("-isystem");
@@ -222,12 +213,7 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     let words =
         ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
     let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
-    // As one unit: LLVM's headers take longer than the pass.
-    let unit =
-        ["-include", "Locality.cpp", "-include", "Insertion.cpp", "Runahead.cpp"].map(OsStr::new);
-    arguments.push(&include);
-    arguments.extend(unit);
-    arguments.extend([OsStr::new("-o"), &pass_name]);
+    arguments.extend([&include, OsStr::new("Runahead.cpp"), OsStr::new("-o"), &pass_name]);
     compile("g++", "g++", &arguments)?;
     let words = ["-std=gnu11", "-O2", "-fPIC", "-nostdlib", "-r", "-o", "runahead_rt.o"];
     let sources = RUNTIME.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));

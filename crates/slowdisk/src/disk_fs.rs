@@ -119,27 +119,16 @@ impl DiskSession {
         rustix::io::ioctl_fionbio(fuse, true)?;
         let mut server = Server { disk: &self.disk, fuse, done: Vec::new() };
         let mut buffer = vec![0; REQUEST_BYTES_MAX as usize + REQUEST_ROOM_BYTES];
-        // Since when it slept, if requests could not wake it.
-        let mut asleep_ns = None;
         loop {
-            let now_ns = monotonic_ns();
-            // On the mean a request that came meanwhile came halfway.
-            let came_ns = asleep_ns.map_or(now_ns, |since_ns| u64::midpoint(since_ns, now_ns));
-            let Some(all) = server.take(came_ns, &mut buffer)? else { return Ok(()) };
+            if !server.take(&mut buffer)? {
+                return Ok(());
+            }
             let outlook = self.disk.engine.advance(&mut server.done);
             server.send_due();
-            asleep_ns = None;
-            if !all {
-                continue;
-            }
-            let now_ns = monotonic_ns();
-            match self.disk.moderation.next(outlook, now_ns) {
+            match self.disk.moderation.next(outlook, monotonic_ns()) {
                 Wait::Request => await_request(fuse, None),
                 Wait::RequestUntil(at_ns) => await_request(fuse, Some(at_ns)),
-                Wait::Until(at_ns) => {
-                    asleep_ns = Some(now_ns);
-                    sleep_until(at_ns);
-                }
+                Wait::Until(at_ns) => sleep_until(at_ns),
             }
         }
     }
@@ -217,9 +206,8 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Takes the requests that have come, at about `came_ns`: whether these were
-    /// all; none when the device is unmounted.
-    fn take(&mut self, came_ns: u64, buffer: &mut [u8]) -> io::Result<Option<bool>> {
+    /// Takes the requests that have come; false when the device is unmounted.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         for _ in 0..TAKEN_MAX {
             match rustix::io::read(self.fuse, &mut *buffer) {
                 Ok(len) => {
@@ -227,21 +215,21 @@ impl Server<'_> {
                         .ok_or_else(|| io::Error::other("a FUSE request that is cut short"))?;
                     if asked.ask == Ask::End {
                         self.reply(asked.unique, &[]);
-                        return Ok(None);
+                        return Ok(false);
                     }
-                    self.answer(came_ns, &asked);
+                    self.answer(&asked);
                 }
-                Err(Errno::AGAIN) => return Ok(Some(true)),
+                Err(Errno::AGAIN) => break,
                 // The request was taken back before it could be read.
                 Err(Errno::NOENT | Errno::INTR) => {}
-                Err(Errno::NODEV) => return Ok(None),
+                Err(Errno::NODEV) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Some(false))
+        Ok(true)
     }
 
-    fn answer(&mut self, came_ns: u64, asked: &Asked<'_>) {
+    fn answer(&mut self, asked: &Asked<'_>) {
         let unique = asked.unique;
         match asked.ask {
             Ask::Read { offset, len } => {
@@ -251,8 +239,7 @@ impl Server<'_> {
                 } else {
                     What::Read { offset, len: len as usize }
                 };
-                let request = Request { offset, len, write: false };
-                self.submit(came_ns, request, Reply { unique, what });
+                self.submit(Request { offset, len, write: false }, Reply { unique, what });
             }
             Ask::Write { offset, data } => {
                 let len = self.disk.store.write(offset, data);
@@ -260,8 +247,7 @@ impl Server<'_> {
                     return self.refuse(unique, libc::ENOSPC);
                 }
                 let request = Request { offset, len: len as u64, write: true };
-                let what = What::Written(len as u32);
-                self.submit(came_ns, request, Reply { unique, what });
+                self.submit(request, Reply { unique, what: What::Written(len as u32) });
             }
             Ask::Lookup(name) => match self.attributes(DISK_INODE) {
                 Some(disk) if asked.inode == ROOT_INODE && name == DISK.as_bytes() => {
@@ -306,8 +292,8 @@ impl Server<'_> {
         }
     }
 
-    fn submit(&mut self, came_ns: u64, request: Request, reply: Reply) {
-        self.disk.engine.submit(came_ns, request, reply, &mut self.done);
+    fn submit(&mut self, request: Request, reply: Reply) {
+        self.disk.engine.submit(request, reply, &mut self.done);
     }
 
     fn send_due(&mut self) {
