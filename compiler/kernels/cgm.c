@@ -42,7 +42,14 @@ static void kernel_init(long n) {
     row[n] = at;
 }
 
-static void multiply(long n, const double *restrict v, double *restrict out) {
+#ifdef KERNEL_FORTRAN /* in cgm.f90 */
+void conj_grad(long n, int inner, const long *row, const int *column, const double *value,
+               double *x, double *z, double *p, double *q, double *r, double *residual,
+               double *norm);
+#else
+static void multiply(long n, const long *restrict row, const int *restrict column,
+                     const double *restrict value, const double *restrict v,
+                     double *restrict out) {
     for (long i = 0; i < n; ++i) {
         double sum = 0;
         for (long k = row[i]; k < row[i + 1]; ++k)
@@ -58,35 +65,44 @@ static double dot(long n, const double *a, const double *b) {
     return sum;
 }
 
+/* Solves for x, `inner` steps, into z; x becomes z by its length. Norm of the
+ * residual, and one over the length. */
+static void conj_grad(long n, int inner, const long *restrict row, const int *restrict column,
+                      const double *restrict value, double *x, double *z, double *p, double *q,
+                      double *r, double *residual, double *norm) {
+    for (long i = 0; i < n; ++i) {
+        z[i] = q[i] = 0;
+        p[i] = r[i] = x[i];
+    }
+    double rho = dot(n, r, r);
+    for (int step = 0; step < inner; ++step) {
+        multiply(n, row, column, value, p, q);
+        double alpha = rho / dot(n, p, q);
+        for (long i = 0; i < n; ++i) {
+            z[i] += alpha * p[i];
+            r[i] -= alpha * q[i];
+        }
+        double before = rho;
+        rho = dot(n, r, r);
+        for (long i = 0; i < n; ++i)
+            p[i] = r[i] + rho / before * p[i];
+    }
+    multiply(n, row, column, value, z, q);
+    double sum = 0;
+    for (long i = 0; i < n; ++i)
+        sum += (x[i] - q[i]) * (x[i] - q[i]);
+    *residual = sqrt(sum);
+    *norm = 1 / sqrt(dot(n, z, z));
+    for (long i = 0; i < n; ++i)
+        x[i] = *norm * z[i];
+}
+#endif
+
 static void kernel_run(long n) {
     arrays(n);
-    double residual = 0;
+    double residual = 0, norm = 0;
     for (int outer = 0; outer < OUTER; ++outer) {
-        for (long i = 0; i < n; ++i) {
-            z[i] = q[i] = 0;
-            p[i] = r[i] = x[i];
-        }
-        double rho = dot(n, r, r);
-        for (int inner = 0; inner < INNER; ++inner) {
-            multiply(n, p, q);
-            double alpha = rho / dot(n, p, q);
-            for (long i = 0; i < n; ++i) {
-                z[i] += alpha * p[i];
-                r[i] -= alpha * q[i];
-            }
-            double before = rho;
-            rho = dot(n, r, r);
-            for (long i = 0; i < n; ++i)
-                p[i] = r[i] + rho / before * p[i];
-        }
-        multiply(n, z, q);
-        residual = 0;
-        for (long i = 0; i < n; ++i)
-            residual += (x[i] - q[i]) * (x[i] - q[i]);
-        residual = sqrt(residual);
-        double norm = 1 / sqrt(dot(n, z, z));
-        for (long i = 0; i < n; ++i)
-            x[i] = norm * z[i];
+        conj_grad(n, INNER, row, column, value, x, z, p, q, r, &residual, &norm);
         printf("residual %.15e, norm %.15e\n", residual, norm);
     }
     printf("%s\n", residual < 0.1 * sqrt((double)n) ? "VERIFIED" : "WRONG");

@@ -33,6 +33,23 @@ static void arrays(long size) {
 
 #define AT(a, i3, i2, i1) a[((i3) * m + (i2)) * m + (i1)]
 
+#ifdef KERNEL_FORTRAN /* in mgrid.f90 */
+void borders(double *a, long m);
+void resid_of(const double *uu, const double *vv, double *rr, long m);
+void resid_in_place(const double *uu, double *rr, long m);
+void psinv(const double *rr, double *uu, long m);
+void rprj3(const double *fine, long mf, double *coarse, long m);
+void interp(const double *z, long mc, double *uu, long m);
+double squares(const double *rr, long m);
+
+/* Arguments of a Fortran subroutine are different arrays where it writes. */
+static void resid(const double *uu, const double *vv, double *rr, long m) {
+    if (vv == rr)
+        resid_in_place(uu, rr, m);
+    else
+        resid_of(uu, vv, rr, m);
+}
+#else
 /* Periodic borders. */
 static void borders(double *a, long m) {
     for (long i3 = 1; i3 < m - 1; ++i3) {
@@ -49,21 +66,6 @@ static void borders(double *a, long m) {
         a[i] = a[(m - 2) * m * m + i];
         a[(m - 1) * m * m + i] = a[m * m + i];
     }
-}
-
-static void kernel_init(long size) {
-    arrays(size);
-    long m = size + 2;
-    uint64_t seed = KERNEL_SEED;
-    memset(kernel_memory, 0, kernel_bytes(size));
-    /* Ten points of -1 and ten of +1. */
-    for (int k = 0; k < 20; ++k) {
-        long i1 = 1 + (long)(kernel_random(&seed, KERNEL_A) * (double)size);
-        long i2 = 1 + (long)(kernel_random(&seed, KERNEL_A) * (double)size);
-        long i3 = 1 + (long)(kernel_random(&seed, KERNEL_A) * (double)size);
-        AT(v, i3, i2, i1) = k < 10 ? -1 : 1;
-    }
-    borders(v, m);
 }
 
 /* r = v - A u */
@@ -150,13 +152,34 @@ static void interp(const double *z, long mc, double *uu, long m) {
         }
 }
 
-static double norm(const double *rr, long m) {
+/* Sum of squares over the points inside. */
+static double squares(const double *rr, long m) {
     double sum = 0;
     for (long i3 = 1; i3 < m - 1; ++i3)
         for (long i2 = 1; i2 < m - 1; ++i2)
             for (long i1 = 1; i1 < m - 1; ++i1)
                 sum += AT(rr, i3, i2, i1) * AT(rr, i3, i2, i1);
-    return sqrt(sum / ((double)(m - 2) * (double)(m - 2) * (double)(m - 2)));
+    return sum;
+}
+#endif
+
+static double norm(const double *rr, long m) {
+    return sqrt(squares(rr, m) / ((double)(m - 2) * (double)(m - 2) * (double)(m - 2)));
+}
+
+static void kernel_init(long size) {
+    arrays(size);
+    long m = size + 2;
+    uint64_t seed = KERNEL_SEED;
+    memset(kernel_memory, 0, kernel_bytes(size));
+    /* Ten points of -1 and ten of +1. */
+    for (int k = 0; k < 20; ++k) {
+        long i1 = 1 + (long)(kernel_random(&seed, KERNEL_A) * (double)size);
+        long i2 = 1 + (long)(kernel_random(&seed, KERNEL_A) * (double)size);
+        long i3 = 1 + (long)(kernel_random(&seed, KERNEL_A) * (double)size);
+        AT(v, i3, i2, i1) = k < 10 ? -1 : 1;
+    }
+    borders(v, m);
 }
 
 static void kernel_run(long size) {

@@ -184,12 +184,15 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
+    struct release one = {.address = address, .owed = bytes, .ns = now_ns(), .fd = -1};
     struct region *r = region_of(address);
-    if (!r)
+    if (!r) {
+        atomic_fetch_sub(&ra.behind, bytes);
         return;
+    }
     if (r->high - address < bytes)
         bytes = r->high - address;
-    struct release one = {.address = address, .bytes = bytes, .ns = now_ns(), .fd = -1};
+    one.bytes = bytes;
     if ((flags & RA_FLAG_WRITE) && r->is_file && r->is_shared) {
         if (r->fd == -1) {
             r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOATIME);

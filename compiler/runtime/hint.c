@@ -12,9 +12,14 @@
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { RANGES_PER_ADVANCE_MAX = 4096, CHAIN_MAX = 8 };
+enum {
+    RANGES_PER_ADVANCE_MAX = 4096,
+    CHAIN_MAX = 8,
+    CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
+};
 static const uint64_t RELEASE_BYTES = 256 << 10;
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
@@ -259,9 +264,25 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
             continue;
         low = (low + PAGE - 1) & ~(PAGE - 1);
         high &= ~(PAGE - 1);
-        if (high > low && enqueue(RELEASE, low, high - low, (uint32_t)s->flags))
+        if (high > low && enqueue(RELEASE, low, high - low, (uint32_t)s->flags)) {
+            count(&ra.behind, high - low);
             f->released[i] = sign > 0 ? high : low;
+        }
     }
+}
+
+/* A program that writes faster than the disks do fills the memory with dirty
+ * pages and then waits in the kernel's reclaim, one page at a time, with all that
+ * was prefetched for it thrown out. It waits here instead, for whole pieces. */
+static void let_releases_catch_up(void) {
+    int saved = errno;
+    for (int waits = 0; waits < CATCH_UP_WAITS_MAX &&
+                        atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most();
+         ++waits) {
+        struct timespec wait = {.tv_nsec = 1000000};
+        nanosleep(&wait, NULL);
+    }
+    errno = saved;
 }
 
 /* Iterations of the tick level done so far. */
@@ -479,8 +500,10 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     count(&ra.count.ticks, 1);
     uint64_t done = position(p, f);
     go_on(p, f, done);
-    if (p->releases)
+    if (p->releases) {
         release_behind(p, f);
+        let_releases_catch_up();
+    }
 }
 
 /* Copies and fills block by block, each block's pages asked for a window ahead. */

@@ -83,6 +83,7 @@ struct ra_state {
     uint64_t memory;   /* bytes that the program may have in memory */
     uint64_t window;   /* bytes prefetched ahead */
     uint64_t tick_bytes;
+    _Atomic uint64_t behind; /* bytes to be released that are not yet */
     _Atomic uint64_t ring_head;
     uint64_t ring_tail;
     struct entry *ring;
@@ -98,6 +99,11 @@ extern struct ra_state ra;
 
 static inline void count(_Atomic uint64_t *counter, uint64_t n) {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* More bytes than this behind the program are not left in memory. */
+static inline uint64_t behind_most(void) {
+    return ra.memory / 8;
 }
 
 static inline uint64_t magnitude(int64_t v) {
@@ -165,6 +171,7 @@ uint64_t now_ns(void);
 
 struct release {
     uint64_t address, bytes, ns, offset;
+    uint64_t owed; /* bytes of ra.behind that it stands for */
     int fd; /* of the file, where pages may be dirty; below 0: none */
 };
 

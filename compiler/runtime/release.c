@@ -13,9 +13,9 @@
 #define MADV_PAGEOUT 21
 #endif
 
-enum { RELEASES_MAX = 1024 };
-/* Dirty pages are written this much at a time (half a window, where that is
- * less), or after this long. */
+enum { RELEASES_MAX = 1024, PIECES_MAX = 64 };
+/* Dirty pages are written when there is this much of them (half a window, where
+ * that is less), or after this long, or when the program waits for it. */
 static const uint64_t WRITE_BYTES_MAX = 4 << 20;
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 
@@ -25,13 +25,17 @@ static struct {
     pthread_cond_t filled;
     struct release queue[RELEASES_MAX];
     uint32_t head, tail;
-    int busy; /* file being written */
-} w = {.busy = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
+    /* What was taken out of it last, neighbours as one piece. */
+    struct release piece[PIECES_MAX];
+    uint32_t pieces;
+} w = {.lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
 
 /* Closes a file as soon as nothing in the queue is about it. */
 void retire_file(int fd) {
     pthread_mutex_lock(&w.lock);
-    bool is_used = w.busy == fd;
+    bool is_used = false;
+    for (uint32_t i = 0; i < w.pieces; ++i)
+        is_used |= w.piece[i].fd == fd;
     for (uint32_t at = w.tail; at != w.head; ++at)
         is_used |= w.queue[at % RELEASES_MAX].fd == fd;
     pthread_mutex_unlock(&w.lock);
@@ -43,44 +47,72 @@ void queue_release(const struct release *one) {
     pthread_mutex_lock(&w.lock);
     if (w.head - w.tail < RELEASES_MAX)
         w.queue[w.head++ % RELEASES_MAX] = *one;
+    else
+        atomic_fetch_sub(&ra.behind, one->owed);
     pthread_cond_signal(&w.filled);
     pthread_mutex_unlock(&w.lock);
 }
 
-static void give_back(uint64_t address, uint64_t bytes) {
+static void give_back(const struct release *one) {
     /* Where the kernel does not know PAGEOUT nothing happens. Never DONTNEED:
      * on private memory it would destroy the data. */
-    if (madvise((void *)(uintptr_t)address, bytes, MADV_PAGEOUT) == 0)
-        count(&ra.count.released, bytes >> PAGE_SHIFT);
+    if (madvise((void *)(uintptr_t)one->address, one->bytes, MADV_PAGEOUT) == 0)
+        count(&ra.count.released, one->bytes >> PAGE_SHIFT);
     count(&ra.count.calls, 1);
+    atomic_fetch_sub(&ra.behind, one->owed);
 }
 
-/* Reclaim leaves dirty file pages alone, so they are written first, in pieces
- * large enough for an array of disks. */
+/* Should what is in the queue wait for more of it? Larger pieces suit the disks. */
+static bool is_early(void) {
+    const uint64_t enough = ra.window / 2 < WRITE_BYTES_MAX ? ra.window / 2 : WRITE_BYTES_MAX;
+    uint64_t dirty = 0;
+    for (uint32_t at = w.tail; at != w.head; ++at) {
+        const struct release *one = &w.queue[at % RELEASES_MAX];
+        if (one->fd < 0)
+            return false;
+        dirty += one->bytes;
+    }
+    return dirty < enough && atomic_load(&ra.behind) <= behind_most() &&
+           now_ns() - w.queue[w.tail % RELEASES_MAX].ns < WRITE_WAIT_NS;
+}
+
+/* Takes the queue, as far as there is room. The streams of a nest alternate in
+ * it: neighbours are found across them. */
+static void take(void) {
+    for (; w.tail != w.head; ++w.tail) {
+        const struct release *one = &w.queue[w.tail % RELEASES_MAX];
+        uint32_t i = 0;
+        for (; i < w.pieces; ++i) {
+            struct release *piece = &w.piece[i];
+            if (piece->fd != one->fd)
+                continue;
+            if (one->address + one->bytes == piece->address) {
+                piece->address = one->address;
+                piece->offset = one->offset;
+            } else if (piece->address + piece->bytes != one->address) {
+                continue;
+            }
+            piece->bytes += one->bytes;
+            piece->owed += one->owed;
+            break;
+        }
+        if (i < w.pieces)
+            continue;
+        if (w.pieces == PIECES_MAX)
+            return;
+        w.piece[w.pieces++] = *one;
+    }
+}
+
+/* Reclaim leaves dirty file pages alone, so they are written first: all pieces
+ * at a time, for an array of disks. */
 void *releaser(void *nothing) {
     (void)nothing;
     pthread_mutex_lock(&w.lock);
     for (;;) {
         while (w.head == w.tail)
             pthread_cond_wait(&w.filled, &w.lock);
-        /* Neighbours are one piece. */
-        struct release one = w.queue[w.tail % RELEASES_MAX];
-        uint32_t next = w.tail + 1;
-        while (next != w.head && w.queue[next % RELEASES_MAX].fd == one.fd) {
-            const struct release *more = &w.queue[next % RELEASES_MAX];
-            if (more->address == one.address + one.bytes) {
-                one.bytes += more->bytes;
-            } else if (more->address + more->bytes == one.address) {
-                one.address = more->address;
-                one.offset = more->offset;
-                one.bytes += more->bytes;
-            } else {
-                break;
-            }
-            ++next;
-        }
-        uint64_t enough = ra.window / 2 < WRITE_BYTES_MAX ? ra.window / 2 : WRITE_BYTES_MAX;
-        if (one.fd >= 0 && one.bytes < enough && next == w.head && now_ns() - one.ns < WRITE_WAIT_NS) {
+        if (is_early()) {
             struct timespec until;
             clock_gettime(CLOCK_REALTIME, &until);
             until.tv_nsec += 50000000;
@@ -89,16 +121,27 @@ void *releaser(void *nothing) {
             pthread_cond_timedwait(&w.filled, &w.lock, &until);
             continue;
         }
-        w.tail = next;
-        w.busy = one.fd;
+        take();
         pthread_mutex_unlock(&w.lock);
-        if (one.fd >= 0)
-            sync_file_range(one.fd, (off_t)one.offset, (off_t)one.bytes,
+        for (uint32_t i = 0; i < w.pieces; ++i) {
+            const struct release *one = &w.piece[i];
+            if (one->fd < 0)
+                give_back(one);
+            else
+                sync_file_range(one->fd, (off_t)one->offset, (off_t)one->bytes,
+                                SYNC_FILE_RANGE_WRITE);
+        }
+        for (uint32_t i = 0; i < w.pieces; ++i) {
+            const struct release *one = &w.piece[i];
+            if (one->fd < 0)
+                continue;
+            sync_file_range(one->fd, (off_t)one->offset, (off_t)one->bytes,
                             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                                 SYNC_FILE_RANGE_WAIT_AFTER);
-        give_back(one.address, one.bytes);
+            give_back(one);
+        }
         pthread_mutex_lock(&w.lock);
-        w.busy = -1;
+        w.pieces = 0;
     }
     return NULL;
 }

@@ -93,6 +93,7 @@ static void *reserve(uint64_t bytes) {
 /* A child of fork has no helper: it gets along without hints. */
 static void in_child(void) {
     atomic_store(&ra.state, 2);
+    atomic_store(&ra.active, 0);
 }
 
 static void write_statistics(void) {

@@ -32,8 +32,16 @@ macro_rules! kernel {
         Kernel {
             name: $name,
             source: include_str!(concat!("../../../compiler/kernels/", $name, ".c")),
+            fortran: None,
             size: $size,
             small: $small,
+        }
+    };
+    ($name:literal in Fortran as $full_name:literal, $size:literal, $small:literal) => {
+        Kernel {
+            name: $full_name,
+            fortran: Some(include_str!(concat!("../../../compiler/kernels/", $name, ".f90"))),
+            ..kernel!($name, $size, $small)
         }
     };
 }
@@ -43,6 +51,8 @@ macro_rules! kernel {
 struct Kernel {
     name: &'static str,
     source: &'static str,
+    /// What of it is written in Fortran.
+    fortran: Option<&'static str>,
     size: u32,
     small: u32,
 }
@@ -52,8 +62,8 @@ const HEADERS: [(&str, &str); 2] = [
     ("grid.h", include_str!("../../../compiler/kernels/grid.h")),
 ];
 
-/// The order of the paper's Table 2, and MATVEC.
-const KERNELS: [Kernel; 9] = [
+/// The order of the paper's Table 2 behind MATVEC, and two of them in Fortran.
+const KERNELS: [Kernel; 11] = [
     kernel!("matvec", 3600, 900),
     kernel!("buk", 8_000_000, 500_000),
     kernel!("cgm", 60_000, 3000),
@@ -63,6 +73,8 @@ const KERNELS: [Kernel; 9] = [
     kernel!("applu", 88, 40),
     kernel!("appsp", 88, 40),
     kernel!("appbt", 88, 40),
+    kernel!("cgm" in Fortran as "cgm-fortran", 60_000, 3000),
+    kernel!("mgrid" in Fortran as "mgrid-fortran", 128, 64),
 ];
 
 /// What to measure, and how.
@@ -232,7 +244,9 @@ pub fn run(
         }
     }
     let cache = cache_directory()?;
-    let compiler = Compiler::find(Language::C, options.llvm, &cache.with_file_name("compiler"))?;
+    let cache = cache.with_file_name("compiler");
+    let compiler = Compiler::find(Language::C, options.llvm, &cache)?;
+    let fortran = Compiler::find(Language::Fortran, Some(compiler.version), &cache);
     let place = Place::open(&options.place)?;
     let mut results = KernelResults {
         profile: place.name().to_owned(),
@@ -246,7 +260,16 @@ pub fn run(
         options.kernels.is_empty() || options.kernels.iter().any(|name| name == kernel.name)
     };
     for kernel in KERNELS.iter().filter(wanted) {
-        let result = measure(kernel, options, &compiler, &place)
+        let compilers = match (&fortran, kernel.fortran) {
+            (_, None) => Compilers { c: &compiler, fortran: None },
+            (Ok(fortran), Some(_)) => Compilers { c: &compiler, fortran: Some(fortran) },
+            (Err(error), Some(_)) if options.kernels.is_empty() => {
+                eprintln!("left out {}: {error:#}", kernel.name);
+                continue;
+            }
+            (Err(error), Some(_)) => bail!("the kernel {}: {error:#}", kernel.name),
+        };
+        let result = measure(kernel, options, compilers, &place)
             .with_context(|| format!("the kernel {}", kernel.name))?;
         results.kernels.push(result);
         so_far(&results)?;
@@ -254,32 +277,58 @@ pub fn run(
     Ok(results)
 }
 
+/// What a kernel is compiled with.
+#[derive(Clone, Copy)]
+struct Compilers<'a> {
+    c: &'a Compiler,
+    fortran: Option<&'a Compiler>,
+}
+
 /// Compiles a kernel both ways: as usual, and with the pass.
-fn build(kernel: &Kernel, compiler: &Compiler, directory: &Path) -> Result<[PathBuf; 2]> {
-    let source = directory.join(format!("{}.c", kernel.name));
-    fs::write(&source, kernel.source).with_context(|| format!("write {}", source.display()))?;
+fn build(kernel: &Kernel, compilers: Compilers, directory: &Path) -> Result<[PathBuf; 2]> {
+    let write = |name: &str, text: &str| {
+        let path = directory.join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        Ok::<_, anyhow::Error>(path)
+    };
+    let source = write(&format!("{}.c", kernel.name), kernel.source)?;
     for (name, text) in HEADERS {
-        let header = directory.join(name);
-        fs::write(&header, text).with_context(|| format!("write {}", header.display()))?;
+        write(name, text)?;
     }
+    let compile = |compiler: &Compiler, hinted: bool, arguments: &[OsString]| {
+        let mut command = if hinted {
+            compiler.command(arguments, false)
+        } else {
+            let mut command = std::process::Command::new(&compiler.program);
+            command.args(arguments);
+            command
+        };
+        let output = command
+            .env("LC_ALL", "C")
+            .current_dir(directory)
+            .output()
+            .context("start the compiler")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{} does not compile:\n{errors}", kernel.name);
+        Ok(())
+    };
     let programs =
         ["plain", "hinted"].map(|side| directory.join(format!("{}.{side}", kernel.name)));
     for (program, hinted) in programs.iter().zip([false, true]) {
-        let arguments: Vec<OsString> =
-            ["-O2".into(), "-std=gnu11".into(), source.clone().into(), "-o".into(), program.into()]
-                .into_iter()
-                .chain([OsString::from("-lm")])
-                .collect();
-        let mut command = if hinted {
-            compiler.command(&arguments, false)
-        } else {
-            let mut command = std::process::Command::new(&compiler.program);
-            command.args(&arguments);
-            command
-        };
-        let output = command.env("LC_ALL", "C").output().context("start the compiler")?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{} does not compile:\n{errors}", kernel.name);
+        let mut arguments: Vec<OsString> =
+            vec!["-O2".into(), "-std=gnu11".into(), source.clone().into()];
+        if let (Some(text), Some(fortran)) = (kernel.fortran, compilers.fortran) {
+            let object = program.with_added_extension("o");
+            let source = write(&format!("{}.f90", kernel.name), text)?;
+            compile(
+                fortran,
+                hinted,
+                &["-O2".into(), "-c".into(), source.into(), "-o".into(), object.clone().into()],
+            )?;
+            arguments.extend(["-DKERNEL_FORTRAN".into(), object.into()]);
+        }
+        arguments.extend(["-o".into(), program.into(), "-lm".into()]);
+        compile(compilers.c, hinted, &arguments)?;
     }
     Ok(programs)
 }
@@ -287,11 +336,11 @@ fn build(kernel: &Kernel, compiler: &Compiler, directory: &Path) -> Result<[Path
 fn measure(
     kernel: &Kernel,
     options: &CompilerOptions,
-    compiler: &Compiler,
+    compilers: Compilers,
     place: &Place,
 ) -> Result<KernelResult> {
     let scratch = process::scratch_directory()?;
-    let programs = build(kernel, compiler, scratch.path())?;
+    let programs = build(kernel, compilers, scratch.path())?;
     let size = options.size.unwrap_or(if options.small { kernel.small } else { kernel.size });
     let original = place.root().join(format!("{}.original", kernel.name));
     let work = place.root().join(format!("{}.data", kernel.name));

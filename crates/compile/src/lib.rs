@@ -12,14 +12,23 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-const PASS: &str = include_str!("../../../compiler/pass/Runahead.cpp");
-
-macro_rules! runtime {
-    ($($name:literal),*) => {
-        [$(($name, include_str!(concat!("../../../compiler/runtime/", $name)))),*]
+macro_rules! sources {
+    ($directory:literal: $($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../compiler/", $directory, "/", $name)))),*]
     };
 }
-const RUNTIME: [(&str, &str); 8] = runtime!(
+const PASS: [(&str, &str); 7] = sources!(
+    "pass":
+    "Nest.h",
+    "Versions.h",
+    "Locality.h",
+    "Locality.cpp",
+    "Insertion.h",
+    "Insertion.cpp",
+    "Runahead.cpp"
+);
+const RUNTIME: [(&str, &str); 8] = sources!(
+    "runtime":
     "runahead_rt.h",
     "internal.h",
     "plan.c",
@@ -176,7 +185,8 @@ fn headers(version: u32) -> Option<PathBuf> {
 fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf)> {
     let exact = fs::read_to_string(headers.join("llvm/Config/llvm-config.h")).unwrap_or_default();
     let mut hasher = blake3::Hasher::new();
-    for text in [PASS, &exact].into_iter().chain(RUNTIME.map(|(_, text)| text)) {
+    let sources = || PASS.into_iter().chain(RUNTIME);
+    for text in sources().map(|(_, text)| text).chain([exact.as_str()]) {
         hasher.update(text.as_bytes());
     }
     let hash = hasher.finalize().to_hex();
@@ -192,8 +202,7 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
         let path = scratch.path().join(name);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     };
-    write("Runahead.cpp", PASS)?;
-    for (name, text) in RUNTIME {
+    for (name, text) in sources() {
         write(name, text)?;
     }
     let mut include = OsString::from("-isystem");
@@ -213,7 +222,12 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     let words =
         ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
     let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
-    arguments.extend([&include, OsStr::new("Runahead.cpp"), OsStr::new("-o"), &pass_name]);
+    // As one unit: LLVM's headers take longer than the pass.
+    let unit =
+        ["-include", "Locality.cpp", "-include", "Insertion.cpp", "Runahead.cpp"].map(OsStr::new);
+    arguments.push(&include);
+    arguments.extend(unit);
+    arguments.extend([OsStr::new("-o"), &pass_name]);
     compile("g++", "g++", &arguments)?;
     let words = ["-std=gnu11", "-O2", "-fPIC", "-nostdlib", "-r", "-o", "runahead_rt.o"];
     let sources = RUNTIME.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));

@@ -119,16 +119,27 @@ impl DiskSession {
         rustix::io::ioctl_fionbio(fuse, true)?;
         let mut server = Server { disk: &self.disk, fuse, done: Vec::new() };
         let mut buffer = vec![0; REQUEST_BYTES_MAX as usize + REQUEST_ROOM_BYTES];
+        // Since when it slept, if requests could not wake it.
+        let mut asleep_ns = None;
         loop {
-            if !server.take(&mut buffer)? {
-                return Ok(());
-            }
+            let now_ns = monotonic_ns();
+            // On the mean a request that came meanwhile came halfway.
+            let came_ns = asleep_ns.map_or(now_ns, |since_ns| u64::midpoint(since_ns, now_ns));
+            let Some(all) = server.take(came_ns, &mut buffer)? else { return Ok(()) };
             let outlook = self.disk.engine.advance(&mut server.done);
             server.send_due();
-            match self.disk.moderation.next(outlook, monotonic_ns()) {
+            asleep_ns = None;
+            if !all {
+                continue;
+            }
+            let now_ns = monotonic_ns();
+            match self.disk.moderation.next(outlook, now_ns) {
                 Wait::Request => await_request(fuse, None),
                 Wait::RequestUntil(at_ns) => await_request(fuse, Some(at_ns)),
-                Wait::Until(at_ns) => sleep_until(at_ns),
+                Wait::Until(at_ns) => {
+                    asleep_ns = Some(now_ns);
+                    sleep_until(at_ns);
+                }
             }
         }
     }
@@ -206,8 +217,9 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Takes the requests that have come; false when the device is unmounted.
-    fn take(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+    /// Takes the requests that have come, at about `came_ns`: whether these were
+    /// all; none when the device is unmounted.
+    fn take(&mut self, came_ns: u64, buffer: &mut [u8]) -> io::Result<Option<bool>> {
         for _ in 0..TAKEN_MAX {
             match rustix::io::read(self.fuse, &mut *buffer) {
                 Ok(len) => {
@@ -215,21 +227,21 @@ impl Server<'_> {
                         .ok_or_else(|| io::Error::other("a FUSE request that is cut short"))?;
                     if asked.ask == Ask::End {
                         self.reply(asked.unique, &[]);
-                        return Ok(false);
+                        return Ok(None);
                     }
-                    self.answer(&asked);
+                    self.answer(came_ns, &asked);
                 }
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => return Ok(Some(true)),
                 // The request was taken back before it could be read.
                 Err(Errno::NOENT | Errno::INTR) => {}
-                Err(Errno::NODEV) => return Ok(false),
+                Err(Errno::NODEV) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        Ok(Some(false))
     }
 
-    fn answer(&mut self, asked: &Asked<'_>) {
+    fn answer(&mut self, came_ns: u64, asked: &Asked<'_>) {
         let unique = asked.unique;
         match asked.ask {
             Ask::Read { offset, len } => {
@@ -239,7 +251,8 @@ impl Server<'_> {
                 } else {
                     What::Read { offset, len: len as usize }
                 };
-                self.submit(Request { offset, len, write: false }, Reply { unique, what });
+                let request = Request { offset, len, write: false };
+                self.submit(came_ns, request, Reply { unique, what });
             }
             Ask::Write { offset, data } => {
                 let len = self.disk.store.write(offset, data);
@@ -247,7 +260,8 @@ impl Server<'_> {
                     return self.refuse(unique, libc::ENOSPC);
                 }
                 let request = Request { offset, len: len as u64, write: true };
-                self.submit(request, Reply { unique, what: What::Written(len as u32) });
+                let what = What::Written(len as u32);
+                self.submit(came_ns, request, Reply { unique, what });
             }
             Ask::Lookup(name) => match self.attributes(DISK_INODE) {
                 Some(disk) if asked.inode == ROOT_INODE && name == DISK.as_bytes() => {
@@ -292,8 +306,8 @@ impl Server<'_> {
         }
     }
 
-    fn submit(&mut self, request: Request, reply: Reply) {
-        self.disk.engine.submit(request, reply, &mut self.done);
+    fn submit(&mut self, came_ns: u64, request: Request, reply: Reply) {
+        self.disk.engine.submit(came_ns, request, reply, &mut self.done);
     }
 
     fn send_due(&mut self) {

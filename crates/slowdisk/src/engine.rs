@@ -48,9 +48,16 @@ impl<P> Engine<P> {
         Self { core: Mutex::new(core), epoch_ns: monotonic_ns() }
     }
 
-    /// Takes a request that comes now. What is complete by now is appended to
-    /// `done`: this one too where it takes no time.
-    pub fn submit(&self, request: Request, payload: P, done: &mut Vec<Completion<P>>) -> Outlook {
+    /// Takes a request that came at `came_ns` (CLOCK_MONOTONIC, not after
+    /// now). What is complete by then is appended to `done`: this one too where
+    /// it takes no time.
+    pub fn submit(
+        &self,
+        came_ns: u64,
+        request: Request,
+        payload: P,
+        done: &mut Vec<Completion<P>>,
+    ) -> Outlook {
         let mut core = self.core.lock();
         let now_ns = self.now_ns();
         if core.switches.paused || (request.write && core.switches.free_writes) {
@@ -58,7 +65,8 @@ impl<P> Engine<P> {
             done.push(Completion { payload, finished_ns: now_ns });
         } else {
             let first = done.len();
-            core.array.submit(now_ns, request, payload, done);
+            let came_ns = came_ns.saturating_sub(self.epoch_ns);
+            core.array.submit(came_ns, request, payload, done);
             core.note_late(now_ns, &done[first..]);
         }
         self.outlook(&core)
@@ -152,14 +160,14 @@ mod tests {
         let engine = engine("cloud", Switches::default());
         let mut done = Vec::new();
         let before_ns = monotonic_ns();
-        let first = engine.submit(read(0), 1, &mut done);
+        let first = engine.submit(before_ns, read(0), 1, &mut done);
         let least_ns = Profile::by_name("cloud").unwrap().mean_random_ns(4096);
-        assert!(first.next_ns.unwrap() >= before_ns + least_ns);
-        let second = engine.submit(read(4096), 2, &mut done);
-        // Unless this thread was held up until the first was complete.
-        assert!(second.next_ns == first.next_ns && second.in_flight == 2 || !done.is_empty());
+        assert_eq!(first.next_ns, Some(before_ns + least_ns));
+        let second = engine.submit(before_ns + 5, read(4096), 2, &mut done);
+        assert_eq!(second, Outlook { next_ns: first.next_ns, in_flight: 2 });
+        let second_ns = before_ns + 5 + least_ns;
         while engine.advance(&mut done).in_flight > 0 {}
-        assert!(monotonic_ns() >= second.next_ns.unwrap());
+        assert!(monotonic_ns() >= second_ns);
         assert!(done.iter().map(|completion| completion.payload).eq([1, 2]));
         assert_eq!(engine.advance(&mut done), Outlook { next_ns: None, in_flight: 0 });
         assert_eq!(engine.snapshot().late.count(), 2);
@@ -169,7 +177,7 @@ mod tests {
     fn paused_requests_are_complete_at_once() {
         let engine = engine("hdd", Switches { paused: true, free_writes: false });
         let mut done = Vec::new();
-        engine.submit(read(0), 7, &mut done);
+        engine.submit(monotonic_ns(), read(0), 7, &mut done);
         assert_eq!(done[0].payload, 7);
         let snapshot = engine.snapshot();
         assert_eq!((snapshot.device.untimed, snapshot.device.reads), (1, 0));

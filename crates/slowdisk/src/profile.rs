@@ -128,8 +128,8 @@ pub const FUSE_LIMIT_RAISED: u16 = 1024;
 /// The kernel's own `max_background` (fs/fuse/inode.c, FUSE_DEFAULT_MAX_BACKGROUND).
 pub const FUSE_LIMIT_DEFAULT: u16 = 12;
 
-/// A twentieth of a request's time: as late as a reply may go out on the way
-/// through two wake-ups anyway.
+/// A twentieth of a request's time: half of what the way through the kernel and
+/// back adds to each request anyway.
 const MODERATION_NS: u64 = NS_PER_MS / 20;
 
 /// All profiles, in the order of the table.

@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::engine::{Engine, Outlook};
+use crate::engine::{Engine, Outlook, monotonic_ns};
 use crate::error::{Context, Result};
 use crate::model::{Completion, Request};
 
@@ -50,7 +50,7 @@ impl<P: Finish> Timer<P> {
     /// from this thread or the timer's.
     pub fn submit(&self, request: Request, payload: P) {
         let mut done = Vec::new();
-        let outlook = self.engine.submit(request, payload, &mut done);
+        let outlook = self.engine.submit(monotonic_ns(), request, payload, &mut done);
         self.arm(outlook);
         finish_all(&mut done);
     }

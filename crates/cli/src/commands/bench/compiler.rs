@@ -13,7 +13,8 @@ use super::common::{RESULTS, executable};
 
 #[derive(Debug, Args)]
 pub struct Kernels {
-    /// Only these kernels: matvec, buk, cgm, embar, fftpde, mgrid, applu, appsp, appbt
+    /// Only these kernels: matvec, buk, cgm, embar, fftpde, mgrid, applu, appsp, appbt,
+    /// cgm-fortran, mgrid-fortran
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     kernel: Vec<String>,
     /// Data relative to memory

@@ -1,0 +1,411 @@
+//===- Insertion.cpp - Strip-mined loops with calls of the run-time layer -===//
+//
+// In this order: the parameters of all nests before their outermost loops, as long
+// as the analyses hold; the calls that begin nests; the strips and their ticks.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Insertion.h"
+
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+
+using namespace llvm;
+using namespace runahead;
+
+FunctionCallee Insertion::runtime(StringRef Name, Type *Result, ArrayRef<Type *> Parameters) {
+  Module &M = *F.getParent();
+  FunctionCallee Callee =
+      M.getOrInsertFunction(Name, FunctionType::get(Result, Parameters, false));
+  if (auto *Declared = dyn_cast<Function>(Callee.getCallee())) {
+    Declared->setDoesNotThrow();
+    // What hints read of the program's memory does not bind its compiler.
+    if (Name == "ra_begin" || Name == "ra_tick")
+      Declared->setOnlyAccessesInaccessibleMemOrArgMem();
+  }
+  return Callee;
+}
+
+Value *Insertion::word(IRBuilder<> &B, AllocaInst *Frame, unsigned Index) {
+  return B.CreateConstInBoundsGEP2_64(Frame->getAllocatedType(), Frame, 0, Index);
+}
+
+/// The loop's own number of its iteration.
+PHINode *Insertion::iteration(Loop *L) {
+  PHINode *&Phi = Iterations[L];
+  if (Phi)
+    return Phi;
+  BasicBlock *Header = L->getHeader();
+  IRBuilder<> B(Header, Header->begin());
+  Phi = B.CreatePHI(Int64, 2, "ra.iteration");
+  IRBuilder<> AtLatch(L->getLoopLatch()->getTerminator());
+  Value *Next = AtLatch.CreateAdd(Phi, ConstantInt::get(Int64, 1), "ra.iteration.next",
+                                  /*HasNUW=*/true);
+  Phi->addIncoming(ConstantInt::get(Int64, 0), L->getLoopPreheader());
+  Phi->addIncoming(Next, L->getLoopLatch());
+  return Phi;
+}
+
+/// The block that a loop is entered from.
+BasicBlock *Insertion::outside(Loop *L) {
+  PHINode *Phi = Iterations[L];
+  return Phi->getIncomingBlock(Phi->getIncomingBlock(0) == L->getLoopLatch() ? 1 : 0);
+}
+
+/// Does another of the first `Looked` streams surely move as far as this one? Of
+/// two that move alike the first one does not.
+bool Insertion::hasWiderMove(const Nest &N, size_t Index, size_t Looked) {
+  const auto &Own = N.Streams[Index].Strides;
+  for (size_t Other = 0; Other < Looked; ++Other) {
+    const auto &Its = N.Streams[Other].Strides;
+    bool Covers = Other != Index && (Other < Index || Own != Its);
+    for (size_t Level = 0; Covers && Level < N.Path.size(); ++Level) {
+      const auto *A = dyn_cast<SCEVConstant>(Own[Level]), *B = dyn_cast<SCEVConstant>(Its[Level]);
+      Covers = Own[Level] == Its[Level] ||
+               (A && B && A->getAPInt().abs().ult(B->getAPInt().abs()));
+    }
+    if (Covers)
+      return true;
+  }
+  return false;
+}
+
+/// Computes the parameters of a nest before its outermost loop. Changes no
+/// control flow, so that the analyses hold for the next nest.
+void Insertion::expand(Nest &N) {
+  Instruction *At = N.Path.front()->getLoopPreheader()->getTerminator();
+  LLVMContext &Context = F.getContext();
+  IRBuilder<> Entry(&F.getEntryBlock(), F.getEntryBlock().getFirstInsertionPt());
+  auto *FrameType = ArrayType::get(Int64, FrameStreams + StreamWords * N.Streams.size());
+  N.Frame = Entry.CreateAlloca(FrameType, nullptr, "ra.frame");
+
+  unsigned Mask = 0;
+  // A loop inside that touches less than the shortest strip is not chosen at run
+  // time: in one piece it is unrolled and vectorized as it would have been.
+  for (size_t Level = 0; Level < N.Path.size(); ++Level)
+    if (Found.isStripMinable(N.Path[Level]) && !(Mask && Found.bytesAtMost(N, Level) < SmallBytes))
+      Mask |= 1u << Level;
+
+  // The site: a window of addresses in which a small nest needs no call, and
+  // what the run-time layer remembers.
+  Type *Int32 = Type::getInt32Ty(Context);
+  auto *SiteType = StructType::get(
+      Context, {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64, Int64});
+  IRBuilder<> B(At);
+  std::string Name = F.getName().str();
+  if (DebugLoc Location = N.Path.front()->getStartLoc())
+    Name += ":" + std::to_string(Location.getLine());
+  auto *Text = cast<Constant>(B.CreatePointerCast(B.CreateGlobalString(Name, "ra.name"), Pointer));
+  auto *Zero = ConstantInt::get(Int64, 0);
+  auto Number = [&](uint64_t V) { return ConstantInt::get(Int32, V); };
+  auto *Initial = ConstantStruct::get(
+      SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(Mask),
+                 Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero, Zero});
+  N.Site = new GlobalVariable(*F.getParent(), SiteType, false, GlobalValue::InternalLinkage,
+                              Initial, "ra.site");
+
+  auto &Stores = Parameters[N.Frame];
+  SmallVector<Value *, 6> Counts;
+  for (size_t Level = 0; Level < N.Path.size(); ++Level) {
+    Counts.push_back(Expander.expandCodeFor(Found.tripCount(N.Path[Level]), Int64, At));
+    Stores.emplace_back(FrameParams + Level, Counts.back());
+  }
+  auto Address = [&](const SCEV *S) -> Value * {
+    Value *V = Expander.expandCodeFor(S, S->getType(), At);
+    return V->getType()->isPointerTy() ? IRBuilder<>(At).CreatePtrToInt(V, Int64)
+                                       : IRBuilder<>(At).CreateZExtOrTrunc(V, Int64);
+  };
+  // How much the first streams touch tells a small nest from a large one.
+  constexpr size_t ExtentStreams = 3;
+  const size_t Looked = std::min(ExtentStreams, N.Streams.size());
+  Value *Extent = nullptr;
+  for (size_t Index = 0; Index < N.Streams.size(); ++Index) {
+    Stream &S = N.Streams[Index];
+    const unsigned First = FrameStreams + StreamWords * Index;
+    auto Constant = [&](int64_t V) { return ConstantInt::get(Int64, V, true); };
+    Stores.emplace_back(First + 0, Address(S.Base));
+    Stores.emplace_back(First + 1, Constant(S.Low));
+    Stores.emplace_back(First + 2, Constant(S.High));
+    Stores.emplace_back(First + 3, Constant(static_cast<int64_t>(S.Flags)));
+    Stores.emplace_back(First + 4, S.Target ? Address(S.Target) : Constant(0));
+    Stores.emplace_back(First + 5, Constant(S.Scale));
+    Value *Sum = nullptr;
+    const bool IsLooked = Index < Looked && !hasWiderMove(N, Index, Looked);
+    for (size_t Level = 0; Level < N.Path.size(); ++Level) {
+      Value *Stride = Expander.expandCodeFor(S.Strides[Level], Int64, At);
+      Stores.emplace_back(First + StreamFixed + Level, Stride);
+      if (!IsLooked || S.Strides[Level]->isZero())
+        continue;
+      IRBuilder<> Arithmetic(At);
+      Value *Size = Stride;
+      if (!SE.isKnownNonNegative(S.Strides[Level])) {
+        Value *Negative = Arithmetic.CreateICmpSLT(Stride, Zero);
+        Size = Arithmetic.CreateSelect(Negative, Arithmetic.CreateNeg(Stride), Stride);
+      }
+      Value *Moved = Arithmetic.CreateMul(Size, Counts[Level]);
+      Sum = Sum ? Arithmetic.CreateAdd(Sum, Moved) : Moved;
+    }
+    if (Sum) {
+      IRBuilder<> Arithmetic(At);
+      Extent = !Extent ? Sum
+                       : Arithmetic.CreateSelect(Arithmetic.CreateICmpUGT(Sum, Extent), Sum,
+                                                 Extent);
+    }
+  }
+  Extents[N.Frame] = Extent ? Extent : ConstantInt::get(Int64, SmallBytes);
+
+  for (size_t Level = 0; Level < N.Path.size(); ++Level) {
+    Loop *L = N.Path[Level];
+    iteration(L);
+    if ((Mask & (1u << Level)) && !ExpandedTripCounts.count(L)) {
+      ExpandedTripCounts[L] =
+          Expander.expandCodeFor(Found.tripCount(L), Int64, L->getLoopPreheader()->getTerminator());
+      if (!Found.isCounted(L))
+        Guarded.insert(L);
+    }
+  }
+
+  ORE.emit([&] {
+    std::string Levels = std::to_string(N.Path.size()), Mined;
+    for (size_t Level = 0; Level < N.Path.size(); ++Level)
+      Mined += (Mask & (1u << Level)) ? 's' : '-';
+    size_t Indirect = 0;
+    for (const Stream &S : N.Streams)
+      Indirect += (S.Flags & FlagIndirect) != 0;
+    return OptimizationRemark(PASS, "Prefetched", N.Path.front()->getStartLoc(),
+                              N.Path.front()->getHeader())
+           << "prefetch and release of " << ore::NV("Streams", unsigned(N.Streams.size()))
+           << " streams (" << ore::NV("Indirect", unsigned(Indirect)) << " indirect) over "
+           << ore::NV("Levels", Levels) << " loops, strip-mined: " << ore::NV("Mask", Mined);
+  });
+  if (!Mask)
+    ORE.emit([&] {
+      return OptimizationRemarkMissed(PASS, "NotStripMined", N.Path.front()->getStartLoc(),
+                                      N.Path.front()->getHeader())
+             << "no loop of this nest can be strip-mined: only its beginning is prefetched";
+    });
+}
+
+/// Before the outermost loop: unless this is a small nest that is still in the
+/// window of the last call, tell the run-time layer, and get the strips.
+void Insertion::insertBegin(Nest &N) {
+  BasicBlock *Before = outside(N.Path.front());
+  Instruction *At = Before->getTerminator();
+  IRBuilder<> B(At);
+  // A loop may belong to several nests, and ends its strip for all of them:
+  // the frame of one whose begin is skipped must say so.
+  B.CreateStore(ConstantInt::get(Int64, ~0ull), word(B, N.Frame, FramePlan));
+  auto &Stores = Parameters[N.Frame];
+  Value *First = nullptr;
+  for (auto &[Word, V] : Stores)
+    if (Word == FrameStreams)
+      First = V;
+  auto *SiteType = cast<StructType>(N.Site->getValueType());
+  auto Field = [&](unsigned Index) { return B.CreateStructGEP(SiteType, N.Site, Index); };
+  Value *Low = B.CreateLoad(Int64, Field(0), "ra.low");
+  Value *Span = B.CreateLoad(Int64, Field(1), "ra.span");
+  Value *Outside = B.CreateICmpUGE(B.CreateSub(First, Low), Span);
+  Value *Large = B.CreateICmpUGE(Extents[N.Frame], ConstantInt::get(Int64, SmallBytes));
+  Instruction *Then =
+      SplitBlockAndInsertIfThen(B.CreateOr(Large, Outside, "ra.call"), At, /*Unreachable=*/false);
+  BasicBlock *ThenBlock = Then->getParent();
+  BasicBlock *Tail = ThenBlock->getSingleSuccessor();
+  IRBuilder<> T(Then);
+  for (auto &[Word, V] : Stores)
+    T.CreateStore(V, word(T, N.Frame, Word));
+  FunctionCallee Begin = runtime("ra_begin", T.getVoidTy(), {Pointer, Pointer});
+  T.CreateCall(Begin, {T.CreatePointerCast(N.Site, Pointer), T.CreatePointerCast(N.Frame, Pointer)});
+  IRBuilder<> P(Tail, Tail->begin());
+  for (size_t Level = 0; Level < N.Path.size(); ++Level) {
+    N.Strips.push_back(nullptr);
+    if (!ExpandedTripCounts.count(N.Path[Level]))
+      continue;
+    Value *Strip = T.CreateLoad(Int64, word(T, N.Frame, FrameStrip + Level), "ra.strip");
+    PHINode *Chosen = P.CreatePHI(Int64, 2, "ra.strip");
+    Chosen->addIncoming(ConstantInt::get(Int64, ~0ull), Before);
+    Chosen->addIncoming(Strip, ThenBlock);
+    N.Strips.back() = Chosen;
+  }
+}
+
+/// Keeps an innermost loop as it is beside the one that is about to be
+/// strip-mined, for where one strip is all of it (the paper's "two versions of
+/// the loop", section 4.1.1): short loops, and all when everything is in memory.
+///
+///   before -> copy of the loop | header;  copy's latch -> after
+void Insertion::keepUnsplit(Loop *L, Value *Count) {
+  BasicBlock *Header = L->getHeader(), *Latch = L->getLoopLatch(), *Before = outside(L);
+  BasicBlock *After = L->getExitBlock();
+  ValueToValueMapTy Copies;
+  SmallVector<BasicBlock *, 8> Blocks;
+  for (BasicBlock *Block : L->blocks()) {
+    Blocks.push_back(CloneBasicBlock(Block, Copies, ".unsplit", &F));
+    Copies[Block] = Blocks.back();
+  }
+  remapInstructionsInBlocks(Blocks, Copies);
+  for (PHINode &Phi : After->phis()) {
+    Value *V = Phi.getIncomingValueForBlock(Latch);
+    auto Copy = Copies.find(V);
+    Phi.addIncoming(Copy == Copies.end() ? V : &*Copy->second, cast<BasicBlock>(Copies[Latch]));
+  }
+  // The number of the iteration is of no use there.
+  PHINode *Number = Iterations[L];
+  auto *Next = cast<Instruction>(Number->getIncomingValueForBlock(Latch));
+  auto *NumberCopy = cast<Instruction>(Copies[Number]), *NextCopy = cast<Instruction>(Copies[Next]);
+  if (NumberCopy->hasOneUse() && NextCopy->hasOneUse()) {
+    NumberCopy->replaceAllUsesWith(UndefValue::get(Int64));
+    NextCopy->eraseFromParent();
+    NumberCopy->eraseFromParent();
+  }
+  IRBuilder<> B(Before->getTerminator());
+  Value *Splits = nullptr;
+  for (Nest &N : Nests)
+    for (size_t Level = 0; Level < N.Path.size(); ++Level)
+      if (N.Path[Level] == L && N.Strips[Level]) {
+        Value *Shorter = B.CreateICmpULT(N.Strips[Level], Count, "ra.splits");
+        Splits = Splits ? B.CreateOr(Splits, Shorter) : Shorter;
+      }
+  Instruction *Old = Before->getTerminator();
+  B.CreateCondBr(Splits, Header, cast<BasicBlock>(Copies[Header]));
+  Old->eraseFromParent();
+}
+
+/// Splits the iterations of a loop into strips (section 2.3: strip mining
+/// rather than unrolling isolates the iterations that touch a new block).
+///
+///   before -> header ... latch -> header | after
+/// becomes
+///   before -> strip -> header ... latch -> header | end
+///   end -> after | tick;  tick -> strip
+/// or, where the number of iterations is only guessed or the loop may be left
+/// elsewhere, keeps the loop's own conditions:
+///   before -> strip -> header ... latch -> guard | after
+///   guard -> header | tick;  tick -> strip
+void Insertion::stripMine(Loop *L) {
+  LLVMContext &Context = F.getContext();
+  PHINode *Iteration = Iterations[L];
+  BasicBlock *Header = L->getHeader(), *Latch = L->getLoopLatch();
+  Value *Next = Iteration->getIncomingValueForBlock(Latch);
+  BasicBlock *Before = outside(L);
+  Value *Count = ExpandedTripCounts[L];
+  if (L->isInnermost() && L->getExitBlock() && L->isSafeToClone())
+    keepUnsplit(L, Count);
+
+  BasicBlock *Strip = BasicBlock::Create(Context, "ra.strip.begin", &F, Header);
+  BasicBlock *Tick = BasicBlock::Create(Context, "ra.strip.tick", &F, Latch->getNextNode());
+  BasicBlock *End = BasicBlock::Create(Context, "ra.strip.end", &F, Tick);
+
+  // A strip begins with the values that the last one ended with.
+  IRBuilder<> S(Strip);
+  PHINode *Begun = nullptr;
+  for (PHINode &Phi : Header->phis()) {
+    const int Outside = Phi.getBasicBlockIndex(Before);
+    PHINode *Carried = S.CreatePHI(Phi.getType(), 2, Phi.getName() + ".strip");
+    Carried->addIncoming(Phi.getIncomingValue(Outside), Before);
+    Carried->addIncoming(Phi.getIncomingValueForBlock(Latch), Tick);
+    Phi.setIncomingValue(Outside, Carried);
+    Phi.setIncomingBlock(Outside, Strip);
+    if (&Phi == Iteration)
+      Begun = Carried;
+  }
+  Value *Length = S.CreateSub(Count, Begun, "ra.left");
+  for (Nest &N : Nests)
+    for (size_t Level = 0; Level < N.Path.size(); ++Level)
+      if (N.Path[Level] == L && N.Strips[Level])
+        Length = S.CreateSelect(S.CreateICmpULT(N.Strips[Level], Length), N.Strips[Level], Length);
+  Value *Limit = S.CreateAdd(Begun, Length, "ra.limit");
+  S.CreateBr(Header);
+  Before->getTerminator()->replaceUsesOfWith(Header, Strip);
+
+  Instruction *Last = Latch->getTerminator();
+  IRBuilder<> AtLatch(Last), E(End);
+  if (Guarded.count(L)) {
+    Last->replaceUsesOfWith(Header, End);
+    Header->replacePhiUsesWith(Latch, End);
+    E.CreateCondBr(E.CreateICmpEQ(Next, Limit, "ra.strip.done"), Tick, Header);
+  } else {
+    BasicBlock *After = Last->getSuccessor(Last->getSuccessor(0) == Header ? 1 : 0);
+    Instruction *NewBranch =
+        AtLatch.CreateCondBr(AtLatch.CreateICmpEQ(Next, Limit, "ra.strip.done"), End, Header);
+    NewBranch->setMetadata(LLVMContext::MD_loop, Last->getMetadata(LLVMContext::MD_loop));
+    NewBranch->setDebugLoc(Last->getDebugLoc());
+    Last->eraseFromParent();
+    for (PHINode &Phi : After->phis())
+      Phi.replaceIncomingBlockWith(Latch, End);
+    E.CreateCondBr(E.CreateICmpEQ(Next, Count, "ra.done"), After, Tick);
+  }
+
+  IRBuilder<> T(Tick);
+  FunctionCallee Call = runtime("ra_tick", T.getVoidTy(), {Pointer, Pointer, Int64});
+  for (Nest &N : Nests)
+    for (size_t Level = 0; Level < N.Path.size(); ++Level) {
+      if (N.Path[Level] != L)
+        continue;
+      for (size_t Outer = 0; Outer <= Level; ++Outer) {
+        Value *Index = Outer == Level ? Next : Iterations[N.Path[Outer]];
+        T.CreateStore(Index, word(T, N.Frame, FrameIndex + Outer));
+      }
+      T.CreateCall(Call, {T.CreatePointerCast(N.Site, Pointer),
+                          T.CreatePointerCast(N.Frame, Pointer),
+                          ConstantInt::get(Int64, Level)});
+    }
+  T.CreateBr(Strip);
+}
+
+/// Copies and fills of arrays became memcpy and memset before this pass; the
+/// run-time layer has its own, which work block by block.
+bool Insertion::replaceBlockOperations() {
+  SmallVector<MemIntrinsic *, 8> Operations;
+  for (BasicBlock &Block : F)
+    for (Instruction &I : Block)
+      if (auto *Memory = dyn_cast<MemIntrinsic>(&I)) {
+        if (Memory->isVolatile() || Memory->getDestAddressSpace() != 0)
+          continue;
+        auto *Length = dyn_cast<ConstantInt>(Memory->getLength());
+        if (Length ? Length->getZExtValue() < SmallBytes : Found.isSmallObject(Memory->getRawDest()))
+          continue;
+        if (auto *Copy = dyn_cast<MemCpyInst>(Memory)) {
+          if (Copy->getSourceAddressSpace() == 0 && Copy->getIntrinsicID() == Intrinsic::memcpy)
+            Operations.push_back(Memory);
+        } else if (auto *Set = dyn_cast<MemSetInst>(Memory)) {
+          if (Set->getIntrinsicID() == Intrinsic::memset)
+            Operations.push_back(Memory);
+        }
+      }
+  for (MemIntrinsic *Memory : Operations) {
+    IRBuilder<> B(Memory);
+    Value *Destination = B.CreatePointerCast(Memory->getRawDest(), Pointer);
+    Value *Length = B.CreateZExtOrTrunc(Memory->getLength(), Int64);
+    if (auto *Copy = dyn_cast<MemCpyInst>(Memory)) {
+      FunctionCallee Call = runtime("ra_memcpy", B.getVoidTy(), {Pointer, Pointer, Int64});
+      B.CreateCall(Call, {Destination, B.CreatePointerCast(Copy->getRawSource(), Pointer), Length});
+    } else {
+      FunctionCallee Call = runtime("ra_memset", B.getVoidTy(), {Pointer, B.getInt8Ty(), Int64});
+      B.CreateCall(Call, {Destination, cast<MemSetInst>(Memory)->getValue(), Length});
+    }
+    ORE.emit([&] {
+      return OptimizationRemark(PASS, "BlockOperation", Memory)
+             << "copy or fill of an array prefetched block by block";
+    });
+    Memory->eraseFromParent();
+  }
+  return !Operations.empty();
+}
+
+bool Insertion::run() {
+  Nests = Found.find();
+  for (Nest &N : Nests)
+    expand(N);
+  // From here on the analyses are out of date.
+  for (Nest &N : Nests)
+    insertBegin(N);
+  std::set<Loop *> Done;
+  for (Nest &N : Nests)
+    for (Loop *L : N.Path)
+      if (ExpandedTripCounts.count(L) && Done.insert(L).second)
+        stripMine(L);
+  const bool Replaced = replaceBlockOperations();
+  return !Nests.empty() || Replaced;
+}

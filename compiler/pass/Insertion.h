@@ -1,0 +1,63 @@
+//===- Insertion.h - Strip-mined loops with calls of the run-time layer ---===//
+//
+// Writes into a function what locality analysis found there.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef RUNAHEAD_INSERTION_H
+#define RUNAHEAD_INSERTION_H
+
+#include "Locality.h"
+
+#include "llvm/IR/IRBuilder.h"
+
+#include <set>
+
+namespace runahead {
+
+class Insertion {
+public:
+  Insertion(llvm::Function &F, llvm::ScalarEvolution &SE, llvm::OptimizationRemarkEmitter &ORE,
+            Locality &Found)
+      : F(F), SE(SE), ORE(ORE), Found(Found), DL(F.getParent()->getDataLayout()),
+        Expander(RUNAHEAD_EXPANDER(SE, DL)), Int64(llvm::Type::getInt64Ty(F.getContext())),
+        Pointer(bytePointer(F.getContext())) {}
+
+  /// Inserts the prefetches and releases of all nests that are found; was there
+  /// anything to insert?
+  bool run();
+
+private:
+  bool hasWiderMove(const Nest &N, size_t Index, size_t Looked);
+  void expand(Nest &N);
+  void insertBegin(Nest &N);
+  void keepUnsplit(llvm::Loop *L, llvm::Value *Count);
+  void stripMine(llvm::Loop *L);
+  bool replaceBlockOperations();
+  llvm::Value *word(llvm::IRBuilder<> &B, llvm::AllocaInst *Frame, unsigned Index);
+  llvm::PHINode *iteration(llvm::Loop *L);
+  llvm::BasicBlock *outside(llvm::Loop *L);
+  llvm::FunctionCallee runtime(llvm::StringRef Name, llvm::Type *Result,
+                               llvm::ArrayRef<llvm::Type *> Parameters);
+
+  llvm::Function &F;
+  llvm::ScalarEvolution &SE;
+  llvm::OptimizationRemarkEmitter &ORE;
+  Locality &Found;
+  const llvm::DataLayout &DL;
+  llvm::SCEVExpander Expander;
+  llvm::Type *Int64;
+  llvm::Type *Pointer;
+
+  std::vector<Nest> Nests;
+  std::map<llvm::Loop *, llvm::PHINode *> Iterations; ///< number of the iteration, from 0
+  std::map<llvm::Loop *, llvm::Value *> ExpandedTripCounts;
+  std::set<llvm::Loop *> Guarded; ///< strip-mined, but not counted
+  /// Values to store in a frame before its nest begins, word by word.
+  std::map<llvm::AllocaInst *, std::vector<std::pair<unsigned, llvm::Value *>>> Parameters;
+  std::map<llvm::AllocaInst *, llvm::Value *> Extents;
+};
+
+} // namespace runahead
+
+#endif

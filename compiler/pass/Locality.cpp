@@ -1,0 +1,414 @@
+//===- Locality.cpp - Locality analysis -----------------------------------===//
+//
+// On top of ScalarEvolution: bases, strides and bounds, as far as they are known
+// before the outermost loop in which they do not change; numbers or not.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Locality.h"
+
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/Operator.h"
+
+using namespace llvm;
+using namespace runahead;
+
+/// A nest that is known to touch less than this gets no hints.
+constexpr uint64_t TinyBytes = 16 << 10;
+/// Variables that begin as zeros come from no disk; up to this size a program
+/// uses one so often, a buffer of lines say, that it stays.
+constexpr uint64_t ZeroedBytes = 512 << 10;
+/// Group locality: references at most so far apart share a stream, where the
+/// stride of the outermost loop is unknown.
+constexpr int64_t GroupBytes = 64 << 10;
+
+namespace {
+
+/// The expression as if no 32-bit index ever wrapped around. A wrong guess
+/// costs a useless hint, never a result.
+class WithoutWrapping : public SCEVRewriteVisitor<WithoutWrapping> {
+public:
+  explicit WithoutWrapping(ScalarEvolution &SE) : SCEVRewriteVisitor(SE) {}
+
+  const SCEV *visitZeroExtendExpr(const SCEVZeroExtendExpr *E) {
+    return widen(visit(E->getOperand()), E->getType(), /*Signed=*/false);
+  }
+  const SCEV *visitSignExtendExpr(const SCEVSignExtendExpr *E) {
+    return widen(visit(E->getOperand()), E->getType(), /*Signed=*/true);
+  }
+
+private:
+  const SCEV *widen(const SCEV *S, Type *To, bool Signed) {
+    if (const auto *AR = dyn_cast<SCEVAddRecExpr>(S); AR && AR->isAffine())
+      return SE.getAddRecExpr(widen(AR->getStart(), To, Signed),
+                              SE.getSignExtendExpr(AR->getStepRecurrence(SE), To),
+                              AR->getLoop(), SCEV::FlagAnyWrap);
+    if (const auto *Add = dyn_cast<SCEVAddExpr>(S)) {
+      SmallVector<const SCEV *, 4> Operands;
+      for (const SCEV *Operand : Add->operands())
+        Operands.push_back(widen(Operand, To, /*Signed=*/true));
+      return SE.getAddExpr(Operands);
+    }
+    return Signed ? SE.getSignExtendExpr(S, To) : SE.getZeroExtendExpr(S, To);
+  }
+};
+
+} // namespace
+
+void Locality::missed(Instruction &I, StringRef Why) {
+  ORE.emit([&] {
+    return OptimizationRemarkMissed(PASS, "NotPrefetched", &I)
+           << "reference not prefetched: " << Why;
+  });
+}
+
+/// The iterations that a counting loop makes if its counter does not overflow,
+/// for steps other than one, known or not. Good enough for hints, not for strip-mining.
+const SCEV *Locality::probablyTaken(Loop *L) {
+  auto *Branch = dyn_cast<BranchInst>(L->getLoopLatch()->getTerminator());
+  auto *Compare = Branch && Branch->isConditional() ? dyn_cast<ICmpInst>(Branch->getCondition())
+                                                    : nullptr;
+  if (!Compare || !Compare->getOperand(0)->getType()->isIntegerTy())
+    return SE.getCouldNotCompute();
+  const SCEV *Counter = SE.getSCEV(Compare->getOperand(0));
+  const SCEV *Bound = SE.getSCEV(Compare->getOperand(1));
+  if (!isa<SCEVAddRecExpr>(Counter))
+    std::swap(Counter, Bound);
+  const auto *AR = dyn_cast<SCEVAddRecExpr>(Counter);
+  const SCEV *Step = AR ? AR->getStepRecurrence(SE) : nullptr;
+  if (!Step || AR->getLoop() != L || !AR->isAffine() || Step->isZero() ||
+      !isInvariantIn(Bound, L))
+    return SE.getCouldNotCompute();
+  const bool Down = SE.isKnownNegative(Step);
+  const SCEV *Way = Down ? SE.getMinusSCEV(AR->getStart(), Bound)
+                         : SE.getMinusSCEV(Bound, AR->getStart());
+  Way = SE.getSMaxExpr(Way, SE.getZero(Way->getType()));
+  // Of a step that is known at run time only, upwards is assumed: for hints. It
+  // is no divisor before it is made one that is not zero.
+  const SCEV *Size = Down ? SE.getNegativeSCEV(Step) : Step;
+  if (!SE.isKnownNonZero(Size))
+    Size = SE.getUMaxExpr(Size, SE.getOne(Size->getType()));
+  return SE.getUDivExpr(Way, Size);
+}
+
+/// Number of iterations in 64 bits; null where nobody knows before the loop.
+/// With several exits the count of the latch: a maximum serves for hints.
+const SCEV *Locality::tripCount(Loop *L) {
+  auto [Known, IsNew] = TripCounts.try_emplace(L, nullptr);
+  if (!IsNew)
+    return Known->second;
+  if (!L->isLoopSimplifyForm())
+    return nullptr;
+  const SCEV *Taken = SE.getBackedgeTakenCount(L);
+  if (isa<SCEVCouldNotCompute>(Taken) && L->isLoopExiting(L->getLoopLatch()))
+    Taken = SE.getExitCount(L, L->getLoopLatch());
+  if (isa<SCEVCouldNotCompute>(Taken))
+    Taken = probablyTaken(L);
+  if (isa<SCEVCouldNotCompute>(Taken) || SE.getTypeSizeInBits(Taken->getType()) > 64)
+    return nullptr;
+  Taken = SE.getNoopOrZeroExtend(Taken, Int64);
+  return Known->second = SE.getAddExpr(Taken, SE.getOne(Int64));
+}
+
+bool Locality::isExpandable(const SCEV *S, Loop *Root) {
+  return isInvariantIn(S, Root) &&
+         isSafeToExpand(Expander, SE, S, Root->getLoopPreheader()->getTerminator());
+}
+
+/// Takes an address apart into base and strides, over as many surrounding loops
+/// as bounds and strides do not change in.
+bool Locality::affine(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &Path,
+                      Stream &S) {
+  SmallVector<Loop *, 6> Inner;          // innermost first
+  SmallVector<const SCEV *, 6> Strides;
+  const SCEV *Base = nullptr;
+  size_t Levels = 0; // of Inner that belong to the nest
+  const SCEV *Rest = Address;
+  for (Loop *Root = L; Root && Inner.size() < LevelsMax; Root = Root->getParentLoop()) {
+    const SCEV *Count = tripCount(Root);
+    if (!Count)
+      break;
+    const SCEV *Stride = SE.getZero(Int64);
+    if (const auto *AR = dyn_cast<SCEVAddRecExpr>(Rest); AR && AR->getLoop() == Root) {
+      if (!AR->isAffine())
+        break;
+      Stride = SE.getNoopOrSignExtend(AR->getStepRecurrence(SE), Int64);
+      Rest = AR->getStart();
+    }
+    Inner.push_back(Root);
+    Strides.push_back(Stride);
+    bool Fits = isExpandable(Rest, Root);
+    for (size_t I = 0; Fits && I < Inner.size(); ++I)
+      Fits = isExpandable(Strides[I], Root) && isExpandable(tripCount(Inner[I]), Root);
+    if (!Fits)
+      break;
+    // A loop that the reference does not move in is no part of its nest,
+    // unless a loop outside of it is: temporal locality.
+    if (!Stride->isZero()) {
+      Levels = Inner.size();
+      Base = Rest;
+    }
+  }
+  if (Levels == 0)
+    return false;
+  S.Base = Base;
+  for (size_t I = Levels; I-- > 0;) {
+    Path.push_back(Inner[I]);
+    S.Strides.push_back(Strides[I]);
+  }
+  return true;
+}
+
+/// a[b[i]]: the address is linear in a value that is loaded by an affine
+/// reference of the same loop. The index stream is described, and what to do
+/// with an index (section 2.3: "it is able to prefetch the indirect a[b[i]]").
+bool Locality::indirect(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &Path,
+                        Stream &S) {
+  const auto *Sum = dyn_cast<SCEVAddExpr>(Address);
+  if (!Sum || !L->isInnermost())
+    return false;
+  SmallVector<const SCEV *, 4> Fixed;
+  const SCEV *Varying = nullptr;
+  for (const SCEV *Operand : Sum->operands()) {
+    if (isInvariantIn(Operand, L))
+      Fixed.push_back(Operand);
+    else if (Varying)
+      return false;
+    else
+      Varying = Operand;
+  }
+  if (!Varying)
+    return false;
+  int64_t Scale = 1;
+  if (const auto *Product = dyn_cast<SCEVMulExpr>(Varying)) {
+    const auto *Constant = dyn_cast<SCEVConstant>(Product->getOperand(0));
+    if (!Constant || Product->getNumOperands() != 2)
+      return false;
+    Scale = Constant->getAPInt().getSExtValue();
+    Varying = Product->getOperand(1);
+  }
+  bool Signed = true;
+  if (const auto *Extended = dyn_cast<SCEVSignExtendExpr>(Varying))
+    Varying = Extended->getOperand();
+  else if (const auto *Extended = dyn_cast<SCEVZeroExtendExpr>(Varying))
+    Varying = Extended->getOperand(), Signed = false;
+  // b[i] + constant: the constant belongs to the target.
+  int64_t Offset = 0;
+  if (const auto *Add = dyn_cast<SCEVAddExpr>(Varying)) {
+    const auto *Constant = dyn_cast<SCEVConstant>(Add->getOperand(0));
+    if (!Constant || Add->getNumOperands() != 2)
+      return false;
+    Offset = Constant->getAPInt().getSExtValue();
+    Varying = Add->getOperand(1);
+  }
+  const auto *Unknown = dyn_cast<SCEVUnknown>(Varying);
+  auto *Index = Unknown ? dyn_cast<LoadInst>(Unknown->getValue()) : nullptr;
+  if (!Index || !Index->isSimple() || LI.getLoopFor(Index->getParent()) != L)
+    return false;
+  // The run-time layer reads indices that the loop has not got to: they must
+  // be ones that it surely gets to, or reading could leave the array.
+  if (!L->getExitingBlock() || !DT.dominates(Index->getParent(), L->getLoopLatch()) ||
+      isa<SCEVCouldNotCompute>(SE.getBackedgeTakenCount(L)))
+    return false;
+  for (BasicBlock *Block : L->blocks())
+    for (Instruction &I : *Block)
+      if (!isGuaranteedToTransferExecutionToSuccessor(&I))
+        return false;
+  uint64_t Bytes = DL.getTypeStoreSize(Index->getType());
+  if (!Index->getType()->isIntegerTy() || (Bytes != 4 && Bytes != 8))
+    return false;
+  const SCEV *IndexAddress =
+      WithoutWrapping(SE).visit(SE.getSCEV(Index->getPointerOperand()));
+  // Only within the loop itself: beyond its end nothing is known to be there.
+  const auto *AR = dyn_cast<SCEVAddRecExpr>(IndexAddress);
+  if (!AR || AR->getLoop() != L || !AR->isAffine() || !tripCount(L) ||
+      !isExpandable(AR->getStart(), L) ||
+      !isExpandable(AR->getStepRecurrence(SE), L) || !isExpandable(tripCount(L), L))
+    return false;
+  const SCEV *Target = SE.getAddExpr(Fixed);
+  if (!Target->getType()->isPointerTy() || !isExpandable(Target, L))
+    return false;
+  Path.push_back(L);
+  S.Base = AR->getStart();
+  S.Strides.push_back(SE.getNoopOrSignExtend(AR->getStepRecurrence(SE), Int64));
+  S.Low = 0;
+  S.High = static_cast<int64_t>(Bytes);
+  S.Target = SE.getAddExpr(Target, SE.getConstant(Int64, Offset * Scale, true));
+  S.Scale = Scale;
+  S.Flags = FlagIndirect | (Signed ? FlagIndexSigned : 0) | (Bytes << FlagIndexBytesShift);
+  return true;
+}
+
+/// Arrays so small that they stay in memory by themselves.
+bool Locality::isSmallObject(Value *Address) {
+  const Value *Object = getUnderlyingObject(Address);
+  if (const auto *Local = dyn_cast<AllocaInst>(Object)) {
+    auto *Count = dyn_cast<ConstantInt>(Local->getArraySize());
+    return Count && Count->getZExtValue() * DL.getTypeAllocSize(Local->getAllocatedType()) <=
+                        SmallBytes;
+  }
+  if (const auto *Global = dyn_cast<GlobalVariable>(Object))
+    return DL.getTypeAllocSize(Global->getValueType()) <=
+           (Global->hasInitializer() && Global->getInitializer()->isNullValue() ? ZeroedBytes
+                                                                                 : TinyBytes);
+  return false;
+}
+
+void Locality::analyse(Instruction &I) {
+  Value *Address = const_cast<Value *>(getLoadStorePointerOperand(&I));
+  Loop *L = LI.getLoopFor(I.getParent());
+  if (!Address || !L || Address->getType()->getPointerAddressSpace() != 0)
+    return;
+  if (!SE.isSCEVable(Address->getType()) || isSmallObject(Address))
+    return;
+  const SCEV *S = WithoutWrapping(SE).visit(SE.getSCEV(Address));
+  if (isInvariantIn(S, L) && !L->getParentLoop())
+    return;
+  Stream New;
+  New.Example = &I;
+  SmallVector<Loop *, 6> Path;
+  New.High = static_cast<int64_t>(DL.getTypeStoreSize(getLoadStoreType(&I)).getKnownMinValue());
+  if (!affine(S, L, Path, New)) {
+    Path.clear();
+    New.Strides.clear();
+    if (!indirect(S, L, Path, New)) {
+      missed(I, !tripCount(L) ? "the loop's trip count is not known before it"
+                              : "its address is neither affine nor indirect through one");
+      return;
+    }
+  }
+  if (isa<StoreInst>(I))
+    New.Flags |= FlagWrite;
+  place(Path, New);
+}
+
+/// Group locality: same strides and a constant distance.
+bool Locality::joinsGroup(Stream &Group, const Stream &S) {
+  if ((Group.Flags | S.Flags) & FlagIndirect) {
+    if (Group.Base == S.Base && Group.Target == S.Target && Group.Scale == S.Scale &&
+        ((Group.Flags ^ S.Flags) & ~FlagWrite) == 0)
+      return true;
+    return false;
+  }
+  if (Group.Strides != S.Strides || Group.Base->getType() != S.Base->getType())
+    return false;
+  const auto *Distance = dyn_cast<SCEVConstant>(SE.getMinusSCEV(S.Base, Group.Base));
+  if (!Distance)
+    return false;
+  int64_t Limit = GroupBytes;
+  if (const auto *Outer = dyn_cast<SCEVConstant>(S.Strides.front())) {
+    const int64_t Stride = Outer->getAPInt().getSExtValue();
+    Limit = std::max(Limit, 4 * (Stride < 0 ? -Stride : Stride));
+  }
+  const int64_t Bytes = Distance->getAPInt().getSExtValue();
+  if (Bytes > Limit || Bytes < -Limit)
+    return false;
+  Group.Low = std::min(Group.Low, Bytes + S.Low);
+  Group.High = std::max(Group.High, Bytes + S.High);
+  Group.Flags |= S.Flags;
+  return true;
+}
+
+void Locality::place(ArrayRef<Loop *> Path, Stream S) {
+  for (Nest &N : Nests) {
+    const size_t Common = std::min(Path.size(), N.Path.size());
+    if (!std::equal(Path.begin(), Path.begin() + Common, N.Path.begin()))
+      continue;
+    if (Path.size() > N.Path.size()) {
+      // Bounds of the longer path are invariant in its root by construction.
+      for (Stream &Known : N.Streams)
+        while (Known.Strides.size() < Path.size())
+          Known.Strides.push_back(SE.getZero(Int64));
+      N.Path.assign(Path.begin(), Path.end());
+    }
+    while (S.Strides.size() < N.Path.size())
+      S.Strides.push_back(SE.getZero(Int64));
+    for (Stream &Known : N.Streams)
+      if (joinsGroup(Known, S))
+        return;
+    if (N.Streams.size() >= StreamsMax)
+      return missed(*S.Example, "too many references in this nest");
+    N.Streams.push_back(std::move(S));
+    return;
+  }
+  Nests.emplace_back();
+  Nests.back().Path.assign(Path.begin(), Path.end());
+  Nests.back().Streams.push_back(std::move(S));
+}
+
+/// What the nest touches at most in one execution of its loop at level `From`
+/// and the loops inside; UINT64_MAX where a bound or a stride is not known.
+uint64_t Locality::bytesAtMost(const Nest &N, size_t From) {
+  constexpr uint64_t Limit = 1 << 30;
+  uint64_t Total = 0;
+  for (const Stream &S : N.Streams) {
+    if (S.Flags & FlagIndirect)
+      return UINT64_MAX;
+    uint64_t Bytes = static_cast<uint64_t>(S.High - S.Low);
+    for (size_t Level = From; Level < N.Path.size(); ++Level) {
+      if (S.Strides[Level]->isZero())
+        continue;
+      const auto *Stride = dyn_cast<SCEVConstant>(S.Strides[Level]);
+      const SCEV *Count = tripCount(N.Path[Level]);
+      if (!Stride)
+        return UINT64_MAX;
+      // As a signed number, too: of "four minus the outer index" the unsigned
+      // range is everything, and no loop makes 2^63 iterations.
+      const APInt Most = APIntOps::umin(SE.getUnsignedRangeMax(Count),
+                                        SE.getSignedRangeMax(Count));
+      Bytes += Stride->getAPInt().abs().getLimitedValue(Limit) * Most.getLimitedValue(Limit);
+      if (Bytes >= Limit)
+        return UINT64_MAX;
+    }
+    Total += Bytes;
+  }
+  return Total;
+}
+
+/// Everything that the nest touches is known, and little.
+bool Locality::isTiny(const Nest &N) { return bytesAtMost(N, 0) < TinyBytes; }
+
+/// Does the loop make a number of iterations that is known before it, and leave
+/// at its latch only? Then the strips need no test of their own in each
+/// iteration, and are vectorized as the loop would have been.
+bool Locality::isCounted(Loop *L) {
+  auto *Branch = dyn_cast<BranchInst>(L->getLoopLatch()->getTerminator());
+  return L->getExitingBlock() == L->getLoopLatch() && Branch && Branch->isConditional() &&
+         !isa<SCEVCouldNotCompute>(SE.getBackedgeTakenCount(L));
+}
+
+/// Strip-mining splits the iterations of a loop and keeps their order.
+bool Locality::isStripMinable(Loop *L) {
+  if (!L->isLoopSimplifyForm() ||
+      !isSafeToExpand(Expander, SE, tripCount(L), L->getLoopPreheader()->getTerminator()))
+    return false;
+  // Innermost loops that are left early may be vectorized too, by some
+  // versions; a test in each iteration would prevent it.
+  if (!isCounted(L) && L->isInnermost() && L->getExitingBlock() != L->getLoopLatch())
+    return false;
+  // A sum that may be reassociated would be reassociated strip by strip, and
+  // come out different in its last bits.
+  if (L->isInnermost())
+    for (PHINode &Phi : L->getHeader()->phis())
+      if (Phi.getType()->isFPOrFPVectorTy())
+        for (Value *Incoming : Phi.incoming_values())
+          if (auto *I = dyn_cast<FPMathOperator>(Incoming); I && I->hasAllowReassoc())
+            return false;
+  return true;
+}
+
+std::vector<Nest> Locality::find() {
+  for (Loop *L : LI.getLoopsInPreorder())
+    for (BasicBlock *Block : L->blocks())
+      if (LI.getLoopFor(Block) == L)
+        for (Instruction &I : *Block)
+          if (isa<LoadInst>(I) ? cast<LoadInst>(I).isSimple()
+                               : isa<StoreInst>(I) && cast<StoreInst>(I).isSimple())
+            analyse(I);
+  std::vector<Nest> Kept;
+  for (Nest &N : Nests)
+    if (!isTiny(N))
+      Kept.push_back(std::move(N));
+  return Kept;
+}
