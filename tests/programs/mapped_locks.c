@@ -46,14 +46,20 @@ int main(void)
 		CHECK(set(fd, ofd, 0) == 0);
 		close(fd);
 		CHECK(unlink("locked") == 0);
-		fd = memfd_create("sealed", MFD_ALLOW_SEALING);
-		CHECK(ftruncate(fd, len) == 0);
-		at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		at[0] = 1;
-		look();
-		munmap((void *)at, len);
-		CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0);
-		close(fd);
+		/* In a child, which has no copy yet: one is made with the mapping. */
+		int status;
+		pid_t child = fork();
+		if (child == 0) {
+			fd = memfd_create("sealed", MFD_ALLOW_SEALING);
+			CHECK(ftruncate(fd, len) == 0);
+			at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			at[0] = 1;
+			look();
+			munmap((void *)at, len);
+			_exit(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0);
+		}
+		waitpid(child, &status, 0);
+		CHECK(status == 0);
 	}
 	printf("end\n");
 }
