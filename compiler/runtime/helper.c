@@ -284,7 +284,7 @@ static void *helper(void *nothing) {
     /* A table of descriptors of its own, empty: what is opened here must never
      * take a number that the program's next open would have got. */
     if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 || !start_thread(releaser)) {
-        atomic_store(&ra.state, 2);
+        do_without();
         return NULL;
     }
     uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_ns = QUIET_NS_MIN;
@@ -374,7 +374,7 @@ void start_helper(void) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (!start_thread(helper))
-        atomic_store(&ra.state, 2);
+        do_without();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;
 }

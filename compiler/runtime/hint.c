@@ -264,10 +264,13 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
             continue;
         low = (low + PAGE - 1) & ~(PAGE - 1);
         high &= ~(PAGE - 1);
-        if (high > low && enqueue(RELEASE, low, high - low, (uint32_t)s->flags)) {
-            count(&ra.behind, high - low);
+        if (high <= low)
+            continue;
+        count(&ra.behind, high - low); /* before the helper can take it off again */
+        if (enqueue(RELEASE, low, high - low, (uint32_t)s->flags))
             f->released[i] = sign > 0 ? high : low;
-        }
+        else
+            atomic_fetch_sub(&ra.behind, high - low);
     }
 }
 
@@ -276,7 +279,7 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
  * was prefetched for it thrown out. It waits here instead, for whole pieces. */
 static void let_releases_catch_up(void) {
     int saved = errno;
-    for (int waits = 0; waits < CATCH_UP_WAITS_MAX &&
+    for (int waits = 0; waits < CATCH_UP_WAITS_MAX && atomic_load(&ra.active) &&
                         atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most();
          ++waits) {
         struct timespec wait = {.tv_nsec = 1000000};

@@ -166,6 +166,7 @@ void expect_shifted(struct ra_plan *p, struct ra_plan *last);
 /* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
 
 void start_helper(void);
+void do_without(void);
 bool start_thread(void *(*body)(void *));
 uint64_t now_ns(void);
 

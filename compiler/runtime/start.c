@@ -90,8 +90,9 @@ static void *reserve(uint64_t bytes) {
     return at;
 }
 
-/* A child of fork has no helper: it gets along without hints. */
-static void in_child(void) {
+/* Without a helper, as in a child of fork, the program gets along without hints:
+ * in nests that have begun, too. */
+void do_without(void) {
     atomic_store(&ra.state, 2);
     atomic_store(&ra.active, 0);
 }
@@ -153,7 +154,7 @@ void start_up(void) {
     const char *release = getenv("RUNAHEAD_CC_RELEASE");
     ra.release_allowed = !release || strcmp(release, "off") != 0;
     ra.manager = is_manager_there();
-    pthread_atfork(NULL, NULL, in_child);
+    pthread_atfork(NULL, NULL, do_without);
     ra.stats = getenv("RUNAHEAD_CC_STATS");
     if (ra.stats)
         atexit(write_statistics);

@@ -14,16 +14,37 @@ use support::{library, root};
 /// ends as it is told.
 const PROGRAM: &str = r#"
 #include "runahead_rt.h"
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void *never(void *unused) { (void)unused; usleep(300000); return 0; }
+
+/* From here on nobody gets a thread. */
+static void refuse_threads(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof code / sizeof *code, code };
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+		exit(8);
+}
 
 int main(int argc, char **argv)
 {
@@ -31,6 +52,8 @@ int main(int argc, char **argv)
 	int fd = argc == 3 ? open(argv[1], O_RDONLY) : -1;
 	if (fd < 0 || fstat(fd, &status) != 0)
 		return 9;
+	if (strcmp(argv[2], "alone") == 0)
+		refuse_threads();
 	size_t bytes = status.st_size, piece = 1 << 20;
 	unsigned char *file = mmap(0, bytes, PROT_READ, MAP_SHARED, fd, 0), *copy = malloc(piece);
 	unsigned long sum = 0;
@@ -158,4 +181,15 @@ fn a_manager_that_is_gone_or_rude_is_done_without() {
     });
     let (rude, _) = run(&program, rude.to_str().unwrap(), "return");
     assert_eq!((rude.status.code(), &rude.stdout), (Some(3), &alone.stdout));
+}
+
+#[test]
+fn a_program_that_gets_no_threads_does_without_hints() {
+    let directory = directory();
+    data(directory.path());
+    let program = build(directory.path());
+    let (hinted, _) = run(&program, "/no/such/socket", "return");
+    let (alone, counters) = run(&program, "/no/such/socket", "alone");
+    assert_eq!((alone.status.code(), &alone.stdout), (Some(3), &hinted.stdout));
+    assert_eq!(counters["active_at_end"], 0, "{counters}");
 }
