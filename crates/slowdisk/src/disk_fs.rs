@@ -12,10 +12,9 @@ use std::sync::Arc;
 use fuser::{Filesystem, InitFlags, KernelConfig, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 use crate::bad_blocks::BadBlocks;
-use crate::engine::{Engine, Outlook, monotonic_ns};
+use crate::engine::{Engine, Outlook, monotonic_ns, timespec};
 use crate::error::Result;
 use crate::model::{Completion, Request};
 use crate::profile::Profile;
@@ -185,10 +184,6 @@ impl Moderation {
             Some(at_ns) => Wait::RequestUntil(at_ns),
         }
     }
-}
-
-fn timespec(ns: u64) -> Timespec {
-    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// Waits for a request, at most until `at_ns`. Whoever waits looks at both then:

@@ -2,7 +2,7 @@
 //! out when the model says so. Who waits, and how, is the caller's business.
 
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::control::{Snapshot, Switches};
 use crate::model::{Array, Completion, Histogram, Request};
@@ -134,6 +134,11 @@ fn clock_ns(clock: ClockId) -> u64 {
 /// CLOCK_MONOTONIC, nanoseconds.
 pub fn monotonic_ns() -> u64 {
     clock_ns(ClockId::Monotonic)
+}
+
+/// So many nanoseconds, as the kernel takes them.
+pub fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// CPU time of this process, all threads, user and kernel.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::engine::{Engine, Outlook, monotonic_ns};
+use crate::engine::{Engine, Outlook, monotonic_ns, timespec};
 use crate::error::{Context, Result};
 use crate::model::{Completion, Request};
 
@@ -63,12 +62,7 @@ impl<P: Finish> Timer<P> {
             return;
         }
         *armed_ns = at_ns;
-        let at = Timespec {
-            tv_sec: (at_ns / 1_000_000_000) as i64,
-            tv_nsec: (at_ns % 1_000_000_000) as i64,
-        };
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let setting = Itimerspec { it_interval: zero, it_value: at };
+        let setting = Itimerspec { it_interval: timespec(0), it_value: timespec(at_ns) };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting)
             .expect("a valid timer takes a valid time");
     }
