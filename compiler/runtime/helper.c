@@ -184,10 +184,11 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
-    struct release one = {.address = address, .owed = bytes, .ns = now_ns(), .fd = -1};
+    struct release one = {.address = address, .owed = flags & RELEASE_OF_WALK ? 0 : bytes,
+                          .ns = now_ns(), .fd = -1};
     struct region *r = region_of(address);
     if (!r) {
-        atomic_fetch_sub(&ra.behind, bytes);
+        atomic_fetch_sub(&ra.behind, one.owed);
         return;
     }
     if (r->high - address < bytes)
@@ -243,6 +244,15 @@ static void sweep(uint64_t pages_max) {
         if (h.sweep_at >= r->hinted_high)
             ++h.sweep_region;
     }
+}
+
+/* Could all that hints have touched be in memory? */
+static bool may_fit(void) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < h.regions; ++i)
+        if (h.region[i].hinted_low < h.region[i].hinted_high)
+            bytes += h.region[i].hinted_high - h.region[i].hinted_low;
+    return bytes <= ra.memory;
 }
 
 /* The last thread left but a main thread that has ended: end too. */
@@ -337,7 +347,8 @@ static void *helper(void *nothing) {
             quiet_hinted = hinted;
             quiet_issued = issued;
         } else if (active && worked == 0 && now - quiet_since >= quiet_ns &&
-                   hinted - quiet_hinted >= QUIET_PAGES) {
+                   hinted - quiet_hinted >= QUIET_PAGES &&
+                   (now - quiet_since >= QUIET_NS_MAX || may_fit())) {
             /* The paper's open problem (section 4.3.1): "suppressing prefetches
              * (after the cold faults have been prefetched in) if the data fits
              * within memory". A program that gives no hints is not in memory: it

@@ -274,6 +274,81 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
     }
 }
 
+/* A walk across rows goes on from address `from` to `to` in the first of its
+ * places: where it leaves a piece that was asked for at a time, gives it back. */
+static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
+    const struct ra_stream *s = &p->stream[i];
+    const uint32_t places = p->dense_from[i] - 1u;
+    const uint64_t mask = p->around[i] - 1;
+    const int drift = to > from ? 1 : -1;
+    if (from == to || magnitude((int64_t)(to - from)) > p->around[i] || s->stride[places] == 0)
+        return; /* it has begun anew */
+    for (uint64_t n = 0; n < p->count[places]; ++n) {
+        const uint64_t place = n * (uint64_t)s->stride[places];
+        uint64_t left = from + place, now = to + place;
+        if (((left ^ now) & ~mask) == 0)
+            continue;
+        const uint64_t low = drift > 0 ? left & ~mask : (now + mask) & ~mask;
+        const uint64_t high = drift > 0 ? now & ~mask : (left + mask) & ~mask;
+        /* What reads may not be what writes: all may be dirty. */
+        if (low < high && high <= ADDRESSES)
+            enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_OF_WALK);
+    }
+}
+
+/* Walks of which a loop of the nest goes to the neighbours. */
+static void release_walks(const struct ra_plan *p, struct ra_frame *f) {
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        if (!(p->walks >> i & 1) || p->walk_level[i] > p->tick_level)
+            continue;
+        uint64_t now = s->base;
+        for (uint32_t l = 0; l <= p->walk_level[i]; ++l)
+            now += f->index[l] * (uint64_t)s->stride[l];
+        now += (uint64_t)(s->stride[p->walk_level[i]] > 0 ? s->low : s->high);
+        if (now == f->released[i])
+            continue;
+        release_walk(p, i, f->released[i], now);
+        f->released[i] = now;
+    }
+}
+
+/* Walks that go on from one execution of the nest to the next. How far they will
+ * go is not known then: one that began anew before it had gone over as much as
+ * the memory holds is left alone from then on. */
+static void release_walks_between(struct ra_plan *p, struct ra_plan *last) {
+    if (last == p || last->site != p->site || last->walks != p->walks ||
+        memcmp(last->count, p->count, sizeof(p->count)) != 0)
+        return;
+    bool walks_back = atomic_load_explicit(&last->walks_back, memory_order_relaxed);
+    uint64_t walked = atomic_load_explicit(&last->walked, memory_order_relaxed);
+    int8_t way = atomic_load_explicit(&last->walked_way, memory_order_relaxed), now = 0;
+    uint64_t went = 0;
+    double filled = 0;
+    bool goes_on = true;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        if (!(p->walks >> i & 1) || p->walk_level[i] != RA_LEVELS_MAX)
+            continue;
+        int64_t by = (int64_t)(p->stream[i].base - last->stream[i].base);
+        goes_on &= magnitude(by) <= p->around[i];
+        if (magnitude(by) > went) {
+            went = magnitude(by);
+            now = by > 0 ? 1 : -1;
+        }
+        filled += (double)walked * (double)p->count[p->dense_from[i] - 1];
+    }
+    if (went == 0)
+        return; /* no such walk, or another one of the nest moves */
+    goes_on &= way == 0 || way == now;
+    walks_back |= !goes_on && !fills_memory(filled);
+    atomic_store_explicit(&p->walked_way, goes_on ? now : 0, memory_order_relaxed);
+    atomic_store_explicit(&p->walks_back, walks_back, memory_order_relaxed);
+    atomic_store_explicit(&p->walked, goes_on ? walked + went : 0, memory_order_relaxed);
+    for (uint32_t i = 0; goes_on && !walks_back && i < p->streams; ++i)
+        if (p->walks >> i & 1 && p->walk_level[i] == RA_LEVELS_MAX)
+            release_walk(p, i, last->stream[i].base, p->stream[i].base);
+}
+
 /* A program that writes faster than the disks do fills the memory with dirty
  * pages and then waits in the kernel's reclaim, one page at a time, with all that
  * was prefetched for it thrown out. It waits here instead, for whole pieces. */
@@ -286,6 +361,19 @@ static void let_releases_catch_up(void) {
         nanosleep(&wait, NULL);
     }
     errno = saved;
+}
+
+/* From where on each stream is to be given back. */
+static void begin_releases(const struct ra_plan *p, struct ra_frame *f) {
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        const bool is_walk = p->walks >> i & 1;
+        f->released[i] = s->base + (uint64_t)p->trail[i];
+        if (is_walk && p->walk_level[i] < RA_LEVELS_MAX)
+            f->released[i] = s->base + (uint64_t)(s->stride[p->walk_level[i]] > 0 ? s->low : s->high);
+        for (uint32_t l = 0; l <= p->tick_level && (!is_walk || l <= p->walk_level[i]); ++l)
+            f->released[i] += f->index[l] * (uint64_t)s->stride[l];
+    }
 }
 
 /* Iterations of the tick level done so far. */
@@ -405,6 +493,28 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
     site->span = span;
 }
 
+/* Strips of a quarter of the window: of the loop to tick in or, where that is
+ * shorter, of one outside of it. Its ticks would else never come, however long
+ * the nest is. */
+static void begin_with_long_strips(const struct ra_plan *p, struct ra_frame *f) {
+    const uint64_t times = ra.window / 4 / ra.tick_bytes;
+    uint32_t l = p->tick_level;
+    uint64_t strip = p->strip >= ~(uint64_t)0 / times ? ~(uint64_t)0 : p->strip * times;
+    while (strip >= p->count[l] && l > 0) {
+        strip = p->count[l] ? strip / p->count[l] : strip;
+        --l;
+    }
+    for (;; --l) {
+        if (p->site->strip_mined >> l & 1) {
+            f->strip[l] = strip ? strip : 1;
+            return;
+        }
+        if (l == 0)
+            return;
+        strip = 1;
+    }
+}
+
 void ra_begin(struct ra_site *site, struct ra_frame *f) {
     for (uint32_t l = 0; l < site->levels; ++l)
         f->strip[l] = ~(uint64_t)0;
@@ -426,12 +536,8 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
         bool is_new;
         if (!site->last)
             site->last = plan_of(site, f->count, f->streams, &is_new);
-        if (site->last->bytes >= ra.window) {
-            uint64_t strip = site->last->strip;
-            uint32_t l = site->last->tick_level;
-            uint64_t times = ra.window / 4 / ra.tick_bytes;
-            f->strip[l] = strip >= ~(uint64_t)0 / times ? ~(uint64_t)0 : strip * times;
-        }
+        if (site->last->bytes >= ra.window)
+            begin_with_long_strips(site->last, f);
         return;
     }
     count(&ra.count.begins, 1);
@@ -450,6 +556,8 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     previous = p;
     if (is_new || !atomic_load_explicit(&p->next, memory_order_relaxed))
         expect_shifted(p, site->last);
+    if (p->walks && site->last)
+        release_walks_between(p, site->last);
     site->last = p;
     if (p->strip < p->count[p->tick_level])
         f->strip[p->tick_level] = p->strip;
@@ -469,8 +577,7 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     }
     frontier.first = NULL;
     memset(f->index, 0, sizeof(f->index));
-    for (uint32_t i = 0; i < p->streams; ++i)
-        f->released[i] = p->stream[i].base + (uint64_t)p->trail[i];
+    begin_releases(p, f);
     go_on(p, f, 0);
 }
 
@@ -486,23 +593,25 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         /* It began while everything was in memory. */
         bool is_new;
         p = plan_of(site, f->count, f->streams, &is_new);
-        if (level != p->tick_level)
+        if (level > p->tick_level)
             return;
+        for (uint32_t l = (uint32_t)level + 1; l <= p->tick_level; ++l)
+            f->index[l] = 0;
         f->plan = p;
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
         f->cursor = position(p, f);
-        for (uint32_t i = 0; i < p->streams; ++i) {
-            f->released[i] = p->stream[i].base + (uint64_t)p->trail[i];
-            for (uint32_t l = 0; l <= p->tick_level; ++l)
-                f->released[i] += f->index[l] * (uint64_t)p->stream[i].stride[l];
-        }
+        begin_releases(p, f);
     }
-    if (level != p->tick_level)
+    if (level > p->tick_level)
         return;
+    for (uint32_t l = (uint32_t)level + 1; l <= p->tick_level; ++l)
+        f->index[l] = 0; /* between two iterations of the level */
     count(&ra.count.ticks, 1);
     uint64_t done = position(p, f);
     go_on(p, f, done);
+    if (p->walks)
+        release_walks(p, f);
     if (p->releases) {
         release_behind(p, f);
         let_releases_catch_up();

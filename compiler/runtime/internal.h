@@ -26,6 +26,8 @@ static const uint64_t AROUND_BYTES_MAX = 64 << 10;
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 
 enum operation { PREFETCH, RELEASE };
+/* Beside the flags of the stream. The program never waits for these releases. */
+enum { RELEASE_OF_WALK = 1 << 16 };
 
 struct entry {
     _Atomic uint64_t turn;
@@ -56,6 +58,11 @@ struct ra_plan {
     int8_t way[RA_STREAMS_MAX];       /* goes over its addresses in order: up 1, down -1 */
     _Atomic int8_t drift[RA_STREAMS_MAX]; /* comes back to the neighbours of its pages: as way */
     uint32_t around[RA_STREAMS_MAX];  /* bytes to ask for there around a page by itself */
+    uint32_t walks;                   /* bit per stream: those are given back behind it */
+    uint8_t walk_level[RA_STREAMS_MAX]; /* loop that takes it to the neighbours, if of this nest */
+    _Atomic uint64_t walked;          /* bytes that its site went on in each place until here, */
+    _Atomic int8_t walked_way;        /* up 1 or down -1, */
+    _Atomic bool walks_back;          /* and whether it began anew after fewer than fill the memory */
     bool is_indirect;                 /* has indirect references */
     uint64_t block;                   /* bytes to ask for at a time, where there is a way */
     int64_t trail[RA_STREAMS_MAX];    /* trailing address minus base */
@@ -99,6 +106,11 @@ extern struct ra_state ra;
 
 static inline void count(_Atomic uint64_t *counter, uint64_t n) {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* Whoever goes over so much leaves nothing of what it began with for the next. */
+static inline bool fills_memory(double bytes) {
+    return bytes >= 0.9 * (double)ra.memory;
 }
 
 /* More bytes than this behind the program are not left in memory. */

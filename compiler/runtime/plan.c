@@ -52,7 +52,7 @@ static int direction(const struct ra_plan *p, const struct ra_stream *s) {
  * that the compiler could not see (planes of a size known only now) are joined
  * here: the last of them releases. */
 static void plan_releases(struct ra_plan *p) {
-    if (!ra.release_allowed || (double)p->bytes < 0.9 * (double)ra.memory)
+    if (!ra.release_allowed || !fills_memory((double)p->bytes))
         return; /* it may all still be there the next time */
     for (uint32_t i = 0; i < p->streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
@@ -91,9 +91,40 @@ static void plan_releases(struct ra_plan *p) {
     }
 }
 
+/* Which walks across rows are given back behind themselves: all that they will
+ * go over is more than the memory. Where they write, reclaim would pass over what
+ * they left, because it is dirty, and throw out what was asked for ahead. */
+static void plan_walks(struct ra_plan *p) {
+    double bytes = 0;
+    uint32_t walks = 0;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        if (!p->around[i])
+            continue;
+        int64_t below, above;
+        spans(p, s, 0, &below, &above);
+        bool is_counted = false; /* another stream goes over the same */
+        for (uint32_t k = 0; k < i && !is_counted; ++k) {
+            int64_t k_below, k_above;
+            spans(p, &p->stream[k], 0, &k_below, &k_above);
+            is_counted = p->around[k] &&
+                         (int64_t)p->stream[k].base + k_above > (int64_t)s->base + below &&
+                         (int64_t)p->stream[k].base + k_below < (int64_t)s->base + above;
+        }
+        if (!is_counted) /* between executions of the nest: as far as its places are apart */
+            bytes += p->walk_level[i] < RA_LEVELS_MAX ? (double)touched(p, s, 0)
+                                                      : (double)(above - below);
+        walks |= 1u << i;
+    }
+    if (ra.release_allowed && fills_memory(bytes))
+        p->walks = walks;
+}
+
 /* A walk across rows touches a few bytes in many places, and comes back to their
  * neighbours with the next row: how much to ask for in each place, so that all
- * of them together are a part of the memory. */
+ * of them together are a quarter of the memory. With the next ones, asked for
+ * before these are used up, it is three eighths: the kernel keeps about half of the
+ * memory for what was not used yet. */
 static void plan_around(struct ra_plan *p) {
     uint64_t walks = 0;
     for (uint32_t i = 0; i < p->streams; ++i)
@@ -105,15 +136,19 @@ static void plan_around(struct ra_plan *p) {
             continue;
         uint64_t around = AROUND_BYTES_MAX;
         while (around > PAGE && (double)around * (double)p->count[d - 1] * (double)walks >
-                                    (double)ra.memory / 3)
+                                    (double)ra.memory / 4)
             around /= 2;
         if (around == PAGE || extent(p, s, d) >= around)
             continue;
         p->around[i] = (uint32_t)around;
-        for (uint32_t l = 0; l + 1 < d; ++l)
-            if (p->count[l] > 1 && s->stride[l] != 0 && magnitude(s->stride[l]) < around)
+        p->walk_level[i] = RA_LEVELS_MAX;
+        for (uint32_t l = d - 1; l-- > 0;)
+            if (p->count[l] > 1 && s->stride[l] != 0 && magnitude(s->stride[l]) < around) {
                 p->drift[i] = s->stride[l] > 0 ? 1 : -1;
+                p->walk_level[i] = (uint8_t)l; /* the outermost in the end */
+            }
     }
+    plan_walks(p);
 }
 
 /* Where to pipeline: "the first surrounding loop which touches more than a page
@@ -172,6 +207,7 @@ static void work_out(struct ra_plan *p) {
         p->look_ahead = 2 * p->strip;
     p->burst = p->look_ahead / 2;
     plan_releases(p);
+    p->walks &= ~p->releases;
 }
 
 static uint64_t hash_of(const struct ra_site *site, const uint64_t *counts,
