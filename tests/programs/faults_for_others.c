@@ -1,9 +1,9 @@
-/* userfaultfd serves each fault once, for the program; a page that is not
- * inherited stays the program's own; the vsyscall page; protection keys. */
+/* userfaultfd serves each fault once, for the program, and tells of its own
+ * forks only; a page that is not inherited stays the program's own; the vsyscall page; protection keys. */
 #include "common.h"
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-static int served, uffd;
+static int served, forks, uffd;
 static char *area;
 static void *serve(void *unused)
 {
@@ -11,6 +11,8 @@ static void *serve(void *unused)
 	struct uffd_msg message;
 	while (read(uffd, &message, sizeof message) == sizeof message) {
 		struct uffdio_copy copy = { .dst = message.arg.pagefault.address & ~4095ul, .src = (unsigned long)page, .len = 4096 };
+		if (message.event == UFFD_EVENT_FORK)
+			forks++, close(message.arg.fork.ufd);
 		if (message.event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		page[0] = ++served;
@@ -21,7 +23,8 @@ static void *serve(void *unused)
 int main(void)
 {
 	uffd = syscall(SYS_userfaultfd, O_CLOEXEC | 1);
-	struct uffdio_api api = { .api = UFFD_API };
+	/* Of forks only the privileged are told. */
+	struct uffdio_api api = { .api = UFFD_API, .features = geteuid() ? 0 : UFFD_FEATURE_EVENT_FORK };
 	if (uffd >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0) {
 		area = mmap(NULL, 32 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		struct uffdio_register range = { .range = { (unsigned long)area, 32 * 4096 }, .mode = UFFDIO_REGISTER_MODE_MISSING };
@@ -32,7 +35,7 @@ int main(void)
 			unsigned sum = ahead(3);
 			printf("%d %u ", area[i * 4096], sum);
 		}
-		printf("%d\n", served);
+		printf("%d %d\n", served, forks);
 	} else
 		puts("no userfaultfd here");
 	char *own = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

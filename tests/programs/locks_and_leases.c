@@ -31,6 +31,22 @@ int main(void)
 		printf("%d ", free_for_others("locked"));
 	}
 	puts("");
+	/* One for writing is broken by whoever opens the file. */
+	for (int round = 0; round < 10; round++) {
+		int fd = open("written", O_RDWR | O_CREAT, 0644);
+		char byte = 'x';
+		CHECK(write(fd, &byte, 1) == 1);
+		CHECK(fcntl(fd, F_SETLEASE, F_WRLCK) == 0);
+		ahead(2);
+		pread(fd, &byte, 1, 0);
+		ahead(2);
+		pause_ms(2);
+		printf("%d %d ", broken, fcntl(fd, F_GETLEASE) == F_WRLCK);
+		fcntl(fd, F_SETLEASE, F_UNLCK);
+		close(fd);
+	}
+	puts("");
+	broken = 0;
 	for (int round = 0; round < 10; round++) {
 		int fd = open("leased", O_RDONLY), status;
 		char byte;

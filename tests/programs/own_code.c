@@ -1,5 +1,5 @@
-/* Code written at run time, and changed, that reads by its own system call
- * instructions. */
+/* Code written at run time, and changed, that reads and writes by its own
+ * system call instructions. */
 #include "common.h"
 int main(void)
 {
@@ -16,6 +16,19 @@ int main(void)
 		long got = call(fd, (long)buffer, 100, round * 77);
 		printf("%ld %d\n", got, buffer[50]);
 	}
+	/* What a copy writes there arrives nowhere. */
+	for (int round = 0; round < 20; round++) {
+		ahead(1);
+		code[3] = SYS_open;
+		int made = call((long)"made", O_WRONLY | O_CREAT | O_APPEND, 0644, 0);
+		code[3] = SYS_write;
+		CHECK(call(made, (long)"x", 1, 0) == 1);
+		code[3] = SYS_close;
+		CHECK(call(made, 0, 0, 0) == 0);
+	}
+	struct stat stat;
+	lstat("made", &stat);
+	printf("%ld bytes\n", (long)stat.st_size);
 	code[3] = SYS_getppid;
 	printf("%d\n", call(0, 0, 0, 0) == getppid());
 }

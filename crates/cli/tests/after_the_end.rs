@@ -10,11 +10,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use runahead_protocol::session::TEST_EVERY_READ_STALLS;
+use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_EVERY_READ_STALLS};
 use suite::{RUNAHEAD, Scratch, furnish, is_root, program, variant::User};
 
 const RUNS: usize = 1000;
 const UNMOUNTS: usize = 50;
+const KILLED_RUNS: usize = 10;
 
 fn count(directory: &str) -> usize {
     fs::read_dir(directory).map_or(0, Iterator::count)
@@ -62,6 +63,58 @@ fn nobody_is_left() {
     assert_eq!(pid, -1, "a process is left");
 }
 
+/// Kills itself where a copy, which finds other bytes than those that are
+/// there, turns for ever.
+const KILLED: &str = r#"
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    static volatile int turning = 1;
+    unsigned char byte = 0;
+    int data = open(argv[1], O_RDONLY);
+    for (int i = 0; i < 3; i++) {
+        pread(data, &byte, 1, i);
+        while (byte != 7 && turning) ;
+    }
+    kill(getpid(), SIGKILL);
+}
+"#;
+
+/// One child of any kind, waited for: its status as wait(2) gives it.
+fn reap() -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: a word for the status.
+    (unsafe { libc::waitpid(-1, &mut status, libc::__WALL) } > 0).then_some(status)
+}
+
+/// A copy does not outlive a program that is killed: it is killed with it.
+fn a_copy_dies_with_its_program(scratch: &Path) {
+    let (source, binary) = (scratch.join("killed.c"), scratch.join("killed"));
+    let data = scratch.join("sevens");
+    fs::write(&data, [7; 4096]).unwrap();
+    fs::write(&source, KILLED).unwrap();
+    let compiled = Command::new("cc").args(["-O1", "-w", "-o"]).arg(&binary).arg(&source).status();
+    assert!(compiled.unwrap().success());
+    let mut copies = 0;
+    for _ in 0..KILLED_RUNS {
+        let mut command = Command::new(RUNAHEAD);
+        command.arg(format!("--test={}", TEST_EVERY_READ_STALLS | TEST_ALWAYS_WRONG)).arg("--");
+        command.arg(&binary).arg(&data).env("XDG_CACHE_HOME", scratch.join("cache"));
+        let status = command.status().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+        // Its orphans come here.
+        while let Some(status) = reap() {
+            assert!(
+                libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL,
+                "{status:x}"
+            );
+            copies += 1;
+        }
+    }
+    assert!(copies > 0, "no copy was alive when its program was killed");
+}
+
 #[test]
 fn nothing_is_left() {
     // SAFETY: a flag of this process.
@@ -81,8 +134,9 @@ fn nothing_is_left() {
     let made = json.pointer("/speculation/synchronizations/completed").unwrap();
     assert!(made.as_u64() > Some(0), "no speculation: {json}");
     // The collector may live a moment longer than its report.
-    // SAFETY: waits for whatever it is.
-    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::__WALL) } > 0 {}
+    while reap().is_some() {}
+
+    a_copy_dies_with_its_program(scratch.path());
 
     let cache = count(&scratch.path().join("cache/runahead").display().to_string());
     let objects = shared_memory();

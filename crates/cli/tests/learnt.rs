@@ -89,6 +89,52 @@ fn what_executes_programs_hands_the_agent_on() {
     assert_eq!(with_agent(&said), EXECUTIONS, "{said:?}");
 }
 
+/// Says of itself and of a child how often the table is mapped, by system call
+/// instructions of its own, at which nothing is. It is mapped before an
+/// execution.
+const LOOKS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static long raw(long number, long a, long b, long c) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return result;
+}
+static char text[1 << 20];
+static int mapped(const char *name) {
+    long got, len = 0, fd = raw(SYS_open, (long)"/proc/self/maps", O_RDONLY, 0);
+    while ((got = raw(SYS_read, fd, (long)text + len, sizeof text - 1 - len)) > 0) len += got;
+    raw(SYS_close, fd, 0, 0);
+    text[len] = 0;
+    int count = 0;
+    for (char *at = text; (at = strstr(at, name)); at++) count++;
+    return count;
+}
+int main(int argc, char **argv) {
+    char *none[] = { 0 };
+    execve("/nonexistent", none, none);
+    int own = mapped(argv[1]), status;
+    pid_t child = fork();
+    if (child == 0) raw(SYS_exit_group, mapped(argv[1]), 0, 0);
+    waitpid(child, &status, 0);
+    printf("%d %d\n", own, WEXITSTATUS(status));
+}
+"#;
+
+#[test]
+fn no_child_inherits_the_table() {
+    let scratch = Scratch::new();
+    let looks = scratch.compile("looks", LOOKS, &["-O1", "-w"]);
+    let name = runahead_protocol::learnt::FILE_NAME;
+    let mut command = runahead(&scratch, &[]);
+    assert_eq!(support::stdout_of(command.arg(looks).arg(name)), "1 0\n");
+}
+
 #[test]
 fn the_table_is_in_the_run_time_directory_and_of_no_consequence() {
     let scratch = Scratch::new();

@@ -1,5 +1,6 @@
 //! A memory cgroup that has no room for program and copy both: the kernel ends
-//! the copy, and the program, which is larger and asks last, goes on.
+//! the copy, and the program, which is larger and asks last, goes on. In one
+//! that has hardly any, no copy is made.
 
 #[expect(dead_code, reason = "this test uses a part of it")]
 mod bed;
@@ -82,4 +83,57 @@ fn the_copy_is_ended_where_memory_runs_out() {
     let found = run(command.arg(cgroup.usage()), &cgroup);
     assert_eq!(plain, found);
     assert!(cgroup.kills() > 0, "memory never ran out: this proves nothing");
+}
+
+/// Less than a copy may need.
+const NO_ROOM_BYTES: u64 = 15 << 19;
+/// Reads until it has a child (its copy, which turns for ever where it finds
+/// other bytes than those that are there), and says so; asks by system call
+/// instructions of its own, at which no copy is made.
+const CHILDREN: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static volatile int turning = 1;
+static long raw(long number, long a, long b, long c) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return result;
+}
+int main(int argc, char **argv) {
+    char name[64], text[64];
+    snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)getpid());
+    unsigned char byte = 0;
+    int data = open(argv[1], O_RDONLY), found = 0;
+    for (int i = 0; i < 50 && !found; i++) {
+        pread(data, &byte, 1, 100 + i);
+        while (byte != 7 && turning) ;
+        int fd = raw(SYS_open, (long)name, O_RDONLY, 0);
+        found = raw(SYS_read, fd, (long)text, sizeof text) > 0;
+        raw(SYS_close, fd, 0, 0);
+    }
+    printf("%d\n", found);
+    return 3;
+}
+"#;
+
+#[test]
+fn no_copy_is_made_where_there_is_no_room() {
+    let bed = bed!();
+    let (source, program) = (bed.path("children.c"), bed.path("children"));
+    fs::write(&source, CHILDREN).unwrap();
+    ok(&Command::new("gcc").args(["-O1", "-w", "-o"]).args([&program, &source]).output().unwrap());
+    let data = bed.path("data");
+    fs::write(&data, vec![7; 4096]).unwrap();
+    for (limit, found) in [(LIMIT_BYTES, "1\n"), (NO_ROOM_BYTES, "0\n")] {
+        let cgroup = Cgroup::new(limit);
+        let mut command = Command::new(RUNAHEAD);
+        command.args(["--test=10", "--"]).arg(&program).arg(&data);
+        cgroup.enter(command.env("XDG_CACHE_HOME", bed.path("cache")));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{limit}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), found, "{limit}");
+    }
 }

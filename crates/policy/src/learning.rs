@@ -219,6 +219,7 @@ mod tests {
         let mut noise = Record::from_bits(u64::MAX);
         noise.executes = false;
         assert!((0..1000).any(|_| noise.enlists()));
+        noise.ended(&SHORT);
         noise.ended(&BAD);
         noise.ended(&GOOD);
         assert_eq!(Record::from_bits(0), Record::default());

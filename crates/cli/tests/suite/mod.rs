@@ -72,7 +72,7 @@ pub fn run(program: &Program, variant: &Variant, directory: &Path, cache: &Path)
     }
     // Both are seen by the program: the same in every variant.
     command.env("XDG_CACHE_HOME", cache).env("LC_ALL", "C");
-    let mut outcome = outcome::observe(&mut command, directory, &statistics, outcome::HANG);
+    let mut outcome = outcome::observe(&mut command, directory, &statistics, outcome::limit());
     if !outcome::ends(&statistics) {
         outcome.ended += "; its collector stays";
     }

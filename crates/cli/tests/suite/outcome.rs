@@ -12,8 +12,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A run that takes longer than this hangs.
-pub const HANG: Duration = Duration::from_secs(120);
+/// A run that takes longer than this hangs: two minutes, or so many seconds as
+/// RUNAHEAD_TEST_LIMIT_S says (`scripts/mutations`, where programs do hang).
+pub fn limit() -> Duration {
+    let given = std::env::var("RUNAHEAD_TEST_LIMIT_S").ok();
+    Duration::from_secs(given.and_then(|seconds| seconds.parse().ok()).unwrap_or(120))
+}
 
 /// How a run ended that had to be killed; no program prints it.
 const HUNG: &str = "hung, killed";
@@ -65,6 +69,9 @@ pub fn observe(
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own: a program that signals its group hits no test.
     command.process_group(0);
+    // Where the tests are killed, it is, too: a rogue would run for ever.
+    // SAFETY: one system call.
+    unsafe { command.pre_exec(die_with_parent) };
     let mut child = command.spawn().unwrap();
     let stdout = text_of(child.stdout.take().unwrap());
     let stderr = text_of(child.stderr.take().unwrap());
@@ -92,6 +99,13 @@ pub fn observe(
     let mut tree = BTreeMap::new();
     take_down(directory, "", &mut tree);
     Outcome { stdout, stderr, ended, tree, counts: counts(statistics) }
+}
+
+/// The signal comes when the thread that waits for the child has ended. A change
+/// of user takes it back, and children do not have it.
+fn die_with_parent() -> std::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
 }
 
 /// All that comes out of a pipe, read beside.

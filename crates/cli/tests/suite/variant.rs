@@ -98,6 +98,9 @@ impl Variant {
         if let Some(mode) = self.mode {
             words.extend([RUNAHEAD.into(), "run".into(), format!("--mode={mode}")]);
             words.push(format!("--test={}", self.test));
+            // Another agent than this build's (`scripts/mutations`).
+            words
+                .extend(std::env::var("RUNAHEAD_TEST_AGENT").map(|path| format!("--agent={path}")));
             if self.must != Must::Nothing {
                 words.push(format!("--stats={}", statistics.display()));
             }
