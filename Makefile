@@ -49,6 +49,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/fuzz/coverage/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	scripts/mutations --check
 
 bench: build
 	$(SUDO) $(RUNAHEAD) bench explicit --install
