@@ -38,7 +38,13 @@ fn number(report: &str, word: &str) -> u64 {
 /// the least harm; `timeout` ends what hangs. The world there is taken down
 /// before and after by `tests/fuzz/world`.
 fn run(scratch: &Scratch, limit_s: u64, program: &Path, arguments: &[&str]) -> (Output, Value) {
+    // Mounts of others vanish with the directories that they stand on: not here.
     const SCRIPT: &str = r#"mount -t tmpfs none /dev/shm
+        awk '{ print $5 }' /proc/self/mountinfo | sort -r | while read -r at; do
+            case $PWD/ in "${at%/}"/*) continue; esac
+            case $at in /dev*|/proc*|/sys*) continue; esac
+            umount --lazy "$at"
+        done
         sh "$WORLD" "$PWD/world" >before; "$@"; status=$?
         sleep 0.2; sh "$WORLD" "$PWD/world" >after; exit $status"#;
     let statistics = scratch.join("stats.json");
@@ -124,9 +130,9 @@ fn kills_make_no_difference() {
 }
 
 #[test]
-#[ignore = "a million calls take minutes"]
+#[ignore = "a million calls take an hour"]
 fn no_call_of_a_million_has_an_effect_outside() {
-    fuzz(1_000_000, 1_000_000, 3600);
+    fuzz(1_000_000, 1_000_000, 4 * 3600);
 }
 
 #[test]
