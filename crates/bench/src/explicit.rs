@@ -9,7 +9,7 @@ use crate::busy::Busy;
 use crate::harness::{self, Method, Subject};
 use crate::place::{Place, PlaceOptions};
 use crate::progress::Progress;
-use crate::results::Results;
+use crate::results::{NotRun, Results};
 use crate::table;
 use crate::tools;
 
@@ -81,10 +81,13 @@ pub fn cache_directory() -> Result<PathBuf> {
 }
 
 /// Measures applications. `so_far` is given the results after each case, so
-/// that a run that is broken off leaves what it found.
+/// that a run that is broken off leaves what it found. An application that
+/// fails on the way is named in the results and does not keep the others from
+/// being measured.
 ///
 /// # Errors
-/// If something is missing or a run cannot be made.
+/// If something is missing, nothing at all could be measured, or `so_far`
+/// fails.
 pub fn run(
     options: &ExplicitOptions,
     mut so_far: impl FnMut(&Results) -> Result<()>,
@@ -104,10 +107,20 @@ pub fn run(
     let mut results = Results::begin(&options.benchmark, place.name(), options.scale, options.seed);
     results.device = Some(place.device());
     let cache = cache_directory()?;
+    let is_only = apps.len() == 1;
     for app in apps {
-        measure_app(app, options, &place, &cache, &mut results, &mut so_far)
-            .with_context(|| format!("the application {} on {}", app.name(), place.name()))?;
+        let measured = measure_app(app, options, &place, &cache, &mut results, &mut so_far)
+            .with_context(|| format!("the application {} on {}", app.name(), place.name()));
+        let Err(error) = measured else { continue };
+        if is_only {
+            return Err(error);
+        }
+        let why = format!("{error:#}");
+        eprintln!("NOT RUN: {why}");
+        results.not_run.push(NotRun { app: app.name().into(), why });
+        so_far(&results)?;
     }
+    ensure!(!results.cases.is_empty(), "nothing could be measured: the causes stand above");
     Ok(results)
 }
 
@@ -156,7 +169,7 @@ fn measure_app(
 /// If something is missing, a run cannot be made, or outputs differ.
 pub fn demonstrate(options: &ExplicitOptions) -> Result<String> {
     let results = run(options, |_| Ok(()))?;
-    ensure!(results.outputs_equal(), "{}", table::verdict(&results));
+    ensure!(results.is_whole(), "{}", table::verdict(&results));
     let lines: Vec<String> = results.cases.iter().map(table::two_lines).collect();
     Ok(lines.join("\n"))
 }

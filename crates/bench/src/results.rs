@@ -212,6 +212,18 @@ pub struct Results {
     pub seed: u64,
     /// The cases.
     pub cases: Vec<CaseResult>,
+    /// Applications that were asked for and could not be run to their end.
+    #[serde(default)]
+    pub not_run: Vec<NotRun>,
+}
+
+/// An application that could not be run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NotRun {
+    /// Its name.
+    pub app: String,
+    /// The cause, and what to do about it.
+    pub why: String,
 }
 
 impl Results {
@@ -228,7 +240,13 @@ impl Results {
             scale,
             seed,
             cases: Vec::new(),
+            not_run: Vec::new(),
         }
+    }
+
+    /// Whether everything was run and each output was as it should be.
+    pub fn is_whole(&self) -> bool {
+        self.not_run.is_empty() && self.outputs_equal()
     }
 
     /// Whether each output was as it should be.

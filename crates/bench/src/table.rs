@@ -229,6 +229,9 @@ pub fn verdict(results: &Results) -> String {
             ));
         }
     }
+    for missing in &results.not_run {
+        lines.push(format!("NOT RUN: {}: {}", missing.app, missing.why));
+    }
     if results.outputs_equal() {
         lines.push("Every run's output equals the first plain run's.".into());
     }
@@ -284,6 +287,16 @@ mod tests {
               ideal 400 ms"]
         );
         assert_eq!(ratio_cell(0.8), "0.80× +25%");
+    }
+
+    #[test]
+    fn what_could_not_be_run_is_named() {
+        use crate::results::NotRun;
+        let mut results = results(vec![example(2.0, 0.5)]);
+        assert!(results.is_whole());
+        results.not_run.push(NotRun { app: "lmdb".into(), why: "no space left".into() });
+        assert!(!results.is_whole());
+        assert!(verdict(&results).contains("NOT RUN: lmdb: no space left"));
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
             std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
         println!("Written: {}", files.join(", "));
     }
-    Ok(if results.outputs_equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if results.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn json_path(results: &Results, common: &Common) -> PathBuf {
