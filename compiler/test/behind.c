@@ -87,8 +87,9 @@ int main(void) {
 
     /* From row 40 to 80, in all planes: the pieces in between, none beyond. */
     for (uint64_t row = 41; row <= 80; ++row) {
-        f->index[0] = row, f->index[1] = 0, f->index[2] = 0;
+        f->index[0] = row, f->index[1] = 85, f->index[2] = 86; /* of the ticks inside */
         ra_tick(&rows, f, 0);
+        CHECK(f->index[1] == 0 && f->index[2] == 0);
     }
     const uint64_t gone = 40 * 88 * 40, piece = f->plan->around[0];
     const uint64_t all =
@@ -124,6 +125,18 @@ int main(void) {
                 else
                     released_within(0, ADDRESSES);
             }
+    }
+
+    /* Up and down over the same few rows: after the first turn, left there. */
+    struct ra_site turns = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "turns"};
+    for (uint64_t n = 0; n < 80; ++n) {
+        const uint64_t places = PLACES, row = n / 20 % 2 ? 20 - n % 20 : n % 20;
+        struct ra_stream at = {.base = 3 * ARRAY + row * 88 * 40, .high = 40, .stride = {PLANE}};
+        ra_begin(&turns, frame_of(1, &places, &at));
+        if (n > 20)
+            CHECK(released_within(0, 0) == 0);
+        else
+            released_within(0, ADDRESSES);
     }
 
     /* In a memory that holds it all, nothing is given back. */
