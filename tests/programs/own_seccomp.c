@@ -32,6 +32,17 @@ int main(void)
 			for (int i = 0; i < 20; i++)
 				CHECK(read(fd, buffer, 1000) == 1000);
 			printf("%d ", buffer[999]);
+			/* A child has the filter, too; clone(2) is forbidden. */
+			int status;
+			pid_t inner = syscall(SYS_fork);
+			if (inner == 0) {
+				for (int i = 0; i < 20; i++)
+					if (read(fd, buffer, 1000) != 1000)
+						_exit(1);
+				_exit(5);
+			}
+			CHECK(waitpid(inner, &status, 0) == inner);
+			printf("%s ", ended(status));
 			errno = 0;
 			printf("%d %d\n", (int)syscall(SYS_openat, AT_FDCWD, BIG, O_RDONLY), errno);
 			exit(4);

@@ -30,6 +30,9 @@ int main(int argc, char **argv)
 		unsigned sum = ahead(3);
 		waitpid(child, &status, 0);
 		printf("%u %s\n", sum, ended(status));
+		/* No copy has been forgotten meanwhile. */
+		errno = 0;
+		printf("%d %d\n", (int)waitpid(-1, &status, __WALL), errno == ECHILD);
 		posix_spawn_file_actions_t actions;
 		posix_spawn_file_actions_init(&actions);
 		posix_spawn_file_actions_addopen(&actions, 9, BIG, O_RDONLY, 0);
