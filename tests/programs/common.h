@@ -93,6 +93,16 @@ static unsigned ahead(int reads)
 	return sum;
 }
 
+/* The byte at 100 of BIG: a copy that computes on garbage finds another. */
+static unsigned char at_100(void)
+{
+	unsigned char byte = 0;
+	int fd = open(BIG, O_RDONLY);
+	pread(fd, &byte, 1, 100);
+	close(fd);
+	return byte;
+}
+
 /* A speculative process that computes on what is not there stays in here, so
  * that what one that lives could do is done. */
 static void linger_if(int wrong)

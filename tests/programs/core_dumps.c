@@ -1,14 +1,6 @@
 /* Deaths by signals that dump core, with limits on them: status, and no file
  * but the program's own. */
 #include "common.h"
-static unsigned char at_100(void)
-{
-	unsigned char byte = 0;
-	int fd = open(BIG, O_RDONLY);
-	pread(fd, &byte, 1, 100);
-	close(fd);
-	return byte;
-}
 int main(void)
 {
 	/* A speculative process that computes on other bytes dies, too, where

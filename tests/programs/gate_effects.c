@@ -25,14 +25,6 @@ static long enter(unsigned long gate, long number, long a, long b, long c, long 
 			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), [gate] "r"(gate) : "rcx", "r11", "memory");
 	return result;
 }
-static unsigned char at_100(void)
-{
-	unsigned char byte = 0;
-	int fd = open(BIG, O_RDONLY);
-	pread(fd, &byte, 1, 100);
-	close(fd);
-	return byte;
-}
 int main(void)
 {
 	find();

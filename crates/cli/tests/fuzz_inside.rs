@@ -145,9 +145,9 @@ fn kills_make_no_difference() {
 }
 
 #[test]
-#[ignore = "a million calls take an hour"]
+#[ignore = "a million calls take minutes"]
 fn no_call_of_a_million_has_an_effect_outside() {
-    fuzz(1_000_000, 1_000_000, 4 * 3600);
+    fuzz(1_000_000, 1_000_000, 3600);
 }
 
 #[test]
