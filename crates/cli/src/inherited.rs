@@ -51,6 +51,10 @@ extern "C" fn note() {
     let (arguments, count) = find_arguments();
     ARGUMENT_COUNT.store(count, Ordering::Relaxed);
     ARGUMENTS.store(arguments, Ordering::Relaxed);
+    // A test's own arguments name no program.
+    if !cfg!(test) {
+        crate::commands::run_usual();
+    }
     let mut noted = 0;
     for fd in 0..3 {
         // SAFETY: F_GETFD takes no pointer; any number may be asked about.
@@ -117,6 +121,17 @@ impl Words {
         Words(&all[first.min(count)..])
     }
 
+    /// Those of an array that ends with a null pointer.
+    #[cfg(test)]
+    pub fn of(array: &'static [*const c_char]) -> Words {
+        Words(array)
+    }
+
+    /// All but the first `count`.
+    pub fn after(self, count: usize) -> Words {
+        Words(&self.0[count.min(self.len())..])
+    }
+
     /// How many there are.
     pub fn len(self) -> usize {
         self.0.len() - 1
@@ -149,16 +164,24 @@ impl Words {
 
 /// The environment as it was given: every string, in order, also those that
 /// are no `NAME=value`.
-pub fn environment() -> Vec<Vec<u8>> {
-    let mut strings = Vec::new();
-    // SAFETY: a null-terminated array of C strings, which nothing changes:
-    // the launcher sets no variable.
-    unsafe {
-        let mut at = environ;
-        while !at.is_null() && !(*at).is_null() {
-            strings.push(CStr::from_ptr(*at).to_bytes().to_vec());
+pub fn variables() -> impl Iterator<Item = &'static CStr> {
+    // SAFETY: a null-terminated array, which nothing changes: the launcher
+    // sets no variable.
+    let mut at = unsafe { environ };
+    std::iter::from_fn(move || {
+        // SAFETY: not yet past the null pointer; each is a C string.
+        unsafe {
+            if at.is_null() || (*at).is_null() {
+                return None;
+            }
+            let variable = CStr::from_ptr(*at);
             at = at.add(1);
+            Some(variable)
         }
-    }
-    strings
+    })
+}
+
+/// Copies of them.
+pub fn environment() -> Vec<Vec<u8>> {
+    variables().map(|variable| variable.to_bytes().to_vec()).collect()
 }

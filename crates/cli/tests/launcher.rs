@@ -6,6 +6,7 @@ mod support;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -109,6 +110,102 @@ fn the_agent_and_its_session_reach_the_program() {
     assert!(table.libraries().iter().any(|library| library.sites.len() > 100));
 }
 
+/// The record of usual launches in a scratch directory, and its bytes.
+fn record_of_usual(scratch: &Scratch) -> Option<(std::path::PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(scratch.join("runahead")).ok()?;
+    let path = entries
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.file_name().unwrap().as_bytes().starts_with(b"usual-"))?;
+    let bytes = fs::read(&path).unwrap();
+    Some((path, bytes))
+}
+
+/// Rate of the time-stamp counter that a program was told: the launch that
+/// believed a record told what stands there.
+fn rate_told(command: &mut Command) -> Option<String> {
+    let environment = stdout_of(command.args(["cat", "/proc/self/environ"]));
+    let (_, rest) = environment.split_once(";tsc=")?;
+    Some(rest.split([';', '\0']).next().unwrap().to_owned())
+}
+
+/// A record of a launch with `scratch`'s directories, with another rate in it;
+/// `None` where the processor's counter has none.
+fn marked_record(scratch: &Scratch) -> Option<(std::path::PathBuf, Vec<u8>, String)> {
+    let rate = rate_told(&mut scratch.runahead())?;
+    let (path, bytes) = record_of_usual(scratch).expect("the first launch leaves a record");
+    let at = bytes.windows(5).position(|window| window == b";tsc=").unwrap() + 5;
+    let mut marked = bytes.clone();
+    marked[at] = if marked[at] == b'9' { b'8' } else { b'9' };
+    let marked_rate = format!("{}{}", char::from(marked[at]), &rate[1..]);
+    fs::write(&path, &marked).unwrap();
+    assert_eq!(rate_told(&mut scratch.runahead()), Some(marked_rate), "a record is believed");
+    Some((path, marked, rate))
+}
+
+#[test]
+fn a_usual_launch_is_like_any_other() {
+    let scratch = Scratch::new();
+    // The first launch of `env` leaves a record, the second goes by it, and
+    // an option makes a third go the whole way.
+    let seen: Vec<String> = [&["env"][..], &["run", "--", "env"], &["--mode=speculate", "env"]]
+        .map(|words| stdout_of(scratch.runahead().args(words)))
+        .into();
+    assert!(record_of_usual(&scratch).is_some());
+    assert!(seen.iter().all(|environment| *environment == seen[0]), "{seen:?}");
+    let loaded = stdout_of(scratch.runahead().args(["cat", "/proc/self/maps"]));
+    assert!(loaded.contains("/.cache/runahead/agent-"), "{loaded}");
+    let status = scratch.runahead().args(["sh", "-c", "exit 7"]).status().unwrap();
+    assert_eq!(status.code(), Some(7));
+    fails_as_in_bash(&scratch, OsStr::new("no-such-command"));
+    fails_as_in_bash(&scratch, scratch.path().as_os_str());
+    let output = stdout_of(scratch.runahead().arg("env").env("RUNAHEAD", "off").env("A", "b"));
+    assert!(output.contains("RUNAHEAD=off\n") && !output.contains("SESSION"), "{output}");
+}
+
+#[test]
+fn a_record_is_believed_only_while_nothing_has_changed() {
+    let scratch = Scratch::new();
+    let cache = scratch.join(".cache/runahead");
+    let file = |start: &str| {
+        let mut entries = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .find(|path| path.file_name().unwrap().as_bytes().starts_with(start.as_bytes()))
+            .unwrap()
+    };
+    let changes: &[(&str, &dyn Fn())] = &[
+        ("the agent was touched", &|| {
+            let agent = fs::File::open(file("agent-")).unwrap();
+            agent.set_modified(agent.metadata().unwrap().modified().unwrap()).unwrap();
+        }),
+        ("the site table was removed", &|| fs::remove_file(file("sites-")).unwrap()),
+        ("the directory's rights were changed", &|| {
+            fs::set_permissions(&cache, fs::Permissions::from_mode(0o750)).unwrap();
+        }),
+        ("the table of executables is another", &|| {
+            fs::remove_file(scratch.join("runahead").join("learnt-1")).unwrap();
+        }),
+        ("a device was measured", &|| fs::create_dir(cache.join("devices")).unwrap()),
+    ];
+    for (what, change) in changes {
+        let Some((path, _, rate)) = marked_record(&scratch) else { return };
+        change();
+        assert_eq!(rate_told(&mut scratch.runahead()), Some(rate), "{what}");
+        fs::remove_file(path).unwrap();
+    }
+    fs::remove_dir(cache.join("devices")).unwrap();
+    let (path, marked, rate) = marked_record(&scratch).unwrap();
+    for damaged in [&marked[..marked.len() - 8], &marked[..9], &[], &[0xff; 4096]] {
+        fs::write(&path, damaged).unwrap();
+        assert_eq!(rate_told(&mut scratch.runahead()), Some(rate.clone()));
+    }
+    // Nor is one for another home.
+    fs::write(&path, marked).unwrap();
+    let other = Scratch::new();
+    let mut elsewhere = scratch.runahead();
+    elsewhere.env("HOME", other.path());
+    assert_eq!(rate_told(&mut elsewhere), Some(rate));
+}
+
 #[test]
 fn opting_out_leaves_the_environment_alone() {
     let scratch = Scratch::new();
@@ -157,7 +254,6 @@ fn static_programs_run_plainly() {
 
 #[test]
 fn set_user_id_programs_run_plainly() {
-    use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
     let program = scratch.compile("setuid", PRINT_PRELOAD, &[]);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -187,7 +283,6 @@ fn programs_with_capabilities_run_plainly() {
 
 #[test]
 fn unreadable_programs_run_plainly() {
-    use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
     let program = scratch.compile("unreadable", PRINT_PRELOAD, &[]);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).unwrap();

@@ -70,8 +70,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A command without any option: what parsing it gives, but for a tenth
-    /// of a launch less.
+    /// A command without any option.
     pub fn plain(command: Vec<OsString>) -> Run {
         let (stats, mode, record, agent) = (None, None, None, None);
         Run { stats, mode, record, horizon: 0, depth: 0, test: 0, agent, command }

@@ -1,60 +1,109 @@
 //! The memory cgroup that limits the program, version 1 or 2: the agent looks
 //! at its counters, and makes no copy where there is no room for one. Looked
 //! for once; a limit that is set later goes unnoticed.
+//!
+//! Without a heap: it is part of every start ([`super::usual`]).
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::CStr;
 
 use runahead_protocol::session::GROUP_LEN_MAX;
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::text::Text;
 
 /// Where cgroups are mounted, by every distribution since systemd.
-const MOUNTPOINT: &str = "/sys/fs/cgroup";
+const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";
+/// Bytes of `/proc/self/cgroup` that are looked at: a line for each of version
+/// 1's dozen controllers.
+const LINES_LEN_MAX: usize = 4096;
 
-/// A memory cgroup with a limit. The default: none limits this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A memory cgroup with a limit.
+#[derive(Debug)]
 pub struct Group {
     /// Its `memory.stat`.
-    pub statistics: PathBuf,
+    pub statistics: Text<{ GROUP_LEN_MAX + 1 }>,
     /// The lowest limit on it, bytes.
     pub limit_bytes: u64,
 }
 
 /// The one that this process is in; none where no limit is set or seen.
 pub fn find() -> Option<Group> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (version1, path) = memory_line(&text)?;
-    let root = Path::new(MOUNTPOINT).join(if version1 { "memory" } else { "" });
-    let file = if version1 { "memory.limit_in_bytes" } else { "memory.max" };
+    let mut lines = [0; LINES_LEN_MAX];
+    let (version1, path) = memory_line(read(c"/proc/self/cgroup", &mut lines)?)?;
+    let mut directory = Text::new();
+    directory.add(&[MOUNTPOINT, if version1 { b"/memory" } else { b"" }])?;
+    let root_len = directory.as_bytes().len();
     // In a container the path may be the host's and the mount begin below it.
-    let relative = path.trim_start_matches('/');
-    let mut directory = root.join(relative);
-    if relative.is_empty() || !directory.is_dir() {
-        directory.clone_from(&root);
+    let first = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    let path = &path[first..];
+    if !path.is_empty() {
+        directory.add(&[b"/", path])?;
+        if !is_directory(&directory) {
+            directory.truncate(root_len);
+        }
     }
-    let limit = |directory: &Path| read_limit(&fs::read_to_string(directory.join(file)).ok()?);
-    let levels = directory.ancestors().take_while(|level| level.starts_with(&root));
-    let limit_bytes = levels.filter_map(limit).min()?;
-    let statistics = directory.join("memory.stat");
-    let bytes = statistics.as_os_str().as_bytes();
-    let is_speakable = !bytes.contains(&b';') && bytes.len() <= GROUP_LEN_MAX;
-    is_speakable.then_some(Group { statistics, limit_bytes })
+    let mut limit_bytes = None;
+    let mut level = Text::<{ GROUP_LEN_MAX + 1 }>::new();
+    level.add(&[directory.as_bytes()])?;
+    // Up to the root of the hierarchy: the lowest limit counts.
+    while level.as_bytes().len() >= root_len {
+        let len = level.as_bytes().len();
+        level.add(&[if version1 { b"/memory.limit_in_bytes" } else { b"/memory.max" }])?;
+        let mut text = [0; 32];
+        let limit = read(level.as_c_str(), &mut text).and_then(read_limit);
+        limit_bytes = limit.into_iter().chain(limit_bytes).min();
+        level.truncate(len);
+        let parent = level.as_bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        level.truncate(parent);
+    }
+    let limit_bytes = limit_bytes?;
+    directory.add(&[b"/memory.stat"])?;
+    let is_speakable = !directory.as_bytes().contains(&b';');
+    is_speakable.then_some(Group { statistics: directory, limit_bytes })
+}
+
+fn is_directory<const MAX: usize>(path: &Text<MAX>) -> bool {
+    rustix::fs::stat(path.as_c_str())
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
+}
+
+/// The beginning of a file of the kernel's.
+fn read<'b>(path: &CStr, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let len = rustix::io::read(&file, &mut *buffer).ok()?;
+    buffer.get(..len)
 }
 
 /// The path in the memory hierarchy, and whether that is version 1
 /// (cgroups(7)). Where the memory controller is version 1's, the line of
 /// version 2 says nothing about memory.
-fn memory_line(text: &str) -> Option<(bool, &str)> {
-    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    let version1 = lines().find(|(names, _)| names.split(',').any(|name| name == "memory"));
-    let version2 = || lines().find(|(names, _)| names.is_empty());
-    version1.map(|(_, path)| (true, path)).or_else(|| version2().map(|(_, path)| (false, path)))
+fn memory_line(text: &[u8]) -> Option<(bool, &[u8])> {
+    let mut version2 = None;
+    for line in text.split(|&byte| byte == b'\n') {
+        let mut fields = line.splitn(3, |&byte| byte == b':');
+        let (Some(_), Some(names), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        if names.split(|&byte| byte == b',').any(|name| name == b"memory") {
+            return Some((true, path));
+        }
+        if names.is_empty() {
+            version2 = Some((false, path));
+        }
+    }
+    version2
 }
 
 /// A limit; none for `max` and for version 1's "more than there can be".
-fn read_limit(text: &str) -> Option<u64> {
+fn read_limit(text: &[u8]) -> Option<u64> {
     const NONE_BYTES: u64 = 1 << 60;
-    text.trim().parse().ok().filter(|limit| *limit < NONE_BYTES)
+    let digits = text.trim_ascii();
+    let limit = digits.iter().try_fold(0u64, |limit, &digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        limit.checked_mul(10)?.checked_add(u64::from(digit))
+    })?;
+    (!digits.is_empty() && limit < NONE_BYTES).then_some(limit)
 }
 
 #[cfg(test)]
@@ -63,19 +112,20 @@ mod tests {
 
     #[test]
     fn the_memory_hierarchy_is_found() {
-        let version1 = "12:pids:/a\n5:cpu,memory:/b c\n1:name=systemd:/d\n0::/e\n";
-        assert_eq!(memory_line(version1), Some((true, "/b c")));
-        assert_eq!(
-            memory_line("0::/user.slice/x:y.scope\n"),
-            Some((false, "/user.slice/x:y.scope"))
-        );
-        assert_eq!(memory_line("3:pids:/a\n"), None);
+        let version1 = b"12:pids:/a\n5:cpu,memory:/b c:d\n1:name=systemd:/d\n0::/e\n";
+        assert_eq!(memory_line(version1), Some((true, &b"/b c:d"[..])));
+        let version2 = b"0::/user.slice/x:y.scope\n";
+        assert_eq!(memory_line(version2), Some((false, &b"/user.slice/x:y.scope"[..])));
+        assert_eq!(memory_line(b"3:pids:/a\n"), None);
+        assert_eq!(memory_line(b""), None);
     }
 
     #[test]
     fn no_limit_is_none() {
-        assert_eq!(read_limit("33554432\n"), Some(32 << 20));
-        assert_eq!(read_limit("max\n"), None);
-        assert_eq!(read_limit("9223372036854771712\n"), None);
+        assert_eq!(read_limit(b"33554432\n"), Some(32 << 20));
+        assert_eq!(read_limit(b"max\n"), None);
+        assert_eq!(read_limit(b""), None);
+        assert_eq!(read_limit(b"9223372036854771712\n"), None);
+        assert_eq!(read_limit(b"99999999999999999999999\n"), None);
     }
 }

@@ -18,6 +18,8 @@ mod libraries;
 mod recorder;
 mod resolve;
 mod session;
+mod text;
+mod usual;
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -40,6 +42,7 @@ pub use libraries::of as libraries_of;
 use recorder::Recorder;
 pub use recorder::Target;
 use resolve::Kind;
+pub use usual::attempt as attempt_usual;
 
 /// What the user asked for.
 #[derive(Debug, Default)]
@@ -56,6 +59,17 @@ pub struct Options {
     pub depth: u64,
     /// Testing switches ([`runahead_protocol::session`]).
     pub test: u64,
+}
+
+impl Options {
+    /// Whether nothing was asked for.
+    fn is_default(&self) -> bool {
+        let Options { report, record, mode, horizon, depth, test } = self;
+        report.is_none()
+            && record.is_none()
+            && *mode == Mode::default()
+            && [*horizon, *depth, *test] == [0; 3]
+    }
 }
 
 /// Why a program was not started: what to print and to exit with.
@@ -88,8 +102,12 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
     inherited::survive_size_limit();
     let path = resolve::find(command.first())?;
     let mut losses = Vec::new();
-    let provided = agent_files(&options, agent, &path, &mut losses);
+    let (interpreter, provided) = agent_files(&options, agent, &path, &mut losses).unzip();
     let (mode, filters) = permitted(options.mode, provided.is_some(), &mut losses);
+    let is_usual = options.is_default()
+        && losses.is_empty()
+        && filters == 0
+        && matches!(provided, Some(Provided::Installed(_)));
     let recorder = options.record.and_then(|target| recorder(target, command, &losses));
     let reads = recorder.as_ref().map(Recorder::fd);
     let report = options.report.map(|destination| Report {
@@ -121,7 +139,7 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
     if let Some(files) = files {
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
         let reads = collector.as_ref().zip(reads).map(|(held, fd)| held.path_of(fd));
-        let group = group::find().unwrap_or_default();
+        let group = group::find();
         let devices = devices::known();
         // Tests are about what happens, not about whether it pays.
         let learnt = if options.test == 0 { learnt::provide() } else { None };
@@ -132,8 +150,8 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
             sites: files.sites.as_os_str().as_bytes(),
             stats: statistics.as_deref().unwrap_or_default().as_bytes(),
             reads: reads.as_deref().unwrap_or_default().as_bytes(),
-            group: group.statistics.as_os_str().as_bytes(),
-            memory_bytes: group.limit_bytes,
+            group: group.as_ref().map_or(&[], |group| group.statistics.as_bytes()),
+            memory_bytes: group.as_ref().map_or(0, |group| group.limit_bytes),
             tsc_per_us: files.tsc_per_us,
             horizon: options.horizon,
             depth: options.depth,
@@ -142,6 +160,20 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
             devices: devices.as_bytes(),
             test: options.test,
         };
+        if is_usual && !session.learnt.is_empty() && session.devices.is_empty() {
+            let steady = Session { group: &[], memory_bytes: 0, ..session };
+            let text = session::format(&steady);
+            if let Some((interpreter, text)) = interpreter.as_deref().zip(text.as_deref()) {
+                usual::remember(&usual::Found {
+                    fingerprint: agent.fingerprint,
+                    interpreter,
+                    agent: &files.agent,
+                    sites: &files.sites,
+                    learnt: &learnt,
+                    session: text,
+                });
+            }
+        }
         enlist(&mut environment, &session);
     }
     let failure = execute::execute(&path, command, environment);
@@ -161,13 +193,14 @@ fn recorder(target: Target, command: Words, losses: &[String]) -> Option<Recorde
         .ok()
 }
 
-/// The files that the program needs, or why it has to run plainly.
+/// The program's dynamic linker and the files that it needs, or why it has to
+/// run plainly.
 fn agent_files(
     options: &Options,
     agent: Agent<'_>,
     path: &Path,
     losses: &mut Vec<String>,
-) -> Option<Provided> {
+) -> Option<(PathBuf, Provided)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if options.mode == Mode::Off {
         return None;
@@ -182,11 +215,12 @@ fn agent_files(
         return None;
     }
     match resolve::classify(path) {
-        Kind::Dynamic { interpreter } => files::provide(agent, &interpreter, losses)
-            .map_err(|error| {
+        Kind::Dynamic { interpreter } => {
+            let provided = files::provide(agent, &interpreter, losses).map_err(|error| {
                 losses.push(format!("{name}: no memory file ({error}), so it ran plainly"))
-            })
-            .ok(),
+            });
+            Some((interpreter, provided.ok()?))
+        }
         Kind::Plain(why) => {
             losses.push(format!("{name}: {}; it ran plainly", why.text()));
             None
