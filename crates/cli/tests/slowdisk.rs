@@ -269,6 +269,69 @@ fn a_process_that_hangs_is_ended_by_force() {
     assert!(eventually(|| loop_backing(state.device.as_ref().unwrap()).is_none()));
 }
 
+/// With its own file system among its mounts, its end would wait for itself.
+#[test]
+fn the_process_has_no_mounts_and_ends_where_it_is_the_last() {
+    let bed = bed!();
+    let states = bed.path("states");
+    // The namespace ends with this shell: the process alone goes on.
+    let script = "\"$0\" slowdisk up --size 64M --profile cloud \"$1\" && echo dirty > \"$1/f\"";
+    let output = Command::new("timeout")
+        .args(["--kill-after=5", "60", "unshare", "--mount", "sh", "-c", script, RUNAHEAD])
+        .arg(bed.path("mnt"))
+        .env("RUNAHEAD_SLOWDISK_STATE", &states)
+        .output()
+        .unwrap();
+    ok(&output);
+    let listed: serde_json::Value =
+        serde_json::from_str(&ok(&slowdisk_in(&states, &["list", "--json"], &[]))).unwrap();
+    let pid = listed[0]["daemon"]["pid"].as_i64().unwrap() as i32;
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    let places: Vec<_> = mounts.lines().map(|line| line.split(' ').nth(4).unwrap()).collect();
+    // Before it is killed: one that cannot end keeps the whole machine from syncing.
+    assert_eq!(places, ["/"]);
+    kill(pid);
+    ok(&slowdisk_in(&states, &["down"], &[&bed.path("mnt")]));
+    let device = PathBuf::from(listed[0]["device"].as_str().unwrap());
+    assert!(eventually(|| loop_backing(&device).is_none()));
+}
+
+#[test]
+fn what_a_killed_check_leaves_is_named_and_cleaned() {
+    let bed = bed!();
+    let states = bed.path("states");
+    let mut check = Command::new(RUNAHEAD)
+        .args(["slowdisk", "check", "--profile", "cloud", "--seconds", "60"])
+        .env("RUNAHEAD_SLOWDISK_STATE", &states)
+        .env("TMPDIR", bed.path(""))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let list = || ok(&slowdisk_in(&states, &["list"], &[]));
+    let up = eventually(|| list().contains("/dev/loop"));
+    assert!(!list().contains("left behind"), "{}", list());
+    kill(check.id() as i32);
+    check.wait().unwrap();
+    assert!(up);
+    assert!(list().contains("left behind"), "{}", list());
+    // Whatever comes next: another device, or another check.
+    let up = ["up", "--profile", "cloud", "--size", "64M"];
+    ok(&slowdisk_in(&states, &up, &[&bed.path("mnt")]));
+    let listed = list();
+    assert!(listed.contains("mnt") && !listed.contains("slowdisk-check"), "{listed}");
+    ok(&slowdisk_in(&states, &["down"], &[&bed.path("mnt")]));
+    let output = Command::new(RUNAHEAD)
+        .args(["slowdisk", "check", "--profile", "cloud", "--seconds", "0.01", "--json"])
+        .env("RUNAHEAD_SLOWDISK_STATE", &states)
+        .env("TMPDIR", bed.path(""))
+        .output()
+        .unwrap();
+    assert!(serde_json::from_slice::<serde_json::Value>(&output.stdout).is_ok());
+    let remains = fs::read_dir(bed.path("")).unwrap().flatten().map(|entry| entry.file_name());
+    let remains: Vec<_> = remains.filter(|name| name != "states").collect();
+    assert!(remains.is_empty(), "{remains:?}");
+}
+
 #[test]
 fn all_go_down_dead_or_alive() {
     let bed = bed!();

@@ -23,7 +23,9 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub fn down(mountpoint: &Path, force: bool) -> Result<()> {
     let _lock = Lock::take()?;
     let state = State::expect(mountpoint)?;
-    tear_down(&state, force)
+    let done = tear_down(&state, force);
+    clear_orphans();
+    done
 }
 
 /// Takes down every device; returns how many.
@@ -36,6 +38,16 @@ pub fn down_all(force: bool) -> Result<usize> {
     let outcomes: Vec<Result<()>> = states.iter().map(|state| tear_down(state, force)).collect();
     outcomes.into_iter().collect::<Result<Vec<()>>>()?;
     Ok(states.len())
+}
+
+/// Takes down what belonged to processes that have ended without doing so.
+/// What cannot be taken down stays listed; [`down`] says why.
+pub(crate) fn clear_orphans() {
+    for state in list().unwrap_or_default().iter().filter(|state| state.is_orphan()) {
+        if let Err(error) = tear_down(state, true) {
+            log::warn!("{}, left by a process that has ended: {error}", state.name());
+        }
+    }
 }
 
 /// Undoes whatever of a device is there, in the reverse order of `up`.

@@ -7,16 +7,18 @@ use crate::control::{Answer, Ask, Snapshot};
 use crate::down::down;
 use crate::error::{Error, Result};
 use crate::options::UpOptions;
-use crate::state::State;
+use crate::state::{Owner, State};
 use crate::up::up;
 use crate::warm::{Warmed, warm_metadata};
 
 /// A device that is up. One that [`SlowDisk::up`] brought up goes down when
-/// it is dropped.
+/// it is dropped, or, where the process ends without, when another device is
+/// brought up or taken down.
 #[derive(Debug)]
 pub struct SlowDisk {
     state: State,
-    down_on_drop: bool,
+    /// Of a device that is to go down when this value is dropped.
+    owner: Option<Owner>,
 }
 
 impl SlowDisk {
@@ -26,7 +28,8 @@ impl SlowDisk {
     /// Without root, FUSE, loop devices or mkfs.ext4; if the mount point
     /// cannot be used; if the options make no sense. Nothing is left behind then.
     pub fn up(options: &UpOptions) -> Result<Self> {
-        Ok(Self { state: up(options)?, down_on_drop: true })
+        let (state, owner) = up(options)?;
+        Ok(Self { state, owner: Some(owner) })
     }
 
     /// The device that is up at a mount point (or under that overlay); it stays up.
@@ -34,12 +37,13 @@ impl SlowDisk {
     /// # Errors
     /// [`Error::NotUp`].
     pub fn at(mountpoint: &Path) -> Result<Self> {
-        Ok(Self { state: State::expect(mountpoint)?, down_on_drop: false })
+        Ok(Self { state: State::expect(mountpoint)?, owner: None })
     }
 
     /// Keeps it up when this value is dropped.
     pub fn leave_up(mut self) -> State {
-        self.down_on_drop = false;
+        self.state.disown();
+        self.owner = None;
         self.state.clone()
     }
 
@@ -48,8 +52,11 @@ impl SlowDisk {
     /// # Errors
     /// [`Error::Busy`] if it is in use and not forced; it stays up then.
     pub fn down(mut self, force: bool) -> Result<()> {
-        self.down_on_drop = false;
-        down(&self.state.options.mountpoint, force)
+        let Some(_owner) = self.owner.take() else {
+            return down(&self.state.options.mountpoint, force);
+        };
+        // Ours until it is down, then nobody's.
+        down(&self.state.options.mountpoint, force).inspect_err(|_| self.state.disown())
     }
 
     /// Empties every cache of it; see [`cold`].
@@ -129,7 +136,7 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        if self.down_on_drop
+        if self.owner.is_some()
             && let Err(error) = down(&self.state.options.mountpoint, true)
         {
             log::error!("{error}");

@@ -75,6 +75,8 @@ fn serve_disk(state: &State, profile: &Profile) -> Result<()> {
     let mountpoint = state.fuse_directory();
     run(state, &mountpoint, &disk.engine, &disk.bad, || {
         let session = DiskSession::mount(disk.clone(), &mountpoint, profile.fuse_limit)?;
+        // Nothing is looked up by name from here on, and no thread is started yet.
+        mounts::leave_all()?;
         Ok(Box::new(|| session.run()))
     })
 }
@@ -156,9 +158,7 @@ fn run<P>(
             log::warn!("control: {error}");
         }
         if stop {
-            if let Err(error) = mounts::unmount(mountpoint, true) {
-                log::warn!("{error}");
-            }
+            // Whoever asked unmounts what is left: with this process goes FUSE's end.
             std::process::exit(0);
         }
     }

@@ -14,6 +14,9 @@ use crate::sys::process::ProcessId;
 const STATE_FILE: &str = "state.json";
 const LOG_FILE: &str = "log";
 const SOCKET_FILE: &str = "control";
+/// There as long as the device belongs to the process that brought it up, and
+/// locked by it as long as that lives.
+const OWNER_FILE: &str = "owner";
 
 /// A device that is up, or was when its process died.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,6 +71,21 @@ impl Lock {
     }
 }
 
+/// A device that belongs to this process.
+#[derive(Debug)]
+pub struct Owner(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File);
+
+/// Locks a file for as long as it is open; waits for those who only look.
+pub fn lock(file: &File) -> std::io::Result<()> {
+    Ok(rustix::fs::flock(file, rustix::fs::FlockOperation::LockExclusive)?)
+}
+
+/// Whether somebody has locked a file.
+pub fn is_locked(file: &File) -> bool {
+    // Let go of when the caller closes the file, at once.
+    rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+}
+
 /// Name of the state directory of a mount point: readable and unique.
 fn directory_name(mountpoint: &Path) -> String {
     // FNV-1a (Fowler, Noll, Vo), 64 bits: stable across versions and runs.
@@ -115,6 +133,24 @@ impl State {
         };
         state.save()?;
         Ok(state)
+    }
+
+    /// Makes the device the caller's, until [`State::disown`] or the caller's end.
+    pub(crate) fn own(&self) -> Result<Owner> {
+        let path = self.directory.join(OWNER_FILE);
+        let file = File::create(&path).context(|| format!("create {}", path.display()))?;
+        lock(&file).context(|| format!("lock {}", path.display()))?;
+        Ok(Owner(file))
+    }
+
+    /// Lets the device outlive the process that brought it up.
+    pub(crate) fn disown(&self) {
+        let _ = fs::remove_file(self.directory.join(OWNER_FILE));
+    }
+
+    /// Whether the process that was to take it down has ended without.
+    pub fn is_orphan(&self) -> bool {
+        File::open(self.directory.join(OWNER_FILE)).is_ok_and(|file| !is_locked(&file))
     }
 
     /// Writes it down, whole or not at all.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::control::Ask;
 use crate::daemon;
 use crate::disk_fs::DISK;
-use crate::down::tear_down;
+use crate::down::{clear_orphans, tear_down};
 use crate::error::{Context, Error, Result};
 use crate::options::{FileSystem, UpOptions};
 use crate::profile::{Medium, Profile};
-use crate::state::{Lock, State, absolute};
+use crate::state::{Lock, Owner, State, absolute};
 use crate::sys::{loop_device, mkfs, mounts, swap};
 
 /// Where the nvme profile keeps its image by default: on the machine's disk,
@@ -19,16 +19,20 @@ const LOCAL_DIRECTORY: &str = "/var/tmp";
 
 /// Brings a device up. What remains of a crashed one at the same place is
 /// cleaned up first.
-pub(crate) fn up(options: &UpOptions) -> Result<State> {
+///
+/// The device belongs to this process as long as it has the [`Owner`].
+pub(crate) fn up(options: &UpOptions) -> Result<(State, Owner)> {
     let profile = options.resolve()?;
     preflight(options, &profile)?;
     let options = with_absolute_paths(options)?;
     let _lock = Lock::take()?;
+    clear_orphans();
     clear_remains(&options)?;
     check_places(&options)?;
     let mut state = State::create(&options)?;
+    let owner = state.own()?;
     match build(&mut state, &profile) {
-        Ok(()) => Ok(state),
+        Ok(()) => Ok((state, owner)),
         Err(error) => {
             // The first error tells why; a second one would only hide it.
             let _ = tear_down(&state, true);

@@ -321,6 +321,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     for state in &states {
         let device = state.device.as_deref().unwrap_or(Path::new("-"));
         let health = match (state.is_alive(), state.ready) {
+            (true, _) if state.is_orphan() => "left behind: clean up with down --force",
             (true, true) => "up",
             (true, false) => "coming up",
             (false, _) => "dead: clean up with down",

@@ -4,15 +4,18 @@
 mod load;
 mod predict;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::down::clear_orphans;
 use crate::error::{Context, Error, Result};
 use crate::handle::SlowDisk;
 use crate::options::{FileSystem, UpOptions};
 use crate::profile::{Medium, PROFILES, Profile};
+use crate::state::{self, Lock, is_locked};
 use load::{Measured, Target};
 
 /// Numbers of requests kept in flight.
@@ -118,13 +121,17 @@ pub fn check(
     }
     // Unknown names before the first device is up.
     names.iter().try_for_each(|name| Profile::by_name(name).map(drop))?;
+    {
+        let _lock = Lock::take()?;
+        clear_orphans();
+    }
     let scratch = Scratch::new()?;
     // Once: later ones would count our own readers.
     let load_before = load_average();
     names
         .into_iter()
         .map(|name| {
-            let report = check_profile(name, options, &scratch.0)?;
+            let report = check_profile(name, options, &scratch.path)?;
             let report = judge(ProfileReport { load_before, ..report });
             each(&report);
             Ok(report)
@@ -267,20 +274,41 @@ fn judge(mut report: ProfileReport) -> ProfileReport {
 }
 
 /// A directory of our own, gone when dropped.
-struct Scratch(PathBuf);
+struct Scratch {
+    path: PathBuf,
+    /// Locked, so that the next check knows whether to clean up.
+    _lock: File,
+}
 
 impl Scratch {
+    /// Begin of every name.
+    const NAME: &str = "slowdisk-check-";
+
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("slowdisk-check-{}", std::process::id()));
-        std::fs::create_dir_all(&path).context(|| format!("create {}", path.display()))?;
-        Ok(Self(path))
+        let parent = std::env::temp_dir();
+        Self::clear_remains(&parent);
+        let path = parent.join(format!("{}{}", Self::NAME, std::process::id()));
+        let made = std::fs::create_dir_all(&path).and_then(|()| File::open(&path));
+        let lock = made.context(|| format!("create {}", path.display()))?;
+        state::lock(&lock).context(|| format!("lock {}", path.display()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Removes what checks left that were killed; their devices are down by now.
+    fn clear_remains(parent: &Path) {
+        for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+            let named = entry.file_name().to_string_lossy().starts_with(Self::NAME);
+            if named && File::open(entry.path()).is_ok_and(|directory| !is_locked(&directory)) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            log::error!("{}: {error}", self.0.display());
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            log::error!("{}: {error}", self.path.display());
         }
     }
 }

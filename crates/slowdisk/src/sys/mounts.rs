@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::thread::UnshareFlags;
 
 use crate::error::{Context, Error, Result};
 
@@ -98,6 +99,39 @@ pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
         }
     }
     unreachable!("the loop ends by returning")
+}
+
+/// Leaves the caller's mounts to others: this thread, and those that it starts,
+/// go on in a mount namespace of their own with nothing but the root. What is
+/// open stays open.
+///
+/// The process that serves a file system must not be the last one to see it
+/// mounted: the end of the namespace unmounts it, as a part of the process's
+/// own end, before the kernel closes the process's end of FUSE (Linux 6.18,
+/// `do_exit`). A file system on top then waits for ever for its last write.
+///
+/// # Errors
+/// If there can be no namespace. A mount that cannot be left is only logged.
+pub fn leave_all() -> Result<()> {
+    // SAFETY: no descriptors are unshared; the file system's root and working
+    // directory are found by this thread only.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
+        .context(|| "make a mount namespace".into())?;
+    // From here on no mount is copied from the caller, and no unmount to it.
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).context(|| "make the mounts private".into())?;
+    let table = fs::read("/proc/self/mountinfo").context(|| "read the table of mounts".into())?;
+    let mounts: Vec<Mount> = table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect();
+    // What is mounted below comes later: it goes with the first, and no name is
+    // looked up in a file system that may not answer.
+    for mount in mounts.iter().filter(|mount| mount.mountpoint != Path::new("/")) {
+        match rustix::mount::unmount(&mount.mountpoint, UnmountFlags::DETACH) {
+            // Gone with the one that it was mounted on.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(error) => log::warn!("cannot leave {}: {error}", mount.mountpoint.display()),
+        }
+    }
+    Ok(())
 }
 
 /// " by NAME (PID), …": processes with files, directories or mappings below a
