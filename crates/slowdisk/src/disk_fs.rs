@@ -120,24 +120,35 @@ impl DiskSession {
         let mut buffer = vec![0; REQUEST_BYTES_MAX as usize + REQUEST_ROOM_BYTES];
         // Since when it slept, if requests could not wake it.
         let mut asleep_ns = None;
+        // Whether a request may have come.
+        let mut asked = true;
         loop {
-            let now_ns = monotonic_ns();
-            // On the mean a request that came meanwhile came halfway.
-            let came_ns = asleep_ns.map_or(now_ns, |since_ns| u64::midpoint(since_ns, now_ns));
-            let Some(all) = server.take(came_ns, &mut buffer)? else { return Ok(()) };
-            let outlook = self.disk.engine.advance(&mut server.done);
+            let mut all = true;
+            if asked {
+                let now_ns = monotonic_ns();
+                // On the mean a request that came meanwhile came halfway.
+                let came_ns = asleep_ns.map_or(now_ns, |since_ns| u64::midpoint(since_ns, now_ns));
+                match server.take(came_ns, &mut buffer)? {
+                    Some(taken) => all = taken,
+                    None => return Ok(()),
+                }
+            }
+            // With the nearest look, so that on the mean a reply is on time.
+            let lead_ns = asleep_ns.map_or(0, |_| self.disk.moderation.pause_ns / 2);
+            let outlook = self.disk.engine.advance(lead_ns, &mut server.done);
             server.send_due();
-            asleep_ns = None;
             if !all {
                 continue;
             }
             let now_ns = monotonic_ns();
-            match self.disk.moderation.next(outlook, now_ns) {
+            asleep_ns = None;
+            asked = match self.disk.moderation.next(outlook, now_ns) {
                 Wait::Request => await_request(fuse, None),
                 Wait::RequestUntil(at_ns) => await_request(fuse, Some(at_ns)),
                 Wait::Until(at_ns) => {
                     asleep_ns = Some(now_ns);
                     sleep_until(at_ns);
+                    true
                 }
             }
         }
@@ -162,7 +173,7 @@ enum Wait {
 pub struct Moderation {
     /// Time between two looks at a busy device, nanoseconds; 0: none.
     pause_ns: u64,
-    /// With so many in flight a request comes or goes in each pause.
+    /// With so many in flight at least one comes or goes in each pause.
     in_flight_min: usize,
 }
 
@@ -186,16 +197,16 @@ impl Moderation {
     }
 }
 
-/// Waits for a request, at most until `at_ns`. Whoever waits looks at both then:
-/// an interruption does no harm.
-fn await_request(fuse: BorrowedFd<'_>, at_ns: Option<u64>) {
+/// Waits for a request, at most until `at_ns`: whether one may have come.
+fn await_request(fuse: BorrowedFd<'_>, at_ns: Option<u64>) -> bool {
     let left = match at_ns.map(|at_ns| at_ns.checked_sub(monotonic_ns())) {
-        Some(None) => return,
+        Some(None) => return true,
         Some(Some(left_ns)) => Some(timespec(left_ns)),
         None => None,
     };
-    let _ =
-        rustix::event::poll(&mut [PollFd::from_borrowed_fd(fuse, PollFlags::IN)], left.as_ref());
+    let mut fuse = [PollFd::from_borrowed_fd(fuse, PollFlags::IN)];
+    // An interruption does no harm.
+    rustix::event::poll(&mut fuse, left.as_ref()) != Ok(0)
 }
 
 fn sleep_until(at_ns: u64) {
@@ -348,7 +359,7 @@ mod tests {
         assert_eq!(moderation.next(Outlook { next_ns: None, in_flight: 0 }, 5), Wait::Request);
         assert_eq!(moderation.next(outlook(1), 5), Wait::RequestUntil(900));
         assert_eq!(moderation.next(outlook(32), 5), Wait::Until(5 + cloud.moderation_ns));
-        assert!(moderation.in_flight_min <= 16);
+        assert!((4..=8).contains(&moderation.in_flight_min));
         for name in ["array-2003", "hdd"] {
             let disk = Moderation::of(&Profile::by_name(name).unwrap());
             assert_eq!(disk.next(outlook(1000), 5), Wait::RequestUntil(900));

@@ -72,11 +72,11 @@ impl<P> Engine<P> {
         self.outlook(&core)
     }
 
-    /// Appends what is complete by now to `done`.
-    pub fn advance(&self, done: &mut Vec<Completion<P>>) -> Outlook {
+    /// Appends what is complete in `lead_ns` from now to `done`.
+    pub fn advance(&self, lead_ns: u64, done: &mut Vec<Completion<P>>) -> Outlook {
         let mut core = self.core.lock();
         let (now_ns, first) = (self.now_ns(), done.len());
-        core.array.advance(now_ns, done);
+        core.array.advance(now_ns + lead_ns, done);
         core.note_late(now_ns, &done[first..]);
         self.outlook(&core)
     }
@@ -171,11 +171,24 @@ mod tests {
         let second = engine.submit(before_ns + 5, read(4096), 2, &mut done);
         assert_eq!(second, Outlook { next_ns: first.next_ns, in_flight: 2 });
         let second_ns = before_ns + 5 + least_ns;
-        while engine.advance(&mut done).in_flight > 0 {}
+        while engine.advance(0, &mut done).in_flight > 0 {}
         assert!(monotonic_ns() >= second_ns);
         assert!(done.iter().map(|completion| completion.payload).eq([1, 2]));
-        assert_eq!(engine.advance(&mut done), Outlook { next_ns: None, in_flight: 0 });
+        assert_eq!(engine.advance(0, &mut done), Outlook { next_ns: None, in_flight: 0 });
         assert_eq!(engine.snapshot().late.count(), 2);
+    }
+
+    #[test]
+    fn a_lead_completes_what_is_due_within_it() {
+        let engine = engine("hdd", Switches::default());
+        let mut done = Vec::new();
+        let due_ns = engine.submit(monotonic_ns(), read(1 << 29), 1, &mut done).next_ns.unwrap();
+        engine.advance(due_ns - engine.epoch_ns, &mut done);
+        assert_eq!(done.len(), 1);
+        // A request that comes before the time reached counts from there.
+        let came_ns = monotonic_ns();
+        let outlook = engine.submit(came_ns, read(1 << 20), 2, &mut done);
+        assert!(outlook.next_ns.unwrap() > due_ns && outlook.in_flight == 1);
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl<P: Finish> Timer<P> {
             let _ = rustix::io::read(&self.timer, &mut expirations);
             // First, so that a request which comes from here on arms it again.
             *self.armed_ns.lock() = u64::MAX;
-            let outlook = self.engine.advance(&mut done);
+            let outlook = self.engine.advance(0, &mut done);
             self.arm(outlook);
             finish_all(&mut done);
         }

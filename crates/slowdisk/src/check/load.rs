@@ -13,6 +13,7 @@ use super::{BLOCK_BYTES, no_device};
 use crate::error::{Context, Result};
 use crate::handle::SlowDisk;
 use crate::model::SplitMix;
+use crate::sys::aio::{Ended, Reads};
 
 /// File that an object store is checked with.
 const OBJECT: &str = "object";
@@ -53,6 +54,8 @@ impl Measured {
 /// FUSE in which no page is read twice.
 pub struct Target {
     file: File,
+    /// Whether it is a block device past the page cache.
+    direct: bool,
     blocks: u64,
     /// Place in the order of the blocks.
     next: AtomicU64,
@@ -62,6 +65,7 @@ pub struct Target {
 impl Target {
     /// The target of a device that is up.
     pub fn of(disk: &SlowDisk, size_bytes: u64, seed: u64) -> Result<Self> {
+        let direct = disk.device().is_some();
         let file = match disk.device() {
             Some(device) => File::options()
                 .read(true)
@@ -71,12 +75,59 @@ impl Target {
             None => open_object(disk.mountpoint())?,
         };
         let blocks = size_bytes / BLOCK_BYTES;
-        Ok(Self { file, blocks, next: AtomicU64::new(0), seed })
+        Ok(Self { file, direct, blocks, next: AtomicU64::new(0), seed })
     }
 
-    /// Random reads of a block, `depth` threads with one each, for about `duration`.
+    /// Random reads of a block, `depth` in flight, for about `duration`.
     pub fn random(&self, depth: usize, duration: Duration) -> Result<Measured> {
         let idle_before_ns = machine_idle_ns();
+        let mut measured = match self.direct {
+            true => self.random_at_once(depth, duration)?,
+            // Reads through a page cache are not asynchronous.
+            false => self.random_by_threads(depth, duration)?,
+        };
+        let idle_ns = machine_idle_ns().saturating_sub(idle_before_ns);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        measured.machine_cpu_ns = (measured.elapsed_ns * cpus).saturating_sub(idle_ns);
+        Ok(measured)
+    }
+
+    /// From one thread, as a program that reads ahead does: threads that each
+    /// wait for one read cost more than the device, and would be what is measured.
+    fn random_at_once(&self, depth: usize, duration: Duration) -> Result<Measured> {
+        let mut buffers: Vec<_> = (0..depth).map(|_| Aligned::new(BLOCK_BYTES as usize)).collect();
+        let begin = Instant::now();
+        let mut started = vec![begin; depth];
+        let mut measured = Measured::default();
+        let mut run = || -> std::io::Result<()> {
+            let mut reads = Reads::new(&self.file, buffers.iter_mut().map(Aligned::bytes))?;
+            (0..depth).for_each(|buffer| reads.queue(buffer, self.next_offset()));
+            reads.submit()?;
+            let mut ended = Vec::new();
+            while reads.in_flight() > 0 {
+                reads.wait(&mut ended)?;
+                let now = Instant::now();
+                for Ended { buffer, len } in ended.drain(..) {
+                    if len < BLOCK_BYTES as usize {
+                        return Err(std::io::ErrorKind::UnexpectedEof.into());
+                    }
+                    measured.requests += 1;
+                    measured.latency_ns_sum += (now - started[buffer]).as_nanos() as u64;
+                    if now - begin < duration {
+                        started[buffer] = now;
+                        reads.queue(buffer, self.next_offset());
+                    }
+                }
+                reads.submit()?;
+            }
+            Ok(())
+        };
+        run().context(|| format!("keep {depth} reads of {BLOCK_BYTES} bytes in flight"))?;
+        measured.elapsed_ns = begin.elapsed().as_nanos() as u64;
+        Ok(measured)
+    }
+
+    fn random_by_threads(&self, depth: usize, duration: Duration) -> Result<Measured> {
         let begin = Instant::now();
         let outcomes: Vec<Result<(u64, u64)>> = std::thread::scope(|scope| {
             let readers: Vec<_> =
@@ -90,20 +141,22 @@ impl Target {
             measured.requests += requests;
             measured.latency_ns_sum += latency_ns;
         }
-        let idle_ns = machine_idle_ns().saturating_sub(idle_before_ns);
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        measured.machine_cpu_ns = (measured.elapsed_ns * cpus).saturating_sub(idle_ns);
         Ok(measured)
+    }
+
+    /// The next block in the order, each once.
+    fn next_offset(&self) -> u64 {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        shuffled(turn % self.blocks, self.blocks, self.seed) * BLOCK_BYTES
     }
 
     fn read_blocks(&self, begin: Instant, duration: Duration) -> Result<(u64, u64)> {
         let mut buffer = Aligned::new(BLOCK_BYTES as usize);
         let (mut requests, mut latency_ns) = (0, 0);
         while begin.elapsed() < duration {
-            let turn = self.next.fetch_add(1, Ordering::Relaxed);
-            let block = shuffled(turn % self.blocks, self.blocks, self.seed);
+            let offset = self.next_offset();
             let start = Instant::now();
-            self.read_at(buffer.bytes(), block * BLOCK_BYTES)?;
+            self.read_at(buffer.bytes(), offset)?;
             latency_ns += start.elapsed().as_nanos() as u64;
             requests += 1;
         }

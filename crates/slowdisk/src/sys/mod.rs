@@ -1,5 +1,6 @@
 //! The Linux calls that set a device up.
 
+pub mod aio;
 pub mod loop_device;
 pub mod mkfs;
 pub mod mounts;
