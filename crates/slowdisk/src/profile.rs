@@ -128,9 +128,8 @@ pub const FUSE_LIMIT_RAISED: u16 = 1024;
 /// The kernel's own `max_background` (fs/fuse/inode.c, FUSE_DEFAULT_MAX_BACKGROUND).
 pub const FUSE_LIMIT_DEFAULT: u16 = 12;
 
-/// A tenth of a request's time, so that a busy device's request or reply is off
-/// by a twentieth at most: half of what the way through the kernel and back
-/// adds to each request anyway.
+/// A tenth of a request's time. On the mean it makes a busy device's request
+/// faster by so much, and the way through the kernel and back slower by more.
 const MODERATION_NS: u64 = NS_PER_MS / 10;
 
 /// All profiles, in the order of the table.

@@ -45,8 +45,9 @@ pub struct Array<P> {
     servers: Vec<Server>,
     /// Pieces that wait: one queue per spindle, or one for all channels.
     queues: Vec<Queue>,
-    /// Channels with nothing to do (network storage only), lowest number first.
-    idle: BinaryHeap<Reverse<usize>>,
+    /// Channels with nothing to do (network storage only), and since when: the
+    /// first first.
+    idle: BinaryHeap<Reverse<(u64, usize)>>,
     /// (finish, order of starting, server) of each piece in service.
     in_service: BinaryHeap<Reverse<(u64, u64, usize)>>,
     starts: u64,
@@ -103,7 +104,10 @@ impl<P> Array<P> {
             stripe_unit_bytes: profile.stripe_unit_bytes,
             servers: (0..channels).map(|_| server()).collect(),
             queues: (0..queues).map(|_| Queue::new(discipline)).collect(),
-            idle: if disks { BinaryHeap::new() } else { (0..channels).map(Reverse).collect() },
+            idle: match disks {
+                true => BinaryHeap::new(),
+                false => (0..channels).map(|channel| Reverse((0, channel))).collect(),
+            },
             in_service: BinaryHeap::new(),
             starts: 0,
             requests: Vec::new(),
@@ -161,9 +165,17 @@ impl<P> Array<P> {
     /// order of completion. A spindle starts its next piece at the moment when
     /// the model finished the last one, however late this is called.
     pub fn advance(&mut self, now_ns: u64, done: &mut Vec<Completion<P>>) {
+        self.advance_early(now_ns, 0, done);
+    }
+
+    /// As [`Array::advance`], and hands out early what completes within the
+    /// next `lead_ns`. For the requests that come meanwhile nothing else
+    /// changes: a channel is free when the model says so.
+    pub fn advance_early(&mut self, now_ns: u64, lead_ns: u64, done: &mut Vec<Completion<P>>) {
         self.now_ns = self.now_ns.max(now_ns);
+        let until_ns = self.now_ns.saturating_add(lead_ns);
         while let Some(Reverse((finish_ns, _, server))) = self.in_service.peek().copied() {
-            if finish_ns > self.now_ns {
+            if finish_ns > until_ns {
                 break;
             }
             self.in_service.pop();
@@ -171,7 +183,7 @@ impl<P> Array<P> {
             match self.medium {
                 Medium::Disks => self.start_next(server, server, finish_ns),
                 _ => {
-                    self.idle.push(Reverse(server));
+                    self.idle.push(Reverse((finish_ns, server)));
                     self.start_idle(finish_ns);
                 }
             }
@@ -244,8 +256,8 @@ impl<P> Array<P> {
     /// Hands waiting pieces to idle channels.
     fn start_idle(&mut self, start_ns: u64) {
         while !self.queues[0].is_empty() {
-            let Some(Reverse(channel)) = self.idle.pop() else { break };
-            self.start_next(channel, 0, start_ns);
+            let Some(Reverse((free_ns, channel))) = self.idle.pop() else { break };
+            self.start_next(channel, 0, start_ns.max(free_ns));
         }
     }
 

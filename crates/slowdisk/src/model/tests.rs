@@ -127,6 +127,30 @@ fn network_serves_as_many_at_once_as_it_has_channels() {
 }
 
 #[test]
+fn replies_that_go_early_free_no_channel_early() {
+    let profile = Profile::by_name("cloud").unwrap();
+    let mut array = Array::new(&profile, CAPACITY, 1);
+    let one_ns = profile.mean_random_ns(4096);
+    let mut done = Vec::new();
+    for i in 0..32 {
+        array.submit(0, read(i * 4096, 4096), i, &mut done);
+    }
+    array.advance_early(one_ns - 100, 99, &mut done);
+    assert!(done.is_empty());
+    array.advance_early(one_ns - 100, 100, &mut done);
+    assert_eq!((done.len(), array.in_flight()), (32, 0));
+    assert!(done.iter().all(|completion| completion.finished_ns == one_ns));
+    // The next ones come before any channel is free, by the model.
+    for i in 32..64 {
+        array.submit(one_ns - 50, read(i * 4096, 4096), i, &mut done);
+    }
+    array.advance(2 * one_ns - 1, &mut done);
+    assert_eq!(done.len(), 32);
+    array.advance(2 * one_ns, &mut done);
+    assert_eq!(done.len(), 64);
+}
+
+#[test]
 fn disks_work_in_parallel_only_on_different_spindles() {
     let profile = Profile::by_name("array-2003").unwrap();
     let one_ns = profile.mean_random_ns(4096);
