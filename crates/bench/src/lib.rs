@@ -22,6 +22,7 @@ pub mod ideal;
 pub mod interference;
 mod interrupt;
 pub mod launch;
+pub mod memory;
 pub mod overhead;
 pub mod place;
 pub mod plot;

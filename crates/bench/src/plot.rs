@@ -15,20 +15,20 @@ use crate::summary::Summary;
 use crate::table::{seconds, times};
 
 pub(crate) const FONT: &str = "sans-serif";
-const WIDTH: u32 = 1000;
-const ROW_HEIGHT: u32 = 78;
-const TOP: u32 = 84;
-const BOTTOM: u32 = 46;
+pub(crate) const WIDTH: u32 = 1000;
+pub(crate) const ROW_HEIGHT: u32 = 78;
+pub(crate) const TOP: u32 = 84;
+pub(crate) const BOTTOM: u32 = 46;
 /// Where the bars begin; the names are left of it.
 const BARS_LEFT: i32 = 300;
 /// Where a bar of 100% ends; the seconds are right of it.
 const BARS_RIGHT: i32 = 860;
 const BAR_HEIGHT: i32 = 18;
 
-const PLAIN: RGBColor = RGBColor(0x8c, 0x96, 0xa3);
-const RUNAHEAD: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
-const SLOWER: RGBColor = RGBColor(0xc6, 0x3d, 0x2f);
-const IDEAL: RGBColor = RGBColor(0x5a, 0xa4, 0x69);
+pub(crate) const PLAIN: RGBColor = RGBColor(0x8c, 0x96, 0xa3);
+pub(crate) const RUNAHEAD: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
+pub(crate) const SLOWER: RGBColor = RGBColor(0xc6, 0x3d, 0x2f);
+pub(crate) const IDEAL: RGBColor = RGBColor(0x5a, 0xa4, 0x69);
 const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
 
 /// Something to draw.
@@ -130,8 +130,9 @@ impl Picture for Bars<'_> {
 
     fn paint<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
         let longest = self.rows.iter().map(Row::longest).fold(1.0, f64::max);
-        let canvas = Canvas { area, pixels_per_share: f64::from(BARS_RIGHT - BARS_LEFT) / longest };
-        canvas.heading(self.results)?;
+        let canvas = Canvas::new(area, longest);
+        let title = format!("Elapsed time on {}: {}", self.results.profile, self.results.benchmark);
+        canvas.heading(&title, &[("plain", PLAIN), ("runahead", RUNAHEAD), ("ideal", IDEAL)])?;
         for (index, row) in self.rows.iter().enumerate() {
             canvas.row(row, (TOP + ROW_HEIGHT * index as u32) as i32)?;
         }
@@ -150,54 +151,74 @@ impl Row {
     }
 }
 
-struct Canvas<'a, B: DrawingBackend> {
+/// Groups of three bars, one group below the other, as shares of a time.
+pub(crate) struct Canvas<'a, B: DrawingBackend> {
     area: &'a DrawingArea<B, Shift>,
     pixels_per_share: f64,
 }
 
-impl<B: DrawingBackend> Canvas<'_, B> {
+impl<'a, B: DrawingBackend> Canvas<'a, B> {
+    /// For bars of which the longest is `longest`, as a share.
+    pub(crate) fn new(area: &'a DrawingArea<B, Shift>, longest: f64) -> Self {
+        Canvas { area, pixels_per_share: f64::from(BARS_RIGHT - BARS_LEFT) / longest }
+    }
+
     fn text(&self, text: &str, at: (i32, i32), size: i32, from: HPos) -> Drawn<B> {
         let style =
             TextStyle::from((FONT, size).into_font()).color(&INK).pos(Pos::new(from, VPos::Center));
         self.area.draw(&Text::new(text.to_owned(), at, style))
     }
 
-    fn heading(&self, results: &Results) -> Drawn<B> {
-        let title = format!("Elapsed time on {}: {}", results.profile, results.benchmark);
-        self.text(&title, (20, 24), 24, HPos::Left)?;
+    /// The title, and what the colours mean.
+    pub(crate) fn heading(&self, title: &str, legend: &[(&str, RGBColor)]) -> Drawn<B> {
+        self.text(title, (20, 24), 24, HPos::Left)?;
         let mut left = BARS_LEFT;
-        for (name, color) in [("plain", PLAIN), ("runahead", RUNAHEAD), ("ideal", IDEAL)] {
+        for (name, color) in legend {
             let swatch = [(left, 50), (left + 14, 64)];
             self.area.draw(&Rectangle::new(swatch, color.filled()))?;
             self.text(name, (left + 20, 57), 16, HPos::Left)?;
-            left += 120;
+            left += 40 + 9 * name.len() as i32;
         }
         Ok(())
+    }
+
+    /// A group's name, left of its bars.
+    pub(crate) fn name(&self, name: &str, top: i32) -> Drawn<B> {
+        self.text(name, (BARS_LEFT - 14, top + BAR_HEIGHT * 3 / 2), 17, HPos::Right)
     }
 
     fn row(&self, row: &Row, top: i32) -> Drawn<B> {
-        let middle = top + BAR_HEIGHT * 3 / 2;
-        self.text(&row.title, (BARS_LEFT - 14, middle), 17, HPos::Right)?;
+        self.name(&row.title, top)?;
         let slower = row.runahead_s > row.plain_s * SLOWER_ABOVE;
         let color = if slower { SLOWER } else { RUNAHEAD };
         let faster = times(row.plain_s / row.runahead_s);
-        self.bar(row.share(row.plain_s), &seconds(row.plain_s), top, PLAIN)?;
+        self.bar(0, row.share(row.plain_s), &seconds(row.plain_s), top, PLAIN)?;
         let label = format!("{}   {faster}", seconds(row.runahead_s));
-        self.bar(row.share(row.runahead_s), &label, top + BAR_HEIGHT, color)?;
+        self.bar(1, row.share(row.runahead_s), &label, top, color)?;
         if let Some(ideal_s) = row.ideal_s {
-            self.bar(row.share(ideal_s), &seconds(ideal_s), top + 2 * BAR_HEIGHT, IDEAL)?;
+            self.bar(2, row.share(ideal_s), &seconds(ideal_s), top, IDEAL)?;
         }
         Ok(())
     }
 
-    fn bar(&self, share: f64, label: &str, top: i32, color: RGBColor) -> Drawn<B> {
+    /// Bar `number` of the group that begins at `top`.
+    pub(crate) fn bar(
+        &self,
+        number: i32,
+        share: f64,
+        label: &str,
+        top: i32,
+        color: RGBColor,
+    ) -> Drawn<B> {
+        let top = top + number * BAR_HEIGHT;
         let right = BARS_LEFT + (share * self.pixels_per_share).round().max(1.0) as i32;
         let corners = [(BARS_LEFT, top), (right, top + BAR_HEIGHT - 2)];
         self.area.draw(&Rectangle::new(corners, color.filled()))?;
         self.text(label, (right + 8, top + BAR_HEIGHT / 2), 15, HPos::Left)
     }
 
-    fn axis(&self, bottom: i32, longest: f64) -> Drawn<B> {
+    /// Lines at round shares, behind the last group.
+    pub(crate) fn axis(&self, bottom: i32, longest: f64) -> Drawn<B> {
         let step = if longest > 2.0 { longest.ceil() / 4.0 } else { 0.25 };
         let mut share = 0.0;
         while share <= longest + 1e-9 {

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use runahead_protocol::session::{TEST_EVERY_READ_STALLS, TEST_FULL_COPIES};
+use runahead_protocol::session::{
+    TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_WITHOUT_MEMORY_CONTROL,
+};
 use runahead_slowdisk::{FileSystem, SlowDisk, UpOptions};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +30,7 @@ use crate::tools::{GCC, ensure_installed};
 /// No run takes a third of it at scale 1 on the slowest profile.
 const LIMIT: Duration = Duration::from_secs(3600);
 /// Memory of the paper's machine (section 3.1), in MB.
-const MEMORY_MB: f64 = 64.0;
+pub(crate) const MEMORY_MB: f64 = 64.0;
 /// Files that Sphinx reads, together, in MB (section 3.1).
 const SPHINX_FILES_MB: f64 = 15.0;
 const SPHINX_FILES: usize = 4;
@@ -37,8 +39,8 @@ const HEADERS: &[(&str, &str)] = &[("common.h", include_str!("../../../bench/swa
 
 /// A program and the size of its data in the paper, in MB.
 #[derive(Clone, Copy, Debug)]
-struct Kernel {
-    name: &'static str,
+pub(crate) struct Kernel {
+    pub(crate) name: &'static str,
     source: &'static str,
     mb: f64,
 }
@@ -54,7 +56,7 @@ macro_rules! kernel {
 }
 
 /// The order of the paper's tables, and random touches.
-const KERNELS: [Kernel; 5] = [
+pub(crate) const KERNELS: [Kernel; 5] = [
     kernel!("fftpde", 224.0),
     kernel!("mgrid", 431.0),
     kernel!("matvec", 385.0),
@@ -86,19 +88,21 @@ pub struct SwapOptions {
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+pub(crate) enum Way {
     /// Nothing.
     Plain,
     /// Its stalls are counted.
     Observe,
     /// With full copies only: the paper's basic design.
     Basic,
+    /// Without memory control.
+    Uncontrolled,
     /// As it is.
     Runahead,
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwapRun {
     /// Time of the computation, without filling the memory, seconds.
     pub compute_s: f64,
@@ -153,8 +157,13 @@ impl SwapResults {
     }
 }
 
+/// Times of the computations, seconds.
+pub(crate) fn compute_times(runs: &[SwapRun]) -> Vec<f64> {
+    runs.iter().map(|run| run.compute_s).collect()
+}
+
 fn compute(runs: &[SwapRun]) -> Option<Summary> {
-    Summary::of(&runs.iter().map(|run| run.compute_s).collect::<Vec<_>>())
+    Summary::of(&compute_times(runs))
 }
 
 fn median(runs: &[SwapRun], quantity: impl Fn(&SwapRun) -> Option<f64>) -> Option<f64> {
@@ -162,7 +171,11 @@ fn median(runs: &[SwapRun], quantity: impl Fn(&SwapRun) -> Option<f64>) -> Optio
     quantile(&sorted(&values), 0.5)
 }
 
-fn counted(runs: &[SwapRun], quantity: impl Fn(&Statistics) -> Option<f64>) -> Option<f64> {
+/// Median of what Runahead counted.
+pub(crate) fn counted(
+    runs: &[SwapRun],
+    quantity: impl Fn(&Statistics) -> Option<f64>,
+) -> Option<f64> {
     median(runs, |run| run.statistics.as_ref().and_then(&quantity))
 }
 
@@ -191,78 +204,45 @@ pub fn run(
         "--scale {}: give a factor above 0",
         options.scale
     );
-    for name in &options.kernels {
-        if KERNELS.iter().all(|kernel| kernel.name != name) {
-            let known: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
-            bail!("there is no program {name}; there are {}", known.join(", "));
-        }
-    }
-    ensure_installed(&[GCC], false)?;
-    let cache = cache_directory()?;
+    let kernels = named(&KERNELS, &options.kernels)?;
     let mut results = SwapResults {
         profile: options.profile.clone(),
         scale: options.scale,
         machine: Machine::here(),
         kernels: Vec::new(),
     };
-    let wanted = |kernel: &&Kernel| {
-        options.kernels.is_empty() || options.kernels.iter().any(|name| name == kernel.name)
-    };
-    for kernel in KERNELS.iter().filter(wanted) {
-        let program = CProgram { name: kernel.name, source: kernel.source, headers: HEADERS }
-            .build(&cache)?;
-        let result = measure(kernel, &program, options)
-            .with_context(|| format!("{} over swap", kernel.name))?;
+    for kernel in &kernels {
+        let result =
+            measure(kernel, options).with_context(|| format!("{} over swap", kernel.name))?;
         results.kernels.push(result);
         so_far(&results)?;
     }
     Ok(results)
 }
 
-fn measure(kernel: &Kernel, program: &Path, options: &SwapOptions) -> Result<SwapResult> {
-    let data_mb = kernel.mb * options.scale;
-    // The agent's own memory is in the cgroup, too, and does not scale.
-    let memory_mb = MEMORY_MB * options.scale;
-    let scratch = process::scratch_directory()?;
-    fs::create_dir_all(&options.backing)
-        .with_context(|| format!("create {}", options.backing.display()))?;
-    let backing = tempfile::tempdir_in(&options.backing)
-        .with_context(|| format!("make a directory in {}", options.backing.display()))?;
-    // Room for what is swapped out, and for the copies' own pages.
-    let swap_mb = data_mb * 1.25 + 64.0;
-    let disk = SlowDisk::up(&UpOptions {
-        fs: FileSystem::Swap,
-        size_bytes: ((swap_mb * 1e6) as u64).next_multiple_of(1 << 20),
-        backing: Some(backing.path().to_owned()),
-        spindles: options.spindles,
-        daemon: Some(options.runahead.clone()),
-        ..UpOptions::new(&options.profile, scratch.path().join("swap"))
-    })?;
-    let cgroup = Cgroup::new(&format!("runahead-bench-swap-{}", std::process::id()))?;
-    cgroup.limit(Some((memory_mb * 1e6) as u64))?;
-    let mut spec = CommandSpec::new(program, "/").arg(format!("{data_mb:.3}"));
-    let report = scratch.path().join("report");
-    spec = spec.arg(&report);
-    if kernel.name == "sphinx" {
-        for file in sphinx_files(scratch.path(), options.scale)? {
-            spec = spec.arg(file);
+/// Those of `all` that are named; all where none is.
+///
+/// # Errors
+/// If a name is unknown.
+pub(crate) fn named(all: &[Kernel], names: &[String]) -> Result<Vec<Kernel>> {
+    for name in names {
+        if all.iter().all(|kernel| kernel.name != name) {
+            let known: Vec<&str> = all.iter().map(|kernel| kernel.name).collect();
+            bail!("there is no program {name}; there are {}", known.join(", "));
         }
     }
-    let subject = Subject { options, cgroup: &cgroup, spec: &spec, report: &report };
-    let mut result = SwapResult {
-        name: kernel.name.into(),
-        data_mb,
-        memory_mb,
-        equal: true,
-        ..SwapResult::default()
-    };
+    let wanted =
+        |kernel: &&Kernel| names.is_empty() || names.iter().any(|name| name == kernel.name);
+    Ok(all.iter().filter(wanted).copied().collect())
+}
+
+fn measure(kernel: &Kernel, options: &SwapOptions) -> Result<SwapResult> {
+    let mut subject = Subject::up(kernel, options)?;
+    subject.limit(MEMORY_MB)?;
     let progress = Progress::new(3 * options.runs as u64 + 1);
-    let mut first: Option<(String, String)> = None;
     let mut once = |way: Way, runs: &mut Vec<SwapRun>| -> Result<()> {
         progress.step(&format!("{} {way:?}", kernel.name));
-        let (run, ended) = subject.run(way)?;
-        result.equal &= first.get_or_insert_with(|| ended.clone()) == &ended;
-        runs.push(run);
+        runs.push(subject.run(way)?);
         Ok(())
     };
     let (mut plain, mut observed) = (Vec::new(), Vec::new());
@@ -279,10 +259,17 @@ fn measure(kernel: &Kernel, program: &Path, options: &SwapOptions) -> Result<Swa
         }
         once(Way::Basic, &mut basic)?;
     }
-    (result.plain, result.observed) = (plain, observed);
-    (result.basic, result.runahead) = (basic, runahead);
-    drop(cgroup);
-    disk.down(false)?;
+    let result = SwapResult {
+        name: kernel.name.into(),
+        data_mb: subject.data_mb,
+        memory_mb: MEMORY_MB * options.scale,
+        equal: subject.equal,
+        plain,
+        observed,
+        basic,
+        runahead,
+    };
+    subject.down()?;
     progress.print(&line(&result));
     Ok(result)
 }
@@ -299,43 +286,125 @@ fn sphinx_files(directory: &Path, scale: f64) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// What the runs of a program have in common.
-struct Subject<'a> {
+/// A program over a swap device of its own, in a memory cgroup of its own.
+pub(crate) struct Subject<'a> {
     options: &'a SwapOptions,
-    cgroup: &'a Cgroup,
-    spec: &'a CommandSpec,
-    report: &'a Path,
+    /// Megabytes of data.
+    pub(crate) data_mb: f64,
+    /// Did all runs so far print the same and end alike?
+    pub(crate) equal: bool,
+    /// How the first run ended, and a fingerprint of what it printed.
+    first: Option<(String, String)>,
+    spec: CommandSpec,
+    report: PathBuf,
+    // In the order in which they have to go.
+    cgroup: Cgroup,
+    disk: SlowDisk,
+    _backing: tempfile::TempDir,
+    _scratch: process::Scratch,
 }
 
-impl Subject<'_> {
-    /// One run, and fingerprints of its end and of what it printed.
-    fn run(&self, way: Way) -> Result<(SwapRun, (String, String))> {
+impl<'a> Subject<'a> {
+    /// Compiles the program and brings its swap device up.
+    ///
+    /// # Errors
+    /// If something is missing, or without root.
+    pub(crate) fn up(kernel: &Kernel, options: &'a SwapOptions) -> Result<Self> {
+        ensure_installed(&[GCC], false)?;
+        let program = CProgram { name: kernel.name, source: kernel.source, headers: HEADERS }
+            .build(&cache_directory()?)?;
+        let data_mb = kernel.mb * options.scale;
+        let scratch = process::scratch_directory()?;
+        fs::create_dir_all(&options.backing)
+            .with_context(|| format!("create {}", options.backing.display()))?;
+        let backing = tempfile::tempdir_in(&options.backing)
+            .with_context(|| format!("make a directory in {}", options.backing.display()))?;
+        // Room for what is swapped out, and for the copies' own pages.
+        let swap_mb = data_mb * 1.25 + 64.0;
+        let disk = SlowDisk::up(&UpOptions {
+            fs: FileSystem::Swap,
+            size_bytes: ((swap_mb * 1e6) as u64).next_multiple_of(1 << 20),
+            backing: Some(backing.path().to_owned()),
+            spindles: options.spindles,
+            daemon: Some(options.runahead.clone()),
+            ..UpOptions::new(&options.profile, scratch.path().join("swap"))
+        })?;
+        let cgroup = Cgroup::new(&format!("runahead-bench-swap-{}", std::process::id()))?;
+        let report = scratch.path().join("report");
+        let mut spec =
+            CommandSpec::new(program, "/").arg(format!("{data_mb:.3}")).arg(report.clone());
+        if kernel.name == "sphinx" {
+            for file in sphinx_files(scratch.path(), options.scale)? {
+                spec = spec.arg(file);
+            }
+        }
+        Ok(Subject {
+            options,
+            data_mb,
+            equal: true,
+            first: None,
+            spec,
+            report,
+            cgroup,
+            disk,
+            _backing: backing,
+            _scratch: scratch,
+        })
+    }
+
+    /// Limits memory to so much of the paper's machine, at the scale that was
+    /// asked for. The agent's own memory counts, too, and does not scale.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(crate) fn limit(&self, memory_mb: f64) -> Result<()> {
+        self.cgroup.limit(Some((memory_mb * self.options.scale * 1e6) as u64))
+    }
+
+    /// Takes the device down.
+    ///
+    /// # Errors
+    /// If it is in use.
+    pub(crate) fn down(self) -> Result<()> {
+        drop(self.cgroup);
+        self.disk.down(false)?;
+        Ok(())
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// If it cannot be made, or left no report.
+    pub(crate) fn run(&mut self, way: Way) -> Result<SwapRun> {
         let output = Output::new()?;
         let file = output.path("statistics.json");
         let mut run_options = self.options.run_options.clone();
-        if way == Way::Basic {
-            run_options.push(format!("--test={TEST_FULL_COPIES}"));
+        match way {
+            Way::Basic => run_options.push(format!("--test={TEST_FULL_COPIES}")),
+            Way::Uncontrolled => run_options.push(format!("--test={TEST_WITHOUT_MEMORY_CONTROL}")),
+            Way::Plain | Way::Observe | Way::Runahead => {}
         }
         let side = match way {
             Way::Plain => Side::Plain,
             Way::Observe => Side::Observe,
-            Way::Basic | Way::Runahead => Side::Runahead,
+            Way::Basic | Way::Uncontrolled | Way::Runahead => Side::Runahead,
         };
-        let spec = launch::wrap(self.spec, side, &self.options.runahead, &run_options, &file);
-        let _ = fs::remove_file(self.report);
+        let spec = launch::wrap(&self.spec, side, &self.options.runahead, &run_options, &file);
+        let _ = fs::remove_file(&self.report);
         let finished = process::run(&mut self.cgroup.wrap(&spec).command(), &output, LIMIT)?;
-        let text = fs::read_to_string(self.report)
-            .with_context(|| format!("it left no time: {}", process::describe(finished.status)))?;
+        let ended = process::describe(finished.status);
+        let text = fs::read_to_string(&self.report)
+            .with_context(|| format!("it left no time: {ended}"))?;
         let statistics = if side == Side::Plain { None } else { Some(wait_for(&file)?) };
-        let run = SwapRun {
+        let ended = (ended, digest::of_file(&output.path("stdout"))?);
+        self.equal &= self.first.get_or_insert_with(|| ended.clone()) == &ended;
+        Ok(SwapRun {
             compute_s: text.trim().parse().context("parse the time of the computation")?,
             minor_faults: finished.usage.minor_faults,
             major_faults: finished.usage.major_faults,
             cpu_s: finished.usage.cpu_s,
             statistics,
-        };
-        let printed = digest::of_file(&output.path("stdout"))?;
-        Ok((run, (process::describe(finished.status), printed)))
+        })
     }
 }
 
@@ -362,11 +431,11 @@ fn line(result: &SwapResult) -> String {
     )
 }
 
-fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     value.map_or("–".into(), |value| format!("{value:.0}"))
 }
 
-fn time(value: Option<f64>) -> String {
+pub(crate) fn time(value: Option<f64>) -> String {
     value.map_or("–".into(), seconds)
 }
 

@@ -118,6 +118,10 @@ pub const TEST_FULL_COPIES: u64 = 1 << 6;
 /// the descriptor table, as one does that loses its processor just then.
 pub const TEST_LEAVES_LATE: u64 = 1 << 7;
 
+/// Testing: memory control (Fraser and Chang 2003, section 6.1) estimates and
+/// reports, but stops nothing: the paper's design without it.
+pub const TEST_WITHOUT_MEMORY_CONTROL: u64 = 1 << 8;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

@@ -12,12 +12,13 @@
 
 use super::accounting::pages_used;
 use super::group;
-use crate::state::State;
+use crate::state::{CONFIG, State};
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::memory_control::{
     Action, Estimate, Parameters, STALL, refaults_added, speculative_pages,
 };
+use runahead_protocol::session::TEST_WITHOUT_MEMORY_CONTROL;
 use runahead_protocol::stats::Counter;
 
 /// Length of an interval, in ns.
@@ -71,7 +72,8 @@ impl Control {
         if passed_ns >= INTERVAL_NS {
             self.end_interval(state, stall_ns, passed_ns, now_ns);
         }
-        self.estimate.is_enabled() && !self.no_room
+        let is_ignored = CONFIG.test.load(Relaxed) & TEST_WITHOUT_MEMORY_CONTROL != 0;
+        (self.estimate.is_enabled() || is_ignored) && !self.no_room
     }
 
     fn begin(&mut self, state: &State, now_ns: u64, refaults: u64) {

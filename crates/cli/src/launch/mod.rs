@@ -28,7 +28,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use runahead_protocol::session::{Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session};
+use runahead_protocol::session::{
+    Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITHOUT_MEMORY_CONTROL,
+};
 
 use crate::agent_image::Agent;
 use crate::inherited::{self, Words};
@@ -142,7 +144,8 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
         let group = group::find();
         let devices = devices::known();
         // Tests are about what happens, not about whether it pays.
-        let learnt = if options.test == 0 { learnt::provide() } else { None };
+        let is_test = options.test & !TEST_WITHOUT_MEMORY_CONTROL != 0;
+        let learnt = if is_test { None } else { learnt::provide() };
         let learnt = learnt.unwrap_or_default();
         let session = Session {
             mode,

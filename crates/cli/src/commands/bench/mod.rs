@@ -6,6 +6,7 @@ mod explicit;
 mod faults;
 mod harm;
 mod interference;
+mod memory;
 mod overhead;
 mod sharing;
 mod streams;
@@ -46,6 +47,14 @@ enum Which {
     /// With `--sync`: what a synchronisation costs a program with 1 GiB of
     /// resident memory, by a full and by an importing copy.
     Faults(faults::Faults),
+    /// What memory control is worth: the paper's Table 5, figures 5 and 6
+    ///
+    /// FFTPDE, MGRID, MATVEC and Sphinx over an emulated swap device (root),
+    /// Sphinx in five sizes of memory: without speculation, with it, and with
+    /// memory control besides (section 6). The exit status is 1 where a
+    /// program is slower with control than without speculation, or less than
+    /// 95% of what speculation gains is kept.
+    Memory(memory::Memory),
     /// What speculation does to a program's own calls, processors busy
     ///
     /// Small programs time their own calls (mmap and munmap, fork, reads
@@ -126,6 +135,7 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
     match bench.which {
         Which::Explicit(arguments) => explicit::run(arguments),
         Which::Faults(arguments) => faults::run(arguments),
+        Which::Memory(arguments) => memory::run(arguments),
         Which::Interference(arguments) => interference::run(arguments),
         Which::Overhead(arguments) => overhead::run(arguments),
         Which::Harm(arguments) => harm::run(arguments),
