@@ -7,6 +7,57 @@
  * for every o that is a multiple of 4096: each page read is looked at. */
 #include "streams.h"
 
+/* When counting begins and ends. */
+static _Atomic int counting, stopping;
+
+/* Lets the workers run: `warm_s` uncounted, then `run_s`; prints what they
+ * did. Requests that are under way at the end are not waited for beyond
+ * their next block. */
+static int measure(struct worker *workers, int count, double warm_s, double run_s,
+		   void *(*work)(void *), uint64_t seed)
+{
+	for (int i = 0; i < count; i++) {
+		workers[i].number = i;
+		workers[i].random = mix(seed * 1000003 + (uint64_t)i);
+		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+			die("pthread_create");
+	}
+	usleep((useconds_t)(warm_s * 1e6));
+	uint64_t before = 0, after = 0, total = 0, requests = 0, latency = 0, wrong = 0;
+	for (int i = 0; i < count; i++)
+		before += workers[i].bytes;
+	counting = 1;
+	uint64_t start = now_ns();
+	usleep((useconds_t)(run_s * 1e6));
+	for (int i = 0; i < count; i++)
+		after += workers[i].bytes;
+	uint64_t end = now_ns();
+	counting = 0;
+	stopping = 1;
+	for (int i = 0; i < count; i++)
+		pthread_join(workers[i].thread, NULL);
+	for (int i = 0; i < count; i++) {
+		total += workers[i].bytes;
+		requests += workers[i].requests;
+		latency += workers[i].latency_ns;
+		wrong += workers[i].wrong;
+	}
+	printf("total %llu\nbytes %llu\nns %llu\nrequests %llu\nlatency_ns %llu\nwrong %llu\n",
+	       (unsigned long long)total, (unsigned long long)(after - before), (unsigned long long)(end - start),
+	       (unsigned long long)requests,
+	       (unsigned long long)(requests ? latency / requests : 0), (unsigned long long)wrong);
+	return wrong ? 2 : 0;
+}
+
+/* A request has been answered. */
+static void answered(struct worker *me, uint64_t began)
+{
+	if (counting) {
+		me->requests++;
+		me->latency_ns += now_ns() - began;
+	}
+}
+
 static const char *directory;
 static uint64_t files, file_bytes;
 static unsigned think_us;

@@ -39,6 +39,12 @@ pub const RSYNC: Tool = tool("rsync", "rsync");
 pub const GIT: Tool = tool("git", "git");
 /// The media server.
 pub const NGINX: Tool = tool("nginx", "nginx-light");
+/// Load generator for HTTP servers.
+pub const WRK: Tool = tool("wrk", "wrk");
+/// Sphinx's search server.
+pub const SEARCHD: Tool = tool("searchd", "sphinxsearch");
+/// Makes its index.
+pub const INDEXER: Tool = tool("indexer", "sphinxsearch");
 /// The PostgreSQL server.
 pub const POSTGRES: Tool = tool("postgres", "postgresql-15");
 /// The PostgreSQL client.

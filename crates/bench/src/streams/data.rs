@@ -47,7 +47,7 @@ pub fn files(directory: &Path, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Clips c00000 and so on, about `bytes` of them altogether; returns the file
+/// Clips c00000 and so on, each beginning with its name, about `bytes` of them altogether; returns the file
 /// of their sizes, one a line.
 ///
 /// # Errors
@@ -61,8 +61,9 @@ pub fn clips(directory: &Path, bytes: u64, seed: u64) -> Result<PathBuf> {
         let size = clip_bytes(&mut random);
         let path = directory.join(format!("c{clip:05}"));
         let mut file = File::create(&path).with_context(|| format!("make {}", path.display()))?;
-        file.write_all(&mix(clip).to_ne_bytes())
-            .and_then(|()| file.write_all(&content[8..size as usize]))
+        let name = format!("c{clip:05}");
+        file.write_all(name.as_bytes())
+            .and_then(|()| file.write_all(&content[name.len()..size as usize]))
             .with_context(|| format!("write {}", path.display()))?;
         sizes += &format!("{size}\n");
         written += size;

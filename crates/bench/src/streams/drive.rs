@@ -16,6 +16,7 @@ use crate::launch::{Side, wrap};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
+use crate::tools::{INDEXER, WRK};
 
 const HEADERS: &[(&str, &str)] =
     &[("streams.h", include_str!("../../../../bench/streams/streams.h"))];
@@ -31,21 +32,40 @@ macro_rules! program {
 }
 
 const HANDLERS: CProgram = program!("handlers");
-const SEARCH: CProgram = program!("search");
-const CLIENTS: CProgram = program!("clients");
+const CORPUS: CProgram = program!("corpus");
+const QUERIES: CProgram = program!("queries");
+/// The clips that wrk asks for.
+const CLIPS: &str = include_str!("../../../../bench/streams/clips.lua");
 
 /// Uncounted time at the start of each run, and counted time, seconds.
 const WARM_S: f64 = 1.5;
 const RUN_S: f64 = 6.0;
 /// A run that takes so much longer than it should hangs.
 const HANG_EXTRA: Duration = Duration::from_secs(120);
-/// Bytes of the index and of all clips together, at full scale.
-const INDEX_BYTES: u64 = 2 << 30;
+/// What all queries may take.
+const QUERIES_LIMIT: Duration = Duration::from_secs(300);
+/// Documents of the search server's index, words of each on the mean at full
+/// scale, and bytes of the index for each of these words, about: lists are as
+/// long at any scale, and fewer at a smaller one.
+const DOCUMENTS: u64 = 4_000_000;
+const DOCUMENT_DRAWS: f64 = 45.0;
+const DRAW_BYTES: f64 = 5.7;
+/// Queries at full scale, and at least.
+const QUERY_COUNT: f64 = 256.0;
+const QUERY_COUNT_MIN: f64 = 128.0;
+/// Bytes of all clips together, at full scale.
 const CLIPS_BYTES: u64 = 2 << 30;
 /// The servers' memory is a quarter of their data, as the paper's servers had
 /// more data than memory; and at least so many bytes, which they need to run.
 const SERVER_MEMORY_SHARE: u64 = 4;
-const SERVER_MEMORY_MIN_BYTES: u64 = 96 << 20;
+const SERVER_MEMORY_MIN_BYTES: u64 = 64 << 20;
+/// And so much for each request at once: its connection, thread and buffers.
+const REQUEST_MEMORY_BYTES: u64 = 2 << 20;
+/// Time for which clips are asked for from a disk that costs nothing, so that
+/// those that are popular are in memory, seconds.
+const FILL_S: u32 = 3;
+/// What making the index may take.
+const INDEX_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A device that is up, with the data on it.
 pub(super) struct Bed<'a> {
@@ -53,7 +73,8 @@ pub(super) struct Bed<'a> {
     pub(super) place: Place,
     programs: [PathBuf; 3],
     files: u64,
-    words: u64,
+    /// Bytes that searchd reads to answer all queries.
+    list_bytes: u64,
     sizes: PathBuf,
     /// Where the profile is kept that the agent and `tune` go by.
     home: process::Scratch,
@@ -67,7 +88,7 @@ impl<'a> Bed<'a> {
         results: &mut StreamsResults,
     ) -> Result<Self> {
         let cache = cache_directory()?;
-        let programs = [HANDLERS.build(&cache)?, SEARCH.build(&cache)?, CLIENTS.build(&cache)?];
+        let programs = [HANDLERS.build(&cache)?, CORPUS.build(&cache)?, QUERIES.build(&cache)?];
         let disks = ["hdd", "array-2003"].contains(&options.profile.as_str());
         let place = Place::open(&PlaceOptions {
             profile: options.profile.clone(),
@@ -83,7 +104,8 @@ impl<'a> Bed<'a> {
         // half of each is read by the random workloads.
         let most = device.bandwidth_bytes_per_s.min(400e6) * (WARM_S + run_s) * 1.2;
         let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64 + 256;
-        let (mut words, mut sizes) = (0, PathBuf::new());
+        let mut sizes = PathBuf::new();
+        let home = process::scratch_directory()?;
         let root = place.store().to_owned();
         let share = |bytes| scaled(bytes, options.scale);
         place.untimed(|| {
@@ -91,17 +113,19 @@ impl<'a> Bed<'a> {
                 data::files(&root.join("files"), files)?;
             }
             if options.workloads.contains(&Workload::Search) {
-                words = make_index(&programs[1], &root, share(INDEX_BYTES), options.seed)?;
+                make_index(&programs[1], &root, home.path(), options)?;
             }
             if options.workloads.contains(&Workload::Media) {
                 sizes = data::clips(&root.join("clips"), share(CLIPS_BYTES), options.seed)?;
             }
             Ok(())
         })?;
-        place.cold()?;
+        let mut bed = Self { options, place, programs, files, list_bytes: 0, sizes, home, run_s };
+        if options.workloads.contains(&Workload::Search) {
+            bed.list_bytes = bed.answers()?;
+        }
+        bed.place.cold()?;
         preparing.note("measuring the device");
-        let home = process::scratch_directory()?;
-        let bed = Self { options, place, programs, files, words, sizes, home, run_s };
         bed.profile(results)?;
         drop(preparing);
         Ok(bed)
@@ -201,24 +225,22 @@ impl<'a> Bed<'a> {
         let times = [WARM_S.to_string(), self.run_s.to_string(), seed];
         let output = Output::new()?;
         let before = self.place.counts()?;
-        let (said, server) = match workload {
+        let figures = match workload {
             Workload::Media => {
-                let memory = self.memory(CLIPS_BYTES)?;
-                let server = server::Media::start(self, policy, handlers, &memory)?;
-                let clients = CommandSpec::new(&self.programs[2], "/")
-                    .arg(server.port().to_string())
-                    .arg(&self.sizes)
-                    .arg(handlers.to_string())
-                    .args(times);
-                (self.finish(&clients, &output)?, Some(server))
+                return self.media(policy, handlers, index);
             }
             Workload::Search => {
-                let memory = self.memory(INDEX_BYTES)?;
-                let spec = CommandSpec::new(&self.programs[1], "/")
-                    .arg(root.join("index"))
-                    .args([self.words.to_string(), handlers.to_string()])
-                    .args(times);
-                (self.finish(&memory.wrap(&self.under(&spec, policy)), &output)?, None)
+                let memory = self.memory(self.index_bytes(), handlers)?;
+                let server = server::Server::search(self, policy, Some(&memory))?;
+                let spec = self.queries(&server, handlers);
+                let said = self.finish(&spec, &output, QUERIES_LIMIT)?;
+                server.stop()?;
+                // Those that were taken last were half done on the mean.
+                let count = self.query_count();
+                let done = (count - f64::from(handlers) / 2.0).max(1.0) / count;
+                let bytes = (self.list_bytes as f64 * done) as u64;
+                Figures::parse(&format!("{said}total {}\nbytes {bytes}\n", self.list_bytes))
+                    .with_context(|| format!("the clients printed {said:?}"))?
             }
             _ => {
                 let thinks = (10_000.0 / self.options.speed).round();
@@ -229,23 +251,81 @@ impl<'a> Bed<'a> {
                     .args([workload.name().to_owned(), handlers.to_string()])
                     .args(times)
                     .arg(think_us.to_string());
-                (self.finish(&self.under(&spec, policy), &output)?, None)
+                let limit = Duration::from_secs_f64(WARM_S + self.run_s);
+                let said = self.finish(&self.under(&spec, policy), &output, limit)?;
+                Figures::parse(&said).with_context(|| format!("the program printed {said:?}"))?
             }
         };
-        if let Some(server) = server {
-            server.stop()?;
-        }
         let read = self.place.counts()?.since(&before).bytes_read;
-        Figures::parse(&said)
-            .map(|figures| figures.run(self.options.speed, read))
-            .with_context(|| format!("the program printed {said:?}"))
+        Ok(figures.run(self.options.speed, read))
     }
 
-    /// The memory cgroup of a server with so much data at full scale.
-    fn memory(&self, data_bytes: u64) -> Result<Cgroup> {
+    /// nginx: its memory is filled with what is popular, then it is measured.
+    fn media(&self, policy: Policy, clients: u32, index: u64) -> Result<Run> {
+        let memory = self.memory(scaled(CLIPS_BYTES, self.options.scale), clients)?;
+        let server = server::Server::media(self, policy, clients, &memory)?;
+        let script = self.home.path().join("clips.lua");
+        std::fs::write(&script, CLIPS).context("write wrk's script")?;
+        let wrk = WRK.find().context("wrk is not installed")?;
+        let ask = |seconds: u32, turn: u64| {
+            let output = Output::new()?;
+            let spec = CommandSpec::new(&wrk, "/")
+                .args([format!("-t{clients}"), format!("-c{clients}"), format!("-d{seconds}s")])
+                .args(["--timeout", "100s", "-s"])
+                .arg(&script)
+                .arg(format!("http://127.0.0.1:{}/", server.port()))
+                .arg("--")
+                .arg(&self.sizes)
+                .arg((self.options.seed + index * 3 + turn).to_string());
+            let said = self.finish(&spec, &output, Duration::from_secs(seconds.into()))?;
+            let parsed = Figures::parse(&said).with_context(|| format!("wrk printed {said:?}"))?;
+            ensure!(said.contains("\nwrong 0\n"), "clips were not what they should be: {said}");
+            Ok(parsed)
+        };
+        self.place.untimed(|| ask(FILL_S, 0))?;
+        ask(WARM_S.ceil() as u32, 1)?;
+        let before = self.place.counts()?;
+        let figures = ask(self.run_s.ceil() as u32, 2)?;
+        let read = self.place.counts()?.since(&before).bytes_read;
+        server.stop()?;
+        Ok(figures.run(self.options.speed, read))
+    }
+
+    /// Clients that ask all queries; what they check the answers by.
+    fn queries(&self, server: &server::Server, clients: u32) -> CommandSpec {
+        CommandSpec::new(&self.programs[2], "/")
+            .args([server.port().to_string(), server::INDEX.to_owned()])
+            .arg(self.home.path().join("queries"))
+            .arg(clients.to_string())
+            .arg(self.home.path().join("answers"))
+    }
+
+    fn query_count(&self) -> f64 {
+        query_count(self.options)
+    }
+
+    /// Asks all queries of a server with all of the memory, off the clock, and
+    /// keeps the answers; returns the bytes that it read for them.
+    fn answers(&self) -> Result<u64> {
+        let server = server::Server::search(self, Policy::Default, None)?;
+        let output = Output::new()?;
+        let before = server.bytes_read()?;
+        self.place.untimed(|| self.finish(&self.queries(&server, 2), &output, QUERIES_LIMIT))?;
+        let read = server.bytes_read()? - before;
+        server.stop()?;
+        Ok(read)
+    }
+
+    fn index_bytes(&self) -> u64 {
+        (DOCUMENTS as f64 * DOCUMENT_DRAWS * self.options.scale * DRAW_BYTES) as u64
+    }
+
+    /// The memory cgroup of a server with so much data and so many requests
+    /// at once.
+    fn memory(&self, data_bytes: u64, requests: u32) -> Result<Cgroup> {
         let cgroup = Cgroup::new("runahead-bench-streams")?;
-        let share = scaled(data_bytes, self.options.scale) / SERVER_MEMORY_SHARE;
-        cgroup.limit(Some(share.max(SERVER_MEMORY_MIN_BYTES)))?;
+        let share = (data_bytes / SERVER_MEMORY_SHARE).max(SERVER_MEMORY_MIN_BYTES);
+        cgroup.limit(Some(share + u64::from(requests) * REQUEST_MEMORY_BYTES))?;
         Ok(cgroup)
     }
 
@@ -259,9 +339,8 @@ impl<'a> Bed<'a> {
             .env("XDG_CACHE_HOME", self.home.path())
     }
 
-    fn finish(&self, spec: &CommandSpec, output: &Output) -> Result<String> {
-        let limit = Duration::from_secs_f64(WARM_S + self.run_s) + HANG_EXTRA;
-        let finished = process::run(&mut spec.command(), output, limit)?;
+    fn finish(&self, spec: &CommandSpec, output: &Output, takes: Duration) -> Result<String> {
+        let finished = process::run(&mut spec.command(), output, takes + HANG_EXTRA)?;
         let errors = std::fs::read_to_string(output.path("stderr")).unwrap_or_default();
         ensure!(
             finished.status.success(),
@@ -278,17 +357,28 @@ fn scaled(bytes: u64, scale: f64) -> u64 {
     ((bytes as f64 * scale) as u64).max(64 << 20)
 }
 
-/// Writes the index; returns the number of its words.
-fn make_index(program: &Path, root: &Path, bytes: u64, seed: u64) -> Result<u64> {
+fn query_count(options: &StreamsOptions) -> f64 {
+    (QUERY_COUNT * options.scale).max(QUERY_COUNT_MIN).floor()
+}
+
+/// Makes the index, and the queries.
+fn make_index(corpus: &Path, root: &Path, home: &Path, options: &StreamsOptions) -> Result<()> {
+    let draws = (DOCUMENT_DRAWS * options.scale).max(2.0);
+    let lines = |what: &str, count: u64| {
+        let numbers = [count.to_string(), draws.to_string(), options.seed.to_string()];
+        CommandSpec::new(corpus, "/").arg(what).args(numbers)
+    };
     let output = Output::new()?;
-    let spec = CommandSpec::new(program, "/")
-        .arg("make")
-        .arg(root.join("index"))
-        .args([bytes.to_string(), seed.to_string()]);
-    let finished = process::run(&mut spec.command(), &output, Duration::from_secs(600))?;
-    ensure!(finished.status.success(), "the index could not be made");
-    let text = std::fs::read_to_string(output.path("stdout"))?;
-    text.trim().parse().context("the number of words")
+    let spec = server::index(&INDEXER, root, home, &lines("documents", DOCUMENTS))?;
+    let finished = process::run(&mut spec.command(), &output, INDEX_LIMIT)?;
+    let said = std::fs::read_to_string(output.path("stderr")).unwrap_or_default();
+    ensure!(finished.status.success(), "the index could not be made: {said}");
+    let output = Output::new()?;
+    let spec = lines("queries", query_count(options) as u64);
+    let finished = process::run(&mut spec.command(), &output, HANG_EXTRA)?;
+    ensure!(finished.status.success(), "the queries could not be made");
+    std::fs::copy(output.path("stdout"), home.join("queries")).context("keep the queries")?;
+    Ok(())
 }
 
 /// What a program printed.
@@ -363,17 +453,29 @@ mod tests {
         assert!(ended.status.success());
         let said = std::fs::read_to_string(output.path("stdout")).unwrap();
         assert!(Figures::parse(&said).unwrap().bytes > 0 && said.contains("wrong 0"), "{said}");
-        let search = SEARCH.build(root).unwrap();
-        let words = make_index(&search, root, 8 << 20, 1).unwrap();
-        let spec = CommandSpec::new(search, "/").arg(root.join("index")).args([
-            &words.to_string(),
-            "2",
-            "0",
-            "0.1",
-            "1",
-        ]);
-        let ended = process::run(&mut spec.command(), &output, limit).unwrap();
-        let said = std::fs::read_to_string(output.path("stdout")).unwrap();
-        assert!(ended.status.success() && said.contains("wrong 0"), "{said}");
+    }
+
+    #[test]
+    fn documents_are_words_of_the_ranks_that_queries_ask_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let corpus = CORPUS.build(directory.path()).unwrap();
+        let lines = |what: &str| {
+            let output = Output::new().unwrap();
+            let spec = CommandSpec::new(&corpus, "/").args([what, "200", "10", "1"]);
+            let ended =
+                process::run(&mut spec.command(), &output, Duration::from_secs(60)).unwrap();
+            assert!(ended.status.success());
+            std::fs::read_to_string(output.path("stdout")).unwrap()
+        };
+        let (documents, queries) = (lines("documents"), lines("queries"));
+        assert_eq!((documents.lines().count(), queries.lines().count()), (200, 200));
+        assert!(documents.starts_with("1\tk"), "{documents:.40}");
+        for word in documents.split_whitespace().chain(queries.split_whitespace()) {
+            if let Some(rank) = word.strip_prefix('k') {
+                assert!((7..=115).contains(&rank.parse::<u32>().unwrap()), "{word}");
+            }
+        }
+        let words = queries.split_whitespace().count();
+        assert!((400..560).contains(&words), "2.4 words a query: {words} in 200");
     }
 }

@@ -1,6 +1,6 @@
 //! `bench streams`: many sequential streams at once, as in Li, Papathanasiou
-//! and Shen (2004, section 3): their microbenchmarks, a media server (nginx)
-//! and an index search server, under the kernel's default readahead, an
+//! and Shen (2004, section 3): their microbenchmarks, an index search server
+//! (Sphinx's searchd) and a media server (nginx, asked by wrk), under the kernel's default readahead, an
 //! aggressive one (twice the competitive depth), the competitive depth set in
 //! the kernel (`runahead tune`), and under `runahead run`.
 //!
@@ -22,7 +22,7 @@ use anyhow::{Result, ensure};
 use runahead_slowdisk::profile::Discipline;
 
 use crate::results::Machine;
-use crate::tools::{GCC, NGINX, ensure_installed};
+use crate::tools::{GCC, INDEXER, NGINX, SEARCHD, WRK, ensure_installed};
 use drive::Bed;
 pub use plot::draw;
 pub use report::{Point, Run, StreamsResults, table};
@@ -69,7 +69,10 @@ pub fn run(
     ensure!((0.1..=20.0).contains(&options.speed), "--speed: give a factor from 0.1 to 20");
     let mut tools = vec![GCC];
     if options.workloads.contains(&Workload::Media) {
-        tools.push(NGINX);
+        tools.extend([NGINX, WRK]);
+    }
+    if options.workloads.contains(&Workload::Search) {
+        tools.extend([SEARCHD, INDEXER]);
     }
     ensure_installed(&tools, options.install)?;
     let mut results = StreamsResults {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Order, Policy, Workload};
 use crate::results::Machine;
-use crate::summary::Summary;
+use crate::summary::{Ratio, Summary};
 use crate::table::plain_table;
 
 /// What one run did. Rates and times are the disk's.
@@ -93,6 +93,90 @@ pub(super) fn line(point: &Point) -> String {
     text
 }
 
+/// Concurrency for which the targets are.
+const TARGET_HANDLERS: std::ops::RangeInclusive<u32> = 4..=64;
+
+/// What is asked of Runahead at one point, on one disk.
+struct Target {
+    name: &'static str,
+    /// Least ratio of Runahead's throughput to `of`.
+    least: f64,
+    of: Vec<f64>,
+}
+
+fn targets(point: &Point) -> Vec<Target> {
+    let rates = |policy| {
+        let runs = point.runs.get(&policy).map_or(&[][..], Vec::as_slice);
+        runs.iter().map(|run| run.mb_s).collect::<Vec<f64>>()
+    };
+    let mut targets = Vec::new();
+    let mut ask = |name, least, of: Vec<f64>| targets.push(Target { name, least, of });
+    let given = |rate: Option<f64>| rate.into_iter().collect::<Vec<f64>>();
+    match point.workload {
+        Workload::Search => ask("of default", 1.4, rates(Policy::Default)),
+        Workload::Media => ask("of default", 1.15, rates(Policy::Default)),
+        Workload::Four64Kb => ask("of default", 0.98, rates(Policy::Default)),
+        Workload::OneWhole | Workload::OneRand | Workload::TwoRand => {
+            ask("of the model", 0.95, given(point.model_mb_s));
+        }
+    }
+    match point.workload {
+        Workload::OneWhole => ask("of the optimum", 0.7, given(point.optimum_mb_s)),
+        Workload::OneRand | Workload::TwoRand => {
+            ask("of the optimum", 0.5, given(point.optimum_mb_s));
+            ask("of aggressive", 1.0, rates(Policy::Aggressive));
+        }
+        _ => {}
+    }
+    targets
+}
+
+/// Whether each target is met, and where it is not; empty on devices for
+/// which there is none.
+fn verdicts(results: &StreamsResults) -> String {
+    let mut lines: Vec<(String, Vec<String>, usize)> = Vec::new();
+    let points = results.points.iter().filter(|point| TARGET_HANDLERS.contains(&point.handlers));
+    for point in points.filter(|_| results.profile == "hdd") {
+        let live = point.runs.get(&Policy::Live).map_or(&[][..], Vec::as_slice);
+        let live: Vec<f64> = live.iter().map(|run| run.mb_s).collect();
+        for target in targets(point) {
+            let Some(ratio) = Ratio::of(&live, &target.of) else { continue };
+            let name = format!(
+                "{} {}: at least {} {}",
+                point.workload.name(),
+                point.order.name(),
+                target.least,
+                target.name
+            );
+            if !lines.iter().any(|(other, ..)| *other == name) {
+                lines.push((name.clone(), Vec::new(), 0));
+            }
+            let Some((_, failed, met)) = lines.iter_mut().find(|(other, ..)| *other == name) else {
+                continue;
+            };
+            if ratio.value >= target.least {
+                *met += 1;
+                continue;
+            }
+            let verdict = if ratio.high >= target.least { "not told apart" } else { "missed" };
+            failed.push(format!(
+                "{verdict} at {}: {:.2} ({:.2} to {:.2})",
+                point.handlers, ratio.value, ratio.low, ratio.high
+            ));
+        }
+    }
+    let mut text = String::new();
+    for (name, failed, met) in lines {
+        let all = met + failed.len();
+        text += &format!("{name}: met at {met} of {all}");
+        for one in failed {
+            text += &format!("; {one}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// The results for the reader.
 pub fn table(results: &StreamsResults) -> String {
     let mut table = plain_table(&[
@@ -148,8 +232,12 @@ pub fn table(results: &StreamsResults) -> String {
     format!(
         "{table}\nMB/s in the disk's time, which ran {}× as fast as the wall's; medians of the runs.\n\
          Measured: random request {:.1} ms, {:.1} MB/s, competitive depth {} KiB.\n\
-         of model, of optimum, response (of the default's), read/used: runahead's.\n",
-        results.speed, results.latency_ms, results.rate_mb_s, results.depth_kib
+         of model, of optimum, response (of the default's), read/used: runahead's.\n\n{}",
+        results.speed,
+        results.latency_ms,
+        results.rate_mb_s,
+        results.depth_kib,
+        verdicts(results)
     )
 }
 
@@ -183,7 +271,12 @@ mod tests {
             points: vec![point],
         };
         let text = table(&results);
-        for part in ["22.0 (2.20×)", "105%", "50%", "45%"] {
+        let verdicts = [
+            "one-whole fifo: at least 0.95 of the model: met at 1 of 1\n",
+            "one-whole fifo: at least 0.7 of the optimum: met at 0 of 1; \
+             missed at 16: 0.50 (0.50 to 0.50)\n",
+        ];
+        for part in ["22.0 (2.20×)", "105%", "50%", "45%"].iter().chain(&verdicts) {
             assert!(text.contains(part), "no {part} in {text}");
         }
         let directory = tempfile::tempdir().unwrap();

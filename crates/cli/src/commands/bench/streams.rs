@@ -26,7 +26,7 @@ pub struct Streams {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<String>,
     /// Handlers at once
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,8,16,32,64",
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,8,16,32,64",
           value_parser = clap::value_parser!(u32).range(1..=256))]
     at_once: Vec<u32>,
     /// Runs of each
