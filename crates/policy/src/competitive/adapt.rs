@@ -29,7 +29,7 @@ const EPOCH_STALLS: u32 = 48;
 const SETTLE_STALLS: u32 = 16;
 
 /// Epochs between two trials of other arms, at least and at most.
-const INTERVAL_MIN: u32 = 4;
+const INTERVAL_MIN: u32 = 8;
 const INTERVAL_MAX: u32 = 64;
 
 /// How much better than the best another arm must be, in 1/16.
@@ -42,6 +42,9 @@ pub struct Adapt {
     /// Whether `trial` is being tried instead.
     trying: bool,
     trial: Arm,
+    /// Whether its last epoch was better than the best arm's: the streams of
+    /// one epoch are few and differ in length, so another one must confirm it.
+    won: bool,
     /// The arm that was tried last.
     last_trial: Arm,
     /// Throughput of each arm as last smoothed, in bytes/s; 0: not tried.
@@ -64,6 +67,7 @@ impl Adapt {
         best: Arm::Full,
         trying: false,
         trial: Arm::Full,
+        won: false,
         last_trial: Arm::Full,
         bytes_per_s: [0; 3],
         wait: 0,
@@ -140,7 +144,13 @@ impl Adapt {
         if core::mem::take(&mut self.trying) {
             let trial = self.trial;
             let (tried, best) = (*self.rate(trial), *self.rate(self.best));
-            if u128::from(tried) * 16 > u128::from(best) * u128::from(BETTER_16) {
+            let better = u128::from(tried) * 16 > u128::from(best) * u128::from(BETTER_16);
+            if better && !core::mem::replace(&mut self.won, better) {
+                self.trying = true;
+                return;
+            }
+            self.won = false;
+            if better {
                 self.best = trial;
                 self.interval = INTERVAL_MIN;
             } else {
