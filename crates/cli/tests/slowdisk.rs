@@ -39,6 +39,14 @@ fn the_block_device_is_what_linux_gives_by_default() {
         let device = disk.device().unwrap();
         assert_eq!(sysfs(device, "queue/read_ahead_kb"), "128", "{profile}");
         assert_eq!(sysfs(device, "queue/rotational"), rotational, "{profile}");
+        if Path::new("/sys/block")
+            .join(device.file_name().unwrap())
+            .join("queue/wbt_lat_usec")
+            .exists()
+        {
+            let aim_us = if rotational == "1" { "75000" } else { "2000" };
+            assert_eq!(sysfs(device, "queue/wbt_lat_usec"), aim_us, "{profile}: write-back");
+        }
         assert_eq!(sysfs(device, "loop/dio"), "1", "{profile}: cached twice");
         assert_eq!(sysfs(device, "size"), ((128 << 20) / 512).to_string());
     }
