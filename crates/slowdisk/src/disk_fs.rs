@@ -122,6 +122,9 @@ impl DiskSession {
         let mut asleep_ns = None;
         // Whether a request may have come.
         let mut asked = true;
+        // How much earlier than the model says replies go.
+        let mut lead_ns = 0;
+        let mut wake = Wake { late_ns: 0, late_max_ns: self.disk.moderation.pause_ns / 2 };
         loop {
             let mut all = true;
             if asked {
@@ -131,21 +134,25 @@ impl DiskSession {
                     None => return Ok(()),
                 }
             }
-            // With the last look before its time: the way out takes the rest.
-            let lead_ns = asleep_ns.map_or(0, |_| self.disk.moderation.pause_ns);
             let outlook = self.disk.engine.advance(lead_ns, &mut server.done);
             server.send_due();
             if !all {
                 continue;
             }
             let now_ns = monotonic_ns();
-            asleep_ns = None;
+            (asleep_ns, lead_ns) = (None, 0);
             asked = match self.disk.moderation.next(outlook, now_ns) {
                 Wait::Request => await_request(fuse, None),
-                Wait::RequestUntil(at_ns) => await_request(fuse, Some(at_ns)),
+                Wait::RequestUntil(at_ns) => {
+                    let (asked, early_ns) = wake.await_either(fuse, at_ns);
+                    lead_ns = early_ns;
+                    asked
+                }
                 Wait::Until(at_ns) => {
                     asleep_ns = Some(now_ns);
                     sleep_until(at_ns);
+                    // With the last look before its time: the way out takes the rest.
+                    lead_ns = self.disk.moderation.pause_ns;
                     true
                 }
             }
@@ -200,13 +207,41 @@ impl Moderation {
     }
 }
 
-/// Waits for a request, at most until `at_ns`: whether one may have come.
-fn await_request(fuse: BorrowedFd<'_>, at_ns: Option<u64>) -> bool {
-    let left = match at_ns.map(|at_ns| at_ns.checked_sub(monotonic_ns())) {
-        Some(None) => return true,
-        Some(Some(left_ns)) => Some(timespec(left_ns)),
-        None => None,
-    };
+/// Being woken takes time, on a slow host a twentieth of `cloud`'s request: the
+/// timer is set earlier by what that took lately, and the reply that it is set
+/// for goes when it has fired.
+#[derive(Debug)]
+struct Wake {
+    /// How late waking was, moving mean, nanoseconds.
+    late_ns: u64,
+    /// More than this is not made up for.
+    late_max_ns: u64,
+}
+
+impl Wake {
+    /// Waits for a request or for a reply that is due at `at_ns`: whether a
+    /// request may have come, and how early the reply is that may go.
+    fn await_either(&mut self, fuse: BorrowedFd<'_>, at_ns: u64) -> (bool, u64) {
+        let aim_ns = at_ns.saturating_sub(self.late_ns);
+        let early_ns = |now_ns| at_ns.saturating_sub(now_ns);
+        let now_ns = monotonic_ns();
+        let Some(left_ns) = aim_ns.checked_sub(now_ns) else { return (true, early_ns(now_ns)) };
+        if await_request(fuse, Some(left_ns)) {
+            return (true, 0);
+        }
+        let now_ns = monotonic_ns();
+        self.note(now_ns.saturating_sub(aim_ns));
+        (false, early_ns(now_ns))
+    }
+
+    fn note(&mut self, late_ns: u64) {
+        self.late_ns = (self.late_ns * 7 + late_ns.min(self.late_max_ns)) / 8;
+    }
+}
+
+/// Waits for a request, at most for `left_ns`: whether one may have come.
+fn await_request(fuse: BorrowedFd<'_>, left_ns: Option<u64>) -> bool {
+    let left = left_ns.map(timespec);
     let mut fuse = [PollFd::from_borrowed_fd(fuse, PollFlags::IN)];
     // An interruption does no harm.
     rustix::event::poll(&mut fuse, left.as_ref()) != Ok(0)
@@ -353,6 +388,18 @@ impl Server<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waking_is_made_up_for_within_a_limit() {
+        let mut wake = Wake { late_ns: 0, late_max_ns: 50_000 };
+        (0..100).for_each(|_| wake.note(30_000));
+        assert!((29_900..=30_000).contains(&wake.late_ns));
+        (0..100).for_each(|_| wake.note(u64::MAX));
+        assert!((49_900..=50_000).contains(&wake.late_ns));
+        let mut disk = Wake { late_ns: 0, late_max_ns: 0 };
+        disk.note(30_000);
+        assert_eq!(disk.late_ns, 0);
+    }
 
     #[test]
     fn only_a_busy_network_device_makes_requests_wait() {
