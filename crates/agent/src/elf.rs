@@ -1,6 +1,8 @@
 //! The loaded objects of this process, as the dynamic linker lists them.
 
 use crate::sys;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// An object in memory, ELF64.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +110,19 @@ impl Object {
         })
     }
 
+    /// The pages of the executable segment in which `[start, start + len)`
+    /// lies: the first's address, and the one after the last.
+    pub fn code_pages(&self, start: usize, len: usize) -> Option<(usize, usize)> {
+        let end = start.checked_add(len)?;
+        self.program_headers().iter().find_map(|header| {
+            let from = self.bias.wrapping_add(header.address as usize);
+            let to = from.checked_add(header.len as usize)?;
+            let is_it = header.kind == PT_LOAD && header.flags & PF_X != 0;
+            (is_it && start >= from && end <= to)
+                .then_some((from & !(sys::PAGE_SIZE - 1), to.next_multiple_of(sys::PAGE_SIZE)))
+        })
+    }
+
     /// Whether `[start, start + len)` lies in an executable segment.
     pub fn is_code(&self, start: usize, len: usize) -> bool {
         self.is_within(PF_X, start, len)
@@ -192,24 +207,55 @@ fn program_headers() -> Option<&'static [ProgramHeader]> {
     Some(unsafe { core::slice::from_raw_parts(address as *const ProgramHeader, count) })
 }
 
+/// Where the kernel has left the auxiliary vector on the stack, if the
+/// environment is still as it was; 0: not known.
+pub static AUXILIARY: AtomicUsize = AtomicUsize::new(0);
+
 /// Values of the auxiliary vector, 0 where absent; `None` without /proc.
 fn auxiliary<const N: usize>(tags: [usize; N]) -> Option<[usize; N]> {
+    let at = AUXILIARY.load(Relaxed) as *const Pair;
+    if at.is_null() {
+        return read_auxiliary(tags);
+    }
+    let pairs = (0..AUXILIARY_MAX).map(|index| {
+        // SAFETY: behind the environment's last pointer on the start-up stack,
+        // whose words are readable as far as AT_NULL: where a constructor has
+        // moved pointers up, that is found at once.
+        unsafe { *at.add(index) }
+    });
+    match values(pairs, tags) {
+        values if values.contains(&0) => read_auxiliary(tags),
+        values => Some(values),
+    }
+}
+
+/// Tag and value.
+type Pair = [usize; 2];
+
+/// The same, asked of the kernel.
+fn read_auxiliary<const N: usize>(tags: [usize; N]) -> Option<[usize; N]> {
     let fd = sys::open_read(b"/proc/self/auxv\0");
     if fd < 0 {
         return None;
     }
-    let mut bytes = [0u8; AUXILIARY_MAX * 16];
+    let mut bytes = [0u8; AUXILIARY_MAX * size_of::<Pair>()];
     let len = sys::read(fd as i32, &mut bytes);
     sys::close(fd as i32);
+    let (words, _) = bytes.get(..len.max(0) as usize)?.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    Some(values(pairs.iter().map(|pair| pair.map(usize::from_le_bytes)), tags))
+}
+
+/// The values of `tags` among `pairs`, which end with AT_NULL.
+fn values<const N: usize>(pairs: impl Iterator<Item = Pair>, tags: [usize; N]) -> [usize; N] {
+    const AT_NULL: usize = 0;
     let mut values = [0usize; N];
-    for pair in bytes.get(..len.max(0) as usize)?.chunks_exact(16) {
-        let (tag, value) = pair.split_at(8);
-        let tag = usize::from_le_bytes(tag.try_into().ok()?);
+    for [tag, value] in pairs.take_while(|[tag, _]| *tag != AT_NULL) {
         for (slot, _) in values.iter_mut().zip(tags).filter(|(_, wanted)| *wanted == tag) {
-            *slot = usize::from_le_bytes(value.try_into().ok()?);
+            *slot = value;
         }
     }
-    Some(values)
+    values
 }
 
 #[cfg(target_os = "none")]
@@ -229,4 +275,27 @@ pub fn own_image() -> (usize, usize) {
 #[cfg(not(target_os = "none"))]
 pub fn own_image() -> (usize, usize) {
     (0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vector_on_the_stack_is_the_kernels() {
+        const AT_PHDR: usize = 3;
+        const AT_PAGESZ: usize = 6;
+        let tags = [AT_PAGESZ, AT_PHDR, 0xdead];
+        let [page, headers, absent] = read_auxiliary(tags).unwrap();
+        assert_eq!((page, absent), (sys::PAGE_SIZE, 0));
+        let vector = [[AT_PHDR, headers], [AT_PAGESZ, page], [0, 0], [AT_PHDR, 1]];
+        assert_eq!(values(vector.into_iter(), tags), [page, headers, 0]);
+        assert!(program_headers().is_some());
+        let shifted: [Pair; 3] = [[0, AT_PHDR], [headers, 0], [0, 0]];
+        for (vector, rest) in [(&vector[..], 0), (&shifted[..], 0)] {
+            AUXILIARY.store(vector.as_ptr() as usize, Relaxed);
+            assert_eq!(auxiliary([AT_PHDR, AT_PAGESZ]), Some([headers, page]));
+            AUXILIARY.store(rest, Relaxed);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
 use runahead_protocol::sites::{
-    self, Header, JUMP_LEN, KIND_BEFORE, OBJECT_SITES_MAX, OBJECTS_MAX, SITE_LEN_MAX, Site,
+    self, Header, JUMP_LEN, KIND_BEFORE, OBJECT_SITES_MAX, OBJECTS_MAX, Site,
 };
 use runahead_protocol::stats::{Counter, Loss};
 
@@ -31,9 +31,7 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     let mut refused = 0usize;
     elf::for_each(|object| {
         if let Some(sites) = table.sites_of(&object) {
-            let before = used;
-            used = patch_object(&object, sites, used);
-            refused += sites.len() - (used - before);
+            refused += patch_object(&object, sites, &mut used);
         }
     });
     protect(stubs_address(), STUBS_MAX * STUB_LEN, sys::PROT_READ | sys::PROT_EXEC);
@@ -64,38 +62,61 @@ fn protect(start: usize, len: usize, protection: usize) -> bool {
     (unsafe { call(nr::MPROTECT, &[start, len, protection]) }) == 0
 }
 
-/// Patches one object's sites; returns how many stubs are in use then.
-fn patch_object(object: &Object, sites: &[Site], mut used: usize) -> usize {
-    let (Some(first), Some(last)) = (sites.first(), sites.last()) else { return used };
-    let start = (object.bias.wrapping_add(first.address as usize)) & !(PAGE_SIZE - 1);
-    let end = (object.bias.wrapping_add(last.address as usize) + SITE_LEN_MAX)
-        .next_multiple_of(PAGE_SIZE);
-    if !object.is_code(object.bias.wrapping_add(first.address as usize), 1)
-        || !object.is_code(object.bias.wrapping_add(last.address as usize), usize::from(last.len))
-    {
-        return used;
-    }
+/// Patches one object's sites, as far as that is worth it; returns how many
+/// were refused.
+fn patch_object(object: &Object, sites: &[Site], used: &mut usize) -> usize {
+    let wanted = || worthwhile(sites).flatten();
+    let (Some(first), Some(last)) = (wanted().next(), worthwhile(sites).last()) else { return 0 };
+    let last = last.last().unwrap_or(first);
+    let count = wanted().count();
+    let span = (last.address - first.address) as usize + usize::from(last.len);
+    // All of the segment: a part of it would have to be split off and joined
+    // again, which takes longer than going through the rest.
+    let Some((start, end)) =
+        object.code_pages(object.bias.wrapping_add(first.address as usize), span)
+    else {
+        return count;
+    };
     let text = sys::PROT_READ | sys::PROT_EXEC;
     if !protect(start, end - start, text | sys::PROT_WRITE) {
-        return used;
+        return count;
     }
-    populate(object, sites, used);
-    for site in sites {
-        if used < STUBS_MAX && patch_site(object, site, used) {
-            used += 1;
+    populate(object, wanted(), count, *used);
+    let mut refused = 0;
+    for site in wanted() {
+        if *used < STUBS_MAX && patch_site(object, site, *used) {
+            *used += 1;
+        } else {
+            refused += 1;
         }
     }
     // Where this is refused (SELinux execmod) the text stays writable, as it
     // was allowed to become above, and works.
     protect(start, end - start, text);
-    used
+    refused
+}
+
+/// The sites that are worth the copy of their page, which is most of what a
+/// start costs: those on a page with a call that the normal side watches. The
+/// others are for a speculative process alone, where the filter finds them,
+/// too; most are the futex calls of locks and threads.
+fn worthwhile(mut rest: &[Site]) -> impl Iterator<Item = &[Site]> {
+    let page = |site: &Site| site.address & !(PAGE_SIZE as u64 - 1);
+    let pages = core::iter::from_fn(move || {
+        let first = rest.first()?;
+        let count = rest.iter().take_while(|site| page(site) == page(first)).count();
+        let (here, others) = rest.split_at_checked(count)?;
+        rest = others;
+        Some(here)
+    });
+    pages.filter(|sites| sites.iter().any(|site| stub_kind(site) != StubKind::Through))
 }
 
 /// Makes private the pages that patching is about to write, a run of them in
 /// one call: a fault for each to be read and another to be written cost more
 /// than the copies. Before Linux 5.14 they do.
-fn populate(object: &Object, sites: &[Site], used: usize) {
-    let stubs = sites.len().min(STUBS_MAX - used.min(STUBS_MAX));
+fn populate<'s>(object: &Object, sites: impl Iterator<Item = &'s Site>, count: usize, used: usize) {
+    let stubs = count.min(STUBS_MAX - used.min(STUBS_MAX));
     let (mut start, mut end) = pages(stubs_address() + used * STUB_LEN, stubs * STUB_LEN);
     for site in sites {
         let (first, last) =

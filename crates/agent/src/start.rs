@@ -47,6 +47,14 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     // envp is the process's NULL-terminated environment, and so is what the
     // kernel tells; only this thread uses it so far.
     let Some(environment) = (unsafe { Environment::at(envp) }) else { return };
+    elf::AUXILIARY.store(environment.end(), Relaxed);
+    start(environment, argc, passed);
+    // The program may use this part of its stack for something else.
+    elf::AUXILIARY.store(0, Relaxed);
+}
+
+/// The start itself, with what the kernel has left on the stack.
+fn start(environment: Environment, argc: usize, passed: bool) {
     let Some(text) = environment.value(SESSION_VARIABLE.as_bytes()) else { return };
     let Some(session) = session::parse(text) else { return };
     let opted_out = environment.value(b"RUNAHEAD") == Some(b"off");
@@ -95,7 +103,6 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
         CONFIG.session.set(&[SESSION_VARIABLE.as_bytes(), b"=", text, b"\0"])
             && CONFIG.preload.set(&[b"LD_PRELOAD=", session.agent, b"\0"])
             && (session.learnt.is_empty() || CONFIG.learnt.set(&[session.learnt, b"\0"]))
-            && (session.group.is_empty() || CONFIG.group.set(&[session.group, b"\0"]))
     }) {
         return Tier::None;
     }
@@ -150,7 +157,6 @@ fn configure(session: &Session<'_>) -> bool {
     CONFIG.test.store(session.test, Relaxed);
     CONFIG.ticks_per_us.store(session.tsc_per_us, Relaxed);
     CONFIG.horizon.store(session.horizon, Relaxed);
-    CONFIG.memory_limit.store(session.memory_bytes, Relaxed);
     CONFIG.depth.store(session.depth.min(1 << 16) as u32, Relaxed);
     let (start, end) = elf::own_image();
     CONFIG.image_start.store(start, Relaxed);
@@ -328,6 +334,11 @@ impl Environment {
             environment.len += 1;
         }
         None
+    }
+
+    /// Address behind the array, where the kernel puts the auxiliary vector.
+    fn end(&self) -> usize {
+        self.slot(self.len + 1) as usize
     }
 
     /// Where pointer number `index` stands.

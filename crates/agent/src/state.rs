@@ -19,7 +19,7 @@ use runahead_policy::refork::Refork;
 use runahead_protocol::learnt::{self, Table};
 use runahead_protocol::log::Log;
 use runahead_protocol::reads;
-use runahead_protocol::session::{GROUP_LEN_MAX, SESSION_LEN_MAX};
+use runahead_protocol::session::SESSION_LEN_MAX;
 use runahead_protocol::stats::{Counter, Header, Loss, Slot};
 
 /// Descriptors that the normal side classifies; higher ones are left alone.
@@ -113,10 +113,6 @@ pub struct Config {
     /// Inode numbers of files that this process or a parent has locked by
     /// their description; 0: free.
     pub locked: [AtomicU64; LOCKED_MAX],
-    /// Limit of the memory cgroup, in bytes; 0: none.
-    pub memory_limit: AtomicU64,
-    /// `memory.stat` of that cgroup and NUL; empty: none limits this process.
-    pub group: Text<{ GROUP_LEN_MAX + 1 }>,
     /// The table of executables, its path and NUL; empty: none.
     pub learnt: Text<{ learnt::PATH_LEN_MAX + 1 }>,
     /// Arguments that the program was given, its name counted; 0: unknown.
@@ -199,8 +195,6 @@ pub static CONFIG: Config = Config {
     forbidden: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
-    memory_limit: AtomicU64::new(0),
-    group: Text::new(),
     learnt: Text::new(),
     arguments: AtomicUsize::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),

@@ -42,6 +42,10 @@ pub fn read<const CHUNK_LEN: usize>() -> Option<Status> {
             break;
         };
         status.add(&mut line, text);
+        // Less than there is room for: that was the end.
+        if text.len() < CHUNK_LEN {
+            break;
+        }
     }
     sys::close(fd as i32);
     Some(status)

@@ -20,9 +20,6 @@ pub const VERSION: u32 = 1;
 /// Longest session text that the agent accepts, in bytes.
 pub const SESSION_LEN_MAX: usize = 2048;
 
-/// Longest path of a cgroup's `memory.stat`, in bytes.
-pub const GROUP_LEN_MAX: usize = 512;
-
 /// What the agent does in a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
@@ -71,11 +68,6 @@ pub struct Session<'a> {
     /// Path of the file that reads are recorded in ([`crate::reads`]); empty:
     /// none are.
     pub reads: &'a [u8],
-    /// Path of the `memory.stat` of the memory cgroup that limits the program;
-    /// empty: none does.
-    pub group: &'a [u8],
-    /// That limit, in bytes; 0: none.
-    pub memory_bytes: u64,
     /// Time-stamp counter ticks per microsecond; 0: unknown or not invariant,
     /// and the agent reads the clock instead.
     pub tsc_per_us: u64,
@@ -144,8 +136,6 @@ pub fn parse(text: &[u8]) -> Option<Session<'_>> {
             b"sites" => session.sites = value,
             b"stats" => session.stats = value,
             b"reads" => session.reads = value,
-            b"group" => session.group = value,
-            b"memory" => session.memory_bytes = number(value),
             b"tsc" => session.tsc_per_us = number(value),
             b"horizon" => session.horizon = number(value),
             b"depth" => session.depth = number(value),

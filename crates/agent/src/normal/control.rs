@@ -3,7 +3,7 @@
 //!
 //! * *Removed stalls*: ranges that were prefetched and in memory when the
 //!   program asked (one still in flight counts as half).
-//! * *Added stalls*: the kernel's refault counters ([`group`]), in proportion
+//! * *Added stalls*: the kernel's refault counters ([`super::group`]), in proportion
 //!   to the pages that are in memory because of this process's speculation.
 //!
 //! Looked at in the slow path only, when the program waits for storage
@@ -11,7 +11,7 @@
 //! copy is made at all.
 
 use super::accounting::pages_used;
-use super::group;
+use super::group::Group;
 use crate::state::{CONFIG, State};
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::Ordering::Relaxed;
@@ -56,6 +56,7 @@ pub struct Control {
     disabled_since_ns: u64,
     /// There is not enough memory for a copy.
     no_room: bool,
+    group: Group,
 }
 
 impl Control {
@@ -66,7 +67,7 @@ impl Control {
             // The counters are read when the interval ends: most programs
             // have ended before.
             self.begin(state, now_ns, 0);
-            self.no_room = !group::has_room();
+            self.no_room = !self.group.has_room();
         }
         let passed_ns = now_ns.saturating_sub(self.start_ns);
         if passed_ns >= INTERVAL_NS {
@@ -83,8 +84,8 @@ impl Control {
     }
 
     fn end_interval(&mut self, state: &State, stall_ns: u64, passed_ns: u64, now_ns: u64) {
-        let reading = group::read().unwrap_or_default();
-        self.no_room = !group::has_room();
+        let reading = self.group.read().unwrap_or_default();
+        self.no_room = !self.group.has_room();
         // One for "read, and none so far".
         let refaults = reading.refaults.wrapping_add(1);
         let known = self.refaults != 0;

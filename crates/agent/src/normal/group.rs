@@ -2,20 +2,279 @@
 //! soon after they were evicted, in the program's memory cgroup (version 1 or
 //! 2) or, where none limits it, on the whole machine.
 
+use crate::arch::import_nr;
 use crate::import::regions::swap_exists;
-use crate::state::CONFIG;
 use crate::sys::{self, PAGE_SIZE};
-use core::sync::atomic::Ordering::Relaxed;
 
 /// Bytes read at once: the program's stack may be small.
 const CHUNK_LEN: usize = 512;
+/// The same at the first stall, which may be in a signal handler with 2 KiB
+/// left (`small_signal_stack`).
+const SMALL_CHUNK_LEN: usize = 128;
 /// Longest line that is looked at, in bytes.
 const LINE_LEN: usize = 64;
+/// Longest path of a group's file, with its NUL, in bytes.
+const PATH_LEN_MAX: usize = 512;
 
 /// Memory that must be left below a limit, beside what cannot be reclaimed,
 /// for a copy to be made, in bytes: its tables, the log, its own pages. With
 /// less, the copy could be what the OOM killer is called for.
 const ROOM_MIN_BYTES: u64 = 8 << 20;
+
+/// Where cgroups are mounted, by every distribution since systemd.
+const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";
+
+/// The memory cgroup that limits this process, version 1 or 2. Looked for
+/// once in a process, when it waits for storage for the first time: a limit
+/// that is set later goes unnoticed. All-zero: not looked for yet.
+#[derive(Debug)]
+pub struct Group {
+    looked: bool,
+    /// The lowest limit on it, in bytes; 0: none is set or seen.
+    limit_bytes: u64,
+    /// Its `memory.stat` and NUL, where there is a limit.
+    statistics: Path,
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        Group { looked: false, limit_bytes: 0, statistics: Path::EMPTY }
+    }
+}
+
+impl Group {
+    /// Reads the counters; `None` where nobody tells. Takes some 30 µs, so once
+    /// in an interval.
+    pub fn read(&mut self) -> Option<Reading> {
+        self.look();
+        match self.limit_bytes {
+            0 => read_file(b"/proc/vmstat\0", &SYSTEM),
+            _ => read_file(self.statistics.with_nul(), &GROUP),
+        }
+    }
+
+    /// Whether a copy may be made as far as the cgroup's limit goes. Anonymous
+    /// memory takes the room away only where there is no swap for it: a program
+    /// that pages is at its limit all the time.
+    pub fn has_room(&mut self) -> bool {
+        self.look();
+        let limit = self.limit_bytes;
+        if limit == 0 {
+            return true;
+        }
+        if swap_exists() {
+            return limit >= ROOM_MIN_BYTES;
+        }
+        // Nobody tells what is in use: then the limit alone decides.
+        let used = self.read().map_or(limit / 2, |reading| reading.anonymous_bytes);
+        limit.saturating_sub(used) >= ROOM_MIN_BYTES
+    }
+
+    #[inline]
+    fn look(&mut self) {
+        if !self.looked {
+            self.looked = true;
+            self.limit_bytes = self.statistics.find().unwrap_or(0);
+        }
+    }
+}
+
+/// A path that is put together.
+#[derive(Debug)]
+struct Path {
+    bytes: [u8; PATH_LEN_MAX],
+    len: usize,
+}
+
+impl Path {
+    const EMPTY: Path = Path { bytes: [0; PATH_LEN_MAX], len: 0 };
+
+    /// Appends; `None` where that would be too long.
+    fn add(&mut self, text: &[u8]) -> Option<()> {
+        let end = self.len.checked_add(text.len()).filter(|end| *end < PATH_LEN_MAX)?;
+        self.bytes.get_mut(self.len..end)?.copy_from_slice(text);
+        self.cut(end);
+        Some(())
+    }
+
+    /// Leaves the first `len` bytes.
+    fn cut(&mut self, len: usize) {
+        self.len = len;
+        if let Some(nul) = self.bytes.get_mut(len) {
+            *nul = 0;
+        }
+    }
+
+    fn with_nul(&self) -> &[u8] {
+        self.bytes.get(..=self.len).unwrap_or(b"\0")
+    }
+
+    /// Becomes the `memory.stat` of the group that this process is in, and
+    /// returns the lowest limit on it; `None` where there is none.
+    fn find(&mut self) -> Option<u64> {
+        // Where the memory controller is version 1's, the line of version 2
+        // says nothing about memory.
+        let version1 = self.own(true);
+        if !version1 && !self.own(false) {
+            return None;
+        }
+        let root_len = MOUNTPOINT.len() + if version1 { VERSION1.len() } else { 0 };
+        // In a container the path may be the host's and the mount begin below
+        // it.
+        if self.bytes.get(root_len..self.len) == Some(b"/") || !self.is_directory() {
+            self.cut(root_len);
+        }
+        let limit = self.lowest_limit(root_len, version1);
+        self.add(b"/memory.stat")?;
+        limit
+    }
+
+    /// Becomes the directory of the memory cgroup of this version, as far as
+    /// `/proc/self/cgroup` says; false where it says nothing (cgroups(7)).
+    #[inline(never)]
+    fn own(&mut self, version1: bool) -> bool {
+        let fd = sys::open_read(b"/proc/self/cgroup\0");
+        if fd < 0 {
+            return false;
+        }
+        let mut lines = Lines { version1, fits: true, found: false };
+        self.cut(0);
+        let mut chunk = [0u8; SMALL_CHUNK_LEN];
+        while !lines.found {
+            let len = sys::read(fd as i32, &mut chunk);
+            let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
+            else {
+                break;
+            };
+            lines.add(self, text);
+        }
+        sys::close(fd as i32);
+        lines.found
+    }
+
+    #[inline(never)]
+    fn is_directory(&self) -> bool {
+        let mut stat = sys::Stat::default();
+        let (path, at) = (self.bytes.as_ptr() as usize, core::ptr::from_mut(&mut stat) as usize);
+        // SAFETY: a NUL-terminated path; the kernel writes one struct stat.
+        let result = unsafe { sys::call(import_nr::NEWFSTATAT, &[sys::AT_FDCWD, path, at, 0]) };
+        result == 0 && stat.mode & sys::S_IFMT == sys::S_IFDIR
+    }
+
+    /// The lowest limit on this directory and those above it, whose first has
+    /// a path of `root_len` bytes.
+    fn lowest_limit(&mut self, root_len: usize, version1: bool) -> Option<u64> {
+        let mut level_len = self.len;
+        let mut lowest = None;
+        while level_len >= root_len {
+            let limit = self.limit_at(level_len, version1);
+            lowest = limit.into_iter().chain(lowest).min();
+            let level = self.bytes.get(..level_len)?;
+            level_len = level.iter().rposition(|&byte| byte == b'/')?;
+        }
+        lowest
+    }
+
+    /// The limit on the directory whose path are the first `level_len` bytes.
+    /// No copy is made of them: there may be little stack.
+    #[inline(never)]
+    fn limit_at(&mut self, level_len: usize, version1: bool) -> Option<u64> {
+        let mut name =
+            if version1 { *b"/memory.limit_in_bytes\0" } else { *b"/memory.max\0          \0" };
+        let end = level_len + name.len();
+        swap(self.bytes.get_mut(level_len..end)?, &mut name);
+        let limit = self.bytes.get(..end).and_then(read_limit);
+        swap(self.bytes.get_mut(level_len..end)?, &mut name);
+        limit
+    }
+}
+
+/// Below the mount point, version 1's memory hierarchy.
+const VERSION1: &[u8] = b"/memory";
+
+/// Lines of `/proc/self/cgroup` on their way into a [`Path`].
+struct Lines {
+    version1: bool,
+    fits: bool,
+    found: bool,
+}
+
+impl Lines {
+    fn add(&mut self, line: &mut Path, text: &[u8]) {
+        for &byte in text {
+            if byte != b'\n' {
+                self.fits &= line.add(&[byte]).is_some();
+                continue;
+            }
+            if self.fits && self.take(line).is_some() {
+                self.found = true;
+                return;
+            }
+            self.fits = true;
+            line.cut(0);
+        }
+    }
+
+    /// Makes the directory of a line such as "4:memory:/a/b" or "0::/a/b", if
+    /// it is the one that is looked for.
+    fn take(&self, line: &mut Path) -> Option<()> {
+        let text = line.bytes.get(..line.len)?;
+        let mut fields = text.splitn(3, |&byte| byte == b':');
+        let (_, names, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_it = match self.version1 {
+            true => names.split(|&byte| byte == b',').any(|name| name == b"memory"),
+            false => names.is_empty(),
+        };
+        if !is_it || path.first() != Some(&b'/') {
+            return None;
+        }
+        let (from, len) = (line.len - path.len(), path.len());
+        let below: &[u8] = if self.version1 { VERSION1 } else { b"" };
+        let root_len = MOUNTPOINT.len() + below.len();
+        if root_len + len >= PATH_LEN_MAX {
+            return None;
+        }
+        let bytes = line.bytes.as_mut_ptr();
+        // SAFETY: both ranges lie inside the array, as has just been checked
+        // of the second one.
+        unsafe { core::ptr::copy(bytes.add(from), bytes.add(root_len), len) };
+        for (slot, byte) in line.bytes.iter_mut().zip(MOUNTPOINT.iter().chain(below)) {
+            *slot = *byte;
+        }
+        line.cut(root_len + len);
+        Some(())
+    }
+}
+
+/// Exchanges the bytes of both.
+fn swap(bytes: &mut [u8], others: &mut [u8]) {
+    for (byte, other) in bytes.iter_mut().zip(others) {
+        core::mem::swap(byte, other);
+    }
+}
+
+/// The limit in a file; `None` for `max` and for version 1's "more than there
+/// can be". `path` ends in NUL.
+fn read_limit(path: &[u8]) -> Option<u64> {
+    let fd = sys::open_read(path);
+    if fd < 0 {
+        return None;
+    }
+    let mut text = [0u8; 32];
+    let len = sys::read(fd as i32, &mut text);
+    sys::close(fd as i32);
+    limit(text.get(..len.max(0) as usize)?)
+}
+
+fn limit(text: &[u8]) -> Option<u64> {
+    const NONE_BYTES: u64 = 1 << 60;
+    let digits = text.strip_suffix(b"\n").unwrap_or(text);
+    let limit = digits.iter().try_fold(0u64, |limit, &digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        limit.checked_mul(10)?.checked_add(u64::from(digit))
+    })?;
+    (!digits.is_empty() && limit < NONE_BYTES).then_some(limit)
+}
 
 /// What the counters said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,32 +287,6 @@ pub struct Reading {
     /// Anonymous memory, in bytes; 0 on the whole machine, where it does not
     /// matter.
     pub anonymous_bytes: u64,
-}
-
-/// Reads the counters; `None` where nobody tells. Takes some 30 µs, so once
-/// in an interval.
-pub fn read() -> Option<Reading> {
-    let group = CONFIG.group.get();
-    if !group.is_empty() {
-        return read_file(group, &GROUP);
-    }
-    read_file(b"/proc/vmstat\0", &SYSTEM)
-}
-
-/// Whether a copy may be made as far as the cgroup's limit goes. Anonymous
-/// memory takes the room away only where there is no swap for it: a program
-/// that pages is at its limit all the time.
-pub fn has_room() -> bool {
-    let limit = CONFIG.memory_limit.load(Relaxed);
-    if limit == 0 {
-        return true;
-    }
-    if swap_exists() {
-        return limit >= ROOM_MIN_BYTES;
-    }
-    // Nobody tells what is in use: then the limit alone decides.
-    let used = read().map_or(limit / 2, |reading| reading.anonymous_bytes);
-    limit.saturating_sub(used) >= ROOM_MIN_BYTES
 }
 
 /// Which line counts for what.
@@ -180,6 +413,63 @@ mod tests {
         let expected = Reading { refaults: 7, resident_pages: 3, anonymous_bytes: 4096 };
         assert_eq!(parse(version1, &GROUP), expected);
         assert_eq!(parse(version2, &GROUP), expected);
+    }
+
+    /// The directory that these lines lead to, whatever the buffer cuts.
+    fn directory(text: &str, version1: bool) -> Option<String> {
+        let mut found = None;
+        for cut in 0..text.len() {
+            let (mut path, mut lines) = (Path::EMPTY, Lines { version1, fits: true, found: false });
+            for part in [&text.as_bytes()[..cut], &text.as_bytes()[cut..]] {
+                if !lines.found {
+                    lines.add(&mut path, part);
+                }
+            }
+            let here = lines.found.then(|| {
+                assert_eq!(path.bytes[path.len], 0);
+                String::from_utf8(path.bytes[..path.len].to_vec()).unwrap()
+            });
+            assert_eq!(found.get_or_insert(here.clone()), &here, "cut at {cut}");
+        }
+        found.flatten()
+    }
+
+    #[test]
+    fn the_memory_hierarchy_is_found() {
+        let version1 = "12:pids:/a\n5:cpu,memory:/b c:d\n1:name=systemd:/d\n0::/e\n";
+        assert_eq!(directory(version1, true).unwrap(), "/sys/fs/cgroup/memory/b c:d");
+        let version2 = "0::/user.slice/x:y.scope\n";
+        assert_eq!(directory(version2, true), None);
+        assert_eq!(directory(version2, false).unwrap(), "/sys/fs/cgroup/user.slice/x:y.scope");
+        assert_eq!(directory("3:pids:/a\n", false), None);
+        let long = format!("4:memory:/{}\n0::/e\n", "x".repeat(PATH_LEN_MAX));
+        assert_eq!(directory(&long, true), None);
+        assert_eq!(directory(&long, false).unwrap(), "/sys/fs/cgroup/e");
+    }
+
+    #[test]
+    fn the_lowest_limit_counts() {
+        let root = std::env::temp_dir().join(std::format!("group-test-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        for (directory, limit) in [("a", "33554432\n"), ("a/b", "max\n"), ("", "99999999\n")] {
+            std::fs::write(root.join(directory).join("memory.max"), limit).unwrap();
+        }
+        let mut path = Path::EMPTY;
+        path.add(root.join("a/b").to_str().unwrap().as_bytes()).unwrap();
+        assert!(path.is_directory());
+        let root_len = root.to_str().unwrap().len();
+        assert_eq!(path.lowest_limit(root_len, false), Some(33_554_432));
+        assert_eq!(path.lowest_limit(root_len, true), None);
+        std::fs::remove_dir_all(&root).unwrap();
+        assert!(!path.is_directory());
+    }
+
+    #[test]
+    fn no_limit_is_none() {
+        assert_eq!(limit(b"33554432\n"), Some(32 << 20));
+        for none in [&b"max\n"[..], b"", b"9223372036854771712\n", b"99999999999999999999999\n"] {
+            assert_eq!(limit(none), None);
+        }
     }
 
     #[test]

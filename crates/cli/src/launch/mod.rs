@@ -12,7 +12,6 @@ mod detached;
 mod devices;
 mod execute;
 mod files;
-mod group;
 mod learnt;
 mod libraries;
 mod recorder;
@@ -141,7 +140,6 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
     if let Some(files) = files {
         let statistics = collector.as_ref().filter(|_| reports).map(Collector::statistics_path);
         let reads = collector.as_ref().zip(reads).map(|(held, fd)| held.path_of(fd));
-        let group = group::find();
         let devices = devices::known();
         // Tests are about what happens, not about whether it pays.
         let is_test = options.test & !TEST_WITHOUT_MEMORY_CONTROL != 0;
@@ -153,8 +151,6 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
             sites: files.sites.as_os_str().as_bytes(),
             stats: statistics.as_deref().unwrap_or_default().as_bytes(),
             reads: reads.as_deref().unwrap_or_default().as_bytes(),
-            group: group.as_ref().map_or(&[], |group| group.statistics.as_bytes()),
-            memory_bytes: group.as_ref().map_or(0, |group| group.limit_bytes),
             tsc_per_us: files.tsc_per_us,
             horizon: options.horizon,
             depth: options.depth,
@@ -164,8 +160,7 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
             test: options.test,
         };
         if is_usual && !session.learnt.is_empty() && session.devices.is_empty() {
-            let steady = Session { group: &[], memory_bytes: 0, ..session };
-            let text = session::format(&steady);
+            let text = session::format(&session);
             if let Some((interpreter, text)) = interpreter.as_deref().zip(text.as_deref()) {
                 usual::remember(&usual::Found {
                     fingerprint: agent.fingerprint,

@@ -14,7 +14,6 @@ pub fn format(session: &Session<'_>) -> Option<OsString> {
         ("sites", session.sites),
         ("stats", session.stats),
         ("reads", session.reads),
-        ("group", session.group),
         ("learnt", session.learnt),
         ("devices", session.devices),
     ] {
@@ -27,7 +26,6 @@ pub fn format(session: &Session<'_>) -> Option<OsString> {
         }
     }
     for (key, number) in [
-        ("memory", session.memory_bytes),
         ("tsc", session.tsc_per_us),
         ("horizon", session.horizon),
         ("depth", session.depth),
@@ -58,8 +56,6 @@ mod tests {
                         sites: b"/s",
                         stats: path,
                         reads: path,
-                        group: path,
-                        memory_bytes: number / 7,
                         tsc_per_us: number,
                         horizon: number / 2,
                         depth: number / 3,

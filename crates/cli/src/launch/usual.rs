@@ -22,16 +22,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::learnt;
-use runahead_protocol::session::{OPT_OUT_VARIABLE, SESSION_LEN_MAX, SESSION_VARIABLE};
+use runahead_protocol::session::{OPT_OUT_VARIABLE, SESSION_VARIABLE};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
+use super::libraries;
 use super::text::Text;
-use super::{group, libraries};
 use crate::inherited::{self, Words};
 
 /// First bytes of a record: "RAUSUAL" and the version.
-const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x02");
 /// Longest record, in bytes.
 const RECORD_LEN_MAX: usize = 4096;
 /// Longest path that is dealt with, in bytes.
@@ -67,19 +67,10 @@ fn execute(fingerprint: u64, command: Words) -> Option<()> {
     {
         return None;
     }
-    let mut session = Text::<{ SESSION_LEN_MAX + 32 }>::new();
-    session.add(&[record.session])?;
-    if let Some(group) = group::find() {
-        session.add(&[b";group=", group.statistics.as_bytes(), b";memory="])?;
-        session.add_number(group.limit_bytes)?;
-    }
-    if session.as_bytes().len() > SESSION_VARIABLE.len() + 1 + SESSION_LEN_MAX {
-        return None;
-    }
-    let preload = CStr::from_bytes_with_nul(record.preload).ok()?;
+    let [preload, session] = [record.preload, record.session].map(CStr::from_bytes_with_nul);
     let mut environment = [std::ptr::null(); VARIABLES_MAX + 3];
     let slots = environment.iter_mut();
-    let added = [preload.as_ptr(), session.as_c_str().as_ptr()];
+    let added = [preload.ok()?.as_ptr(), session.ok()?.as_ptr()];
     for (slot, variable) in slots.zip(inherited::variables().map(CStr::as_ptr).chain(added)) {
         *slot = variable;
     }
@@ -278,7 +269,7 @@ struct Record<'b> {
     interpreter: &'b [u8],
     /// `LD_PRELOAD=`, the agent's path and NUL.
     preload: &'b [u8],
-    /// `RUNAHEAD_SESSION=` and what is the same in every launch.
+    /// `RUNAHEAD_SESSION=`, its text and NUL.
     session: &'b [u8],
     /// The files that it rests on, each path with a NUL, and their [`Stamp`]s.
     files: Fields<'b>,
@@ -376,7 +367,7 @@ pub struct Found<'a> {
     pub sites: &'a Path,
     /// The table of executables.
     pub learnt: &'a Path,
-    /// The session's text, without what each launch looks for anew.
+    /// The session's text.
     pub session: &'a OsStr,
 }
 
@@ -400,7 +391,7 @@ fn write(found: &Found<'_>) -> Option<()> {
     add(&mut bytes, &[&of(found.interpreter)]);
     add(&mut bytes, &[b"LD_PRELOAD=", &of(found.agent), b"\0"]);
     let variable = SESSION_VARIABLE.as_bytes();
-    add(&mut bytes, &[variable, b"=", found.session.as_bytes()]);
+    add(&mut bytes, &[variable, b"=", found.session.as_bytes(), b"\0"]);
     let mut files: Vec<PathBuf> =
         [cache, found.agent, found.sites, found.learnt].map(Path::to_owned).into();
     files.extend(libraries::of(found.interpreter));
