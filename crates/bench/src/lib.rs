@@ -10,6 +10,7 @@
 pub mod apps;
 pub mod busy;
 pub mod c_program;
+pub mod calls;
 pub mod cgroup;
 pub mod compiler;
 pub mod device_counts;

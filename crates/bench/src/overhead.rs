@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::busy::Busy;
 use crate::c_program::CProgram;
+use crate::calls;
 use crate::explicit::cache_directory;
 use crate::generate::tree::{self, TreeSpec};
 use crate::generate::{records, repository, scaled};
@@ -26,6 +27,11 @@ use crate::tools::{COREUTILS, GCC, GIT, GREP, TAR, ensure_installed};
 pub const READ_ADDED_MAX_NS: f64 = 80.0;
 /// At most so much is added to the start of a process, seconds.
 pub const START_ADDED_MAX_S: f64 = 1e-3;
+/// At most so many system calls are added to `/bin/true` by the usual
+/// `runahead /bin/true`: some 25 of the launcher, 60 of the agent.
+pub const START_CALLS_ADDED_MAX: u64 = 100;
+/// At most so many page faults, the copies of pages that are patched included.
+pub const START_FAULTS_ADDED_MAX: u64 = 100;
 /// At most so many times plain on programs that run a second or longer.
 pub const PROGRAM_RATIO_MAX: f64 = 1.01;
 /// The same while every processor is busy with other work.
@@ -36,6 +42,8 @@ pub const RARE_FAULTS_RATIO_MAX: f64 = 1.02;
 /// Calls in a batch of `bench/overhead/reads.c`.
 const BATCH: f64 = 1000.0;
 const BATCHES: u64 = 400;
+/// Starts whose page faults are counted.
+const COUNTED_STARTS: usize = 10;
 /// Processes in a row.
 const PROCESSES: u64 = 1000;
 /// Programs are given their data so often that they run for this long.
@@ -151,6 +159,26 @@ impl Comparison {
     }
 }
 
+/// What a start takes, in figures that other load does not disturb.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// What is counted.
+    pub name: String,
+    /// Of the plain start.
+    pub plain: u64,
+    /// Under Runahead.
+    pub runahead: u64,
+    /// At most so many more were promised.
+    pub added_max: u64,
+}
+
+impl Count {
+    /// Whether the promise is kept.
+    pub fn keeps_promise(&self) -> bool {
+        self.runahead <= self.plain + self.added_max
+    }
+}
+
 /// The whole benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverheadResults {
@@ -162,6 +190,9 @@ pub struct OverheadResults {
     pub machine: Machine,
     /// The comparisons.
     pub comparisons: Vec<Comparison>,
+    /// What a start takes.
+    #[serde(default)]
+    pub start: Vec<Count>,
 }
 
 /// Measures everything.
@@ -181,6 +212,7 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
         bench.reads(&reads, kind, &resident.records)?;
     }
     bench.starts()?;
+    let start = bench.counts()?.into();
     let mapped = resident.mapped(options.scale)?;
     bench.mapped(&MAPPED.build(&cache)?, &mapped)?;
     bench.rare_faults(&HEAP.build(&cache)?, &mapped)?;
@@ -199,6 +231,7 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
         benchmark: "overhead".into(),
         machine: Machine::here(),
         comparisons: bench.comparisons,
+        start,
     })
 }
 
@@ -294,6 +327,37 @@ impl Bench<'_> {
             }
             Ok((begun.elapsed().as_secs_f64() / count as f64, String::new()))
         })
+    }
+
+    /// What one start of `/bin/true` takes, with and without Runahead.
+    fn counts(&self) -> Result<[Count; 2]> {
+        let one = CommandSpec::new("/bin/true", "/");
+        let [plain, ahead] = [false, true].map(|side| self.side(&one, side));
+        let calls = |spec: &CommandSpec| calls::count(&mut spec.command());
+        // The lowest of some: which pages the kernel maps beside the one that
+        // is asked for differs with what it finds.
+        let faults = |spec: &CommandSpec| -> Result<u64> {
+            let mut lowest = u64::MAX;
+            for _ in 0..COUNTED_STARTS {
+                let finished = process::run(&mut spec.command(), &Output::new()?, LIMIT)?;
+                lowest = lowest.min(finished.usage.minor_faults);
+            }
+            Ok(lowest)
+        };
+        Ok([
+            Count {
+                name: "system calls of runahead /bin/true".into(),
+                plain: calls(&plain)?,
+                runahead: calls(&ahead)?,
+                added_max: START_CALLS_ADDED_MAX,
+            },
+            Count {
+                name: "page faults of runahead /bin/true".into(),
+                plain: faults(&plain)?,
+                runahead: faults(&ahead)?,
+                added_max: START_FAULTS_ADDED_MAX,
+            },
+        ])
     }
 
     fn mapped(&mut self, program: &Path, file: &Path) -> Result<()> {
@@ -514,6 +578,18 @@ pub fn table(results: &OverheadResults) -> String {
     for comparison in &results.comparisons {
         table.add_row(row(comparison));
     }
+    for count in &results.start {
+        let Count { name, plain, runahead, added_max } = count;
+        table.add_row(vec![
+            name.clone(),
+            plain.to_string(),
+            runahead.to_string(),
+            format!("{:+}", runahead.wrapping_sub(*plain) as i64),
+            String::new(),
+            format!("at most +{added_max}"),
+            if count.keeps_promise() { "kept" } else { "BROKEN" }.into(),
+        ]);
+    }
     table.to_string()
 }
 
@@ -577,9 +653,11 @@ mod tests {
                 comparison(Kind::Read, 350e-9, 450e-9),
                 comparison(Kind::Program, 2.0, 1.9),
             ],
+            start: vec![Count { name: "c".into(), plain: 30, runahead: 131, added_max: 100 }],
         };
         let text = table(&results);
         assert!(text.contains("+100 ns") && text.contains("BROKEN"), "{text}");
         assert!(text.contains("−100 ms") && text.contains("kept"), "{text}");
+        assert!(text.contains("+101") && text.contains("at most +100"), "{text}");
     }
 }

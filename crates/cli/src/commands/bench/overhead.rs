@@ -43,6 +43,7 @@ pub fn run(arguments: Overhead) -> Result<ExitCode> {
     })?;
     results::write_json(&arguments.json, &results)?;
     println!("{}\nWritten: {}", overhead::table(&results), arguments.json.display());
-    let kept = results.comparisons.iter().all(|comparison| comparison.keeps_promise());
+    let kept = results.comparisons.iter().all(|comparison| comparison.keeps_promise())
+        && results.start.iter().all(|count| count.keeps_promise());
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
