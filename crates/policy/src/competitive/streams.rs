@@ -222,7 +222,10 @@ impl Streams {
             // Inside its run, which is on its way; or was, long ago.
             let come = miss.offset.saturating_sub(last.offset);
             self.used_bytes = self.used_bytes.wrapping_add(come.saturating_sub(last.credited));
-            let late = miss.now_ns.saturating_sub(last.at_ns) > LATE_WAITS * self.wait_ns.max(1);
+            // After as long as makes a stream an ended one it may well be
+            // another reader's, who comes to what was read and used long ago.
+            let passed_ns = miss.now_ns.saturating_sub(last.at_ns);
+            let late = passed_ns > LATE_WAITS * self.wait_ns.max(1) && passed_ns <= self.ended_ns();
             let expected = if late { last.end - miss.offset } else { 0 };
             return Action { expected, ..Action::default() };
         }
@@ -260,7 +263,12 @@ impl Streams {
             (u64::from(stream.run) * 2).min(depth)
         };
         let action = Action { counts: true, ..Action::default() };
-        let compared = self.deeper_than_kernel(miss, device) && self.switches_are_paid(device);
+        let deeper = self.deeper_than_kernel(miss, device);
+        if !deeper && self.shrink != 0 {
+            // The kernel's windows are the runs by which the depth recovers.
+            self.issued();
+        }
+        let compared = deeper && self.switches_are_paid(device);
         let action = Action { compared, ..action };
         if !compared || self.adapt.arm() == Arm::Kernel {
             return self.known(miss, index, depth, action);
@@ -281,6 +289,11 @@ impl Streams {
         self.credit(index, if ends { len } else { len / 2 });
         self.issued();
         self.known(miss, index, depth, Action { offset: start, len, ..action })
+    }
+
+    /// Time without a stall after which a stream has ended, in ns.
+    fn ended_ns(&self) -> u64 {
+        (ENDED_WAITS * self.wait_ns).max(ENDED_NS_MIN)
     }
 
     /// The competitive depth at this place, in bytes.
@@ -357,7 +370,7 @@ impl Streams {
     /// The stream that a miss continues.
     fn find(&mut self, miss: &Miss) -> Option<usize> {
         let mut found: Option<(usize, u64)> = None;
-        let ended_ns = (ENDED_WAITS * self.wait_ns).max(ENDED_NS_MIN);
+        let ended_ns = self.ended_ns();
         for (index, stream) in self.table.iter_mut().enumerate().take(self.used as usize) {
             if stream.run != 0
                 && !stream.judged
@@ -413,7 +426,7 @@ impl Streams {
             old => (old - old / 8 + ns / 8).max(1),
         };
         if action.compared && self.adapt.stalled() {
-            let recent_ns = (ENDED_WAITS * self.wait_ns).max(ENDED_NS_MIN);
+            let recent_ns = self.ended_ns();
             let entries = self.table.iter().take(self.used as usize);
             let recent = entries
                 .filter(|one| one.run != 0 && now_ns.saturating_sub(one.at_ns) <= recent_ns)

@@ -6,7 +6,7 @@
 mod workload;
 
 use runahead_policy::competitive::depth::Device;
-use runahead_policy::competitive::streams::{Miss, RUN_FIRST_BYTES};
+use runahead_policy::competitive::streams::{Miss, RUN_FIRST_BYTES, WINDOW_BYTES};
 use workload::{Disk, READ_BYTES, Random, Reader, waited, workload};
 
 const WORKLOADS: u64 = 100_000;
@@ -189,12 +189,17 @@ fn evictions_shrink_the_depth() {
         longest = longest.max(action.len);
     }
     assert!(longest > 500_000, "{longest}");
-    // A stall inside the last run, much later: what became of it?
-    let inside = miss(end - 4 * READ_BYTES, 10_000_000_000);
+    // Who comes after as long as makes a stream an ended one may be another
+    // reader, to data that was read and used.
+    let mut later = streams.clone();
+    let action = later.miss(&miss(end - 4 * READ_BYTES, 10_000_000_000), &EVEN);
+    assert_eq!((action.len, action.expected), (0, 0));
+    // A stall inside the last run, when that should be there: what became of it?
+    let inside = miss(end - 4 * READ_BYTES, 400_000_000);
     let action = streams.miss(&inside, &EVEN);
     assert_eq!((action.len, action.expected), (0, 4 * READ_BYTES));
     streams.evicted(&inside);
-    let action = streams.miss(&miss(end - 3 * READ_BYTES, 10_021_000_000), &EVEN);
+    let action = streams.miss(&miss(end - 3 * READ_BYTES, 421_000_000), &EVEN);
     assert!(action.len > 0 && action.len <= 2 * RUN_FIRST_BYTES, "{action:?}");
     let mut longest = 0;
     for turn in 0..10 {
@@ -202,4 +207,18 @@ fn evictions_shrink_the_depth() {
         longest = longest.max(action.len);
     }
     assert!(longest < 300_000, "{longest}");
+    // So often that nothing deeper than the kernel's windows is left: it
+    // recovers by these.
+    for _ in 0..4 {
+        streams.evicted(&inside);
+    }
+    let lens: Vec<u64> = (0..400)
+        .map(|turn| {
+            let at =
+                miss(end + 20_000_000 + turn * WINDOW_BYTES, 12_000_000_000 + turn * 20_000_000);
+            streams.miss(&at, &EVEN).len
+        })
+        .collect();
+    assert!(lens[..32].iter().all(|len| *len == 0), "{lens:?}");
+    assert!(lens.iter().any(|len| *len > 200_000), "{lens:?}");
 }
