@@ -6,6 +6,11 @@ use super::buffers::{BufId, Buffers, LruLinks, NONE};
 use super::estimates::{Parameters, Value};
 use super::rates::MovingAverage;
 
+/// Most segments between the first and the overflow one. A release moves one header from each
+/// full segment to the next, so that in a cache of gigabytes segments of the thesis's length
+/// would be thousands of steps. Its own cache has 13.
+const SEGMENTS_MAX: u32 = 256;
+
 /// One segment of the queue (`tipLruSegs`).
 #[derive(Debug)]
 struct Segment {
@@ -31,12 +36,14 @@ pub(super) struct LruEstimator {
 }
 
 impl LruEstimator {
-    /// A queue for a cache of `buffers`, plus an overflow segment.
+    /// A queue for a cache of `buffers`, plus an overflow segment. Segments are longer than
+    /// `segment` where there would be more than [`SEGMENTS_MAX`].
     pub(super) fn new(queue: u8, buffers: u32, active: u32, segment: u32) -> Self {
         let mut targets = alloc::vec![active.clamp(1, buffers)];
         let mut left = buffers - targets[0];
+        let segment = segment.max(left.div_ceil(SEGMENTS_MAX)).max(1);
         while left > 0 {
-            let target = left.min(segment.max(1));
+            let target = left.min(segment);
             targets.push(target);
             left -= target;
         }
@@ -225,4 +232,20 @@ impl LruEstimator {
 
 fn links_mut(buffers: &mut Buffers, id: BufId) -> &mut LruLinks {
     buffers.get_mut(id).lru.as_mut().expect("linked headers are queued")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_cache_has_no_more_segments_than_a_release_may_pass() {
+        for (buffers, segments) in [(1536, 15), (1 << 14, 164), (1 << 20, 258), (u32::MAX, 258)] {
+            let queue = LruEstimator::new(0, buffers, 236, 100);
+            assert_eq!(queue.segments.len(), segments, "{buffers} buffers");
+            let (_overflow, others) = queue.segments.split_last().unwrap();
+            let total: u64 = others.iter().map(|segment| u64::from(segment.target)).sum();
+            assert_eq!(total, u64::from(buffers));
+        }
+    }
 }
