@@ -78,6 +78,18 @@ impl Adapt {
         since_bytes: 0,
     };
 
+    /// The device has not been measured: what is taken for the wait of a
+    /// switch may be what every read of it takes, and then the kernel's two
+    /// windows in flight are better than runs one after the other. So the
+    /// kernel's readahead is in force until a trial, late as a lost one is
+    /// dear, has shown the depth to be better.
+    pub fn doubt(&mut self) {
+        if self.bytes_per_s == [0; 3] {
+            (self.best, self.last_trial) = (Arm::Kernel, Arm::Kernel);
+            (self.interval, self.wait) = (INTERVAL_MAX, INTERVAL_MAX);
+        }
+    }
+
     /// The arm in force.
     pub fn arm(&self) -> Arm {
         if self.trying { self.trial } else { self.best }
@@ -178,7 +190,10 @@ mod tests {
 
     /// Time that a program of one stream needs, in each arm, for a stall.
     fn run(per_stall: [(u64, u64); 3], stalls: u32) -> (Arm, [u32; 3]) {
-        let mut adapt = Adapt::default();
+        run_from(Adapt::default(), per_stall, stalls)
+    }
+
+    fn run_from(mut adapt: Adapt, per_stall: [(u64, u64); 3], stalls: u32) -> (Arm, [u32; 3]) {
         let (mut now_ns, mut bytes, mut spent) = (0, 0, [0; 3]);
         for turn in 0..stalls {
             let arm = adapt.arm() as usize;
@@ -210,6 +225,29 @@ mod tests {
             run([(11_000_000, 450_000), (5_700_000, 250_000), (2_800_000, 131_072)], 20_000);
         assert_eq!(best, Arm::Kernel);
         assert!(spent[2] > 17_000, "{spent:?}");
+    }
+
+    #[test]
+    fn in_doubt_the_kernel_has_it_until_the_depth_is_shown_to_pay() {
+        let mut doubting = Adapt::NEW;
+        doubting.doubt();
+        // A network volume: two windows in flight, or runs one after the other.
+        let (best, spent) = run_from(
+            doubting,
+            [(1_200_000, 250_000), (1_100_000, 131_072), (600_000, 131_072)],
+            20_000,
+        );
+        assert_eq!(best, Arm::Kernel);
+        assert!(spent[2] > 19_000, "{spent:?}");
+        // A disk that nobody has measured.
+        let disk = [(21_000_000, 540_000), (15_800_000, 270_000), (13_000_000, 131_072)];
+        let (best, spent) = run_from(doubting, disk, 20_000);
+        assert_eq!(best, Arm::Full);
+        assert!(spent[0] > 14_000, "{spent:?}");
+        // What has been found out stays.
+        let mut found = Adapt { bytes_per_s: [1, 0, 0], ..Adapt::NEW };
+        found.doubt();
+        assert_eq!(found.arm(), Arm::Full);
     }
 
     #[test]

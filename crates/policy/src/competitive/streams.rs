@@ -206,6 +206,9 @@ impl Streams {
     }
 
     fn decide(&mut self, miss: &Miss, device: &Device) -> Action {
+        if !device.is_known() {
+            self.adapt.doubt();
+        }
         let depth = self.depth(miss, device);
         let Some(index) = self.find(miss) else {
             let index = self.begin(miss);
