@@ -460,13 +460,14 @@ fn kill(state: &State, reason: Park) {
         return;
     }
     let log = state.log();
+    // The pages that the program has used are counted in the log.
+    state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);
     state.log.store(core::ptr::null_mut(), Relaxed);
     if state.shared_ns.swap(0, Relaxed) != 0
         && let Some(table) = learnt::table(state)
     {
         table.share_no_more(state.pid.load(Relaxed));
     }
-    state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);
     let mut reason = reason;
     if let Some(log) = log {
         if log.life.load(Relaxed) == life::PARKED {
