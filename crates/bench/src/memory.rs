@@ -12,12 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::plot::{self, Canvas, Drawn, IDEAL, PLAIN, Picture, RUNAHEAD, SLOWER};
 use crate::progress::Progress;
-use crate::results::Machine;
 use crate::statistics::Statistics;
 use crate::summary::{Ratio, Summary};
 use crate::swap::{
-    KERNELS, Kernel, MEMORY_MB, Subject, SwapOptions, SwapRun, Way, compute_times, counted, named,
-    number, time,
+    KERNELS, Kernel, MEMORY_MB, Subject, SwapOptions, SwapResults, SwapRun, Way, compute_times,
+    counted, named, number, time,
 };
 use crate::table::{plain_table, seconds, spread};
 
@@ -51,17 +50,7 @@ pub struct Configuration {
 }
 
 /// Everything that was measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MemoryResults {
-    /// Profile of the swap device.
-    pub profile: String,
-    /// Data and memory relative to the paper's.
-    pub scale: f64,
-    /// Where it was measured.
-    pub machine: Machine,
-    /// In the order in which it was measured.
-    pub configurations: Vec<Configuration>,
-}
+pub type MemoryResults = SwapResults<Configuration>;
 
 impl Configuration {
     fn ratio(&self, runs: &[SwapRun]) -> Option<Ratio> {
@@ -105,7 +94,7 @@ impl Configuration {
 impl MemoryResults {
     /// Whether every promise is kept.
     pub fn pass(&self) -> bool {
-        self.configurations.iter().all(|one| one.broken().is_empty())
+        self.kernels.iter().all(|one| one.broken().is_empty())
     }
 }
 
@@ -123,12 +112,7 @@ pub fn run(
         options.scale
     );
     ensure!(options.runs > 0, "--runs 0: give at least 1");
-    let mut results = MemoryResults {
-        profile: options.profile.clone(),
-        scale: options.scale,
-        machine: Machine::here(),
-        configurations: Vec::new(),
-    };
+    let mut results = MemoryResults::begin(options);
     let papers: Vec<Kernel> =
         KERNELS.into_iter().filter(|kernel| kernel.name != "random").collect();
     for kernel in named(&papers, &options.kernels)? {
@@ -137,7 +121,7 @@ pub fn run(
         for memory_mb in sizes {
             let measured = measure(&kernel, &mut subject, *memory_mb, options)
                 .with_context(|| format!("{} in {memory_mb} MB", kernel.name))?;
-            results.configurations.push(measured);
+            results.kernels.push(measured);
             so_far(&results)?;
         }
         subject.down()?;
@@ -209,7 +193,7 @@ pub fn table(results: &MemoryResults) -> String {
         "gain kept",
         "",
     ]);
-    for one in &results.configurations {
+    for one in &results.kernels {
         let rows = [
             ("off", "–", &one.plain, &one.observed),
             ("on", "no", &one.uncontrolled, &one.uncontrolled),
@@ -250,7 +234,7 @@ pub fn table(results: &MemoryResults) -> String {
 /// # Errors
 /// If there is nothing to draw or a file cannot be written.
 pub fn draw(results: &MemoryResults, path: &Path) -> Result<Vec<PathBuf>> {
-    ensure!(!results.configurations.is_empty(), "nothing was measured: there is nothing to draw");
+    ensure!(!results.kernels.is_empty(), "nothing was measured: there is nothing to draw");
     plot::write(&Figure { results }, path)
 }
 
@@ -260,12 +244,12 @@ struct Figure<'a> {
 
 impl Picture for Figure<'_> {
     fn size(&self) -> (u32, u32) {
-        let groups = self.results.configurations.len() as u32;
+        let groups = self.results.kernels.len() as u32;
         (plot::WIDTH, plot::TOP + plot::BOTTOM + plot::ROW_HEIGHT * groups)
     }
 
     fn paint<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
-        let groups = &self.results.configurations;
+        let groups = &self.results.kernels;
         let share = |one: &Configuration, runs: &[SwapRun]| {
             one.ratio(runs).map_or(0.0, |ratio| ratio.value)
         };
@@ -347,8 +331,8 @@ mod tests {
         let results = MemoryResults {
             profile: "cloud".into(),
             scale: 1.0,
-            machine: Machine::here(),
-            configurations: vec![configuration(2.0, 1.0, 1.0), configuration(2.0, 3.0, 2.5)],
+            machine: crate::results::Machine::here(),
+            kernels: vec![configuration(2.0, 1.0, 1.0), configuration(2.0, 3.0, 2.5)],
         };
         let text = table(&results);
         for expected in ["sphinx (181/56 MB)", "345", " 12 ", "500 ms", "0.500", "100%", "slower"] {

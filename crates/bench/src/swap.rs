@@ -137,17 +137,29 @@ pub struct SwapResult {
     pub runahead: Vec<SwapRun>,
 }
 
-/// All programs.
+/// All that was measured, each a `T`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SwapResults {
+pub struct SwapResults<T = SwapResult> {
     /// Profile of the device.
     pub profile: String,
     /// Data and memory relative to the paper's.
     pub scale: f64,
     /// Where it was measured.
     pub machine: Machine,
-    /// The programs.
-    pub kernels: Vec<SwapResult>,
+    /// In the order in which it was measured.
+    pub kernels: Vec<T>,
+}
+
+impl<T> SwapResults<T> {
+    /// Nothing measured so far.
+    pub(crate) fn begin(options: &SwapOptions) -> Self {
+        SwapResults {
+            profile: options.profile.clone(),
+            scale: options.scale,
+            machine: Machine::here(),
+            kernels: Vec::new(),
+        }
+    }
 }
 
 impl SwapResults {
@@ -205,12 +217,7 @@ pub fn run(
         options.scale
     );
     let kernels = named(&KERNELS, &options.kernels)?;
-    let mut results = SwapResults {
-        profile: options.profile.clone(),
-        scale: options.scale,
-        machine: Machine::here(),
-        kernels: Vec::new(),
-    };
+    let mut results = SwapResults::begin(options);
     for kernel in &kernels {
         let result =
             measure(kernel, options).with_context(|| format!("{} over swap", kernel.name))?;
