@@ -521,3 +521,10 @@ impl State {
         result
     }
 }
+
+/// A state as it is at the start, for tests.
+#[cfg(test)]
+pub fn zeroed() -> std::boxed::Box<State> {
+    // SAFETY: all-zero is a valid state.
+    unsafe { std::boxed::Box::new_zeroed().assume_init() }
+}

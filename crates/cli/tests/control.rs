@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use runahead_policy::memory_control::{Estimate, Parameters};
+use runahead_protocol::session::TEST_WITHOUT_MEMORY_CONTROL;
 use serde_json::Value;
 use support::Scratch;
 use support::speculation::{EVERY_READ_STALLS, Run, plainly, run};
@@ -98,50 +99,81 @@ fn replay(stats: &Value) -> usize {
     replayed
 }
 
+/// [`HOSTILE`], compiled, with its file, in a cgroup that just holds what it
+/// uses.
+struct Tight {
+    scratch: Scratch,
+    program: String,
+    file: String,
+    group: Group,
+    expected: (String, Option<i32>),
+    /// Intervals whose decision has been compared.
+    replayed: usize,
+}
+
+impl Tight {
+    fn new() -> Option<Tight> {
+        let scratch = Scratch::new();
+        let program = scratch.compile("hostile", HOSTILE, &["-O1"]);
+        let program = program.to_str().unwrap().to_owned();
+        let file = scratch.file("blocks", vec![0x5a; 32 << 20], 0o644);
+        let file = file.to_str().unwrap().to_owned();
+        // 16 MiB of the file, and 5 MiB for everything else.
+        let group = Group::new("tight", 21 << 20)?;
+        let mut tight =
+            Tight { scratch, program, file, group, expected: Default::default(), replayed: 0 };
+        tight.forget();
+        let mut plain = Command::new(&tight.program);
+        tight.group.hold(plain.arg(&tight.file));
+        tight.expected = plainly(&mut plain);
+        Some(tight)
+    }
+
+    /// What the group reads is charged to it only where nobody else has it.
+    fn forget(&self) {
+        let blocks = fs::File::open(&self.file).unwrap();
+        blocks.sync_all().unwrap();
+        rustix::fs::fadvise(&blocks, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    /// Runs with a speculative process that is always wrong until memory
+    /// control has found that out. It runs on idle cycles only: on a busy
+    /// machine it may do no harm, and then there is nothing to find.
+    fn run_until_disabled(&mut self, test: u64) -> Run {
+        const RUNS_MAX: usize = 16;
+        for last in 1..=RUNS_MAX {
+            self.forget();
+            let test = test | ALWAYS_WRONG | EVERY_READ_STALLS;
+            let command = [self.program.as_str(), &self.file];
+            let run = run(&self.scratch, test, &command, |command| self.group.hold(command));
+            let printed = (&run.stdout, run.status);
+            assert_eq!(printed, (&self.expected.0, self.expected.1), "{}", run.stats);
+            self.replayed += replay(&run.stats);
+            if run.count("/control/disabled_count") > 0 {
+                assert!(run.stats["control"]["disabled_s"].as_f64().unwrap() > 0.0);
+                return run;
+            }
+            assert!(last < RUNS_MAX, "never stopped: {:#}", run.stats);
+        }
+        unreachable!()
+    }
+}
+
 #[test]
 fn useless_speculation_is_stopped_in_a_tight_cgroup() {
     if !support::is_root() {
         return support::skip("making a memory cgroup needs root");
     }
-    let scratch = Scratch::new();
-    let program = scratch.compile("hostile", HOSTILE, &["-O1"]);
-    let program = program.to_str().unwrap();
-    let file = scratch.file("blocks", vec![0x5a; 32 << 20], 0o644);
-    let file = file.to_str().unwrap();
-    // 16 MiB of the file, and 5 MiB for everything else.
-    let Some(group) = Group::new("tight", 21 << 20) else {
+    let Some(mut tight) = Tight::new() else {
         return support::skip("no memory cgroup can be made");
     };
-    // What the group reads is charged to it only where nobody else has it.
-    let forget = || {
-        let blocks = fs::File::open(file).unwrap();
-        blocks.sync_all().unwrap();
-        rustix::fs::fadvise(&blocks, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    };
-    forget();
-    let mut plain = Command::new(program);
-    group.hold(plain.arg(file));
-    let expected = plainly(&mut plain);
-    // The speculative process runs on idle cycles only: on a busy machine it
-    // may do no harm, and then there is nothing to stop.
-    const RUNS_MAX: usize = 16;
-    let mut seen: Vec<Run> = Vec::new();
-    let mut replayed = 0;
-    while seen.len() < RUNS_MAX {
-        let test = ALWAYS_WRONG | EVERY_READ_STALLS;
-        forget();
-        let run = run(&scratch, test, &[program, file], |command| group.hold(command));
-        assert_eq!((&run.stdout, run.status), (&expected.0, expected.1), "{}", run.stats);
-        replayed += replay(&run.stats);
-        let stopped = run.count("/control/disabled_count") > 0;
-        if stopped {
-            assert!(run.stats["control"]["disabled_s"].as_f64().unwrap() > 0.0, "{}", run.stats);
-            assert!(replayed > 0, "{}", run.stats);
-            return;
-        }
-        seen.push(run);
-    }
-    panic!("never stopped: {:#}", seen.last().unwrap().stats);
+    let run = tight.run_until_disabled(0);
+    assert!(tight.replayed > 0, "{}", run.stats);
+    assert!(run.count("/speculation/parked/disabled") > 0, "{:#}", run.stats);
+    // The same, only that nothing comes of it: what `bench memory` compares
+    // memory control with.
+    let run = tight.run_until_disabled(TEST_WITHOUT_MEMORY_CONTROL);
+    assert_eq!(run.count("/speculation/parked/disabled"), 0, "{:#}", run.stats);
 }
 
 #[test]

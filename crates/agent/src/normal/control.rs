@@ -90,7 +90,7 @@ impl Control {
         let refaults = reading.refaults.wrapping_add(1);
         let known = self.refaults != 0;
         let refaulted = refaults.wrapping_sub(self.refaults);
-        let removed_halves = removed_halves(state).wrapping_sub(self.removed_halves);
+        let removed_halves = removed_halves(state).saturating_sub(self.removed_halves);
         self.begin(state, now_ns, refaults);
         if !known {
             return;
@@ -167,10 +167,12 @@ fn used(state: &State) -> u64 {
     state.hits.load(Relaxed).saturating_add(pages_used(state))
 }
 
-/// Half removed stalls so far: of ended copies and of the present one.
-fn removed_halves(state: &State) -> u64 {
-    let present = hit_halves(state);
-    state.removed_halves.load(Relaxed).wrapping_add(present)
+/// Half removed stalls so far: of ended copies and of the present one. What
+/// the program counts of a copy is reset by the next one only: of an ended
+/// copy, whose log is gone, it has been added already.
+pub fn removed_halves(state: &State) -> u64 {
+    let present = if state.log().is_some() { hit_halves(state) } else { 0 };
+    state.removed_halves.load(Relaxed).saturating_add(present)
 }
 
 /// Half removed stalls of the present copy: two for a hit, one less where it
@@ -225,6 +227,30 @@ fn minor_faults(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A state whose memory control has just disabled speculation.
+    fn disabled(now_ns: u64) -> Control {
+        let mut control = Control { start_ns: now_ns, ..Control::default() };
+        let parameters = Parameters::bounding(LOST_PER_MILLE, INTERVAL_NS, STALL_MIN_NS);
+        let added = 8 * parameters.threshold;
+        assert_eq!(control.estimate.end_interval(added, 0, &parameters), Action::Disable);
+        control
+    }
+
+    #[test]
+    fn the_testing_switch_lets_speculation_go_on_and_nothing_else_does() {
+        let (state, now_ns) = (crate::state::zeroed(), 1_000_000_000);
+        let mut control = disabled(now_ns);
+        assert!(!control.permits(&state, STALL_MIN_NS, now_ns + 1));
+        CONFIG.test.fetch_or(TEST_WITHOUT_MEMORY_CONTROL, Relaxed);
+        let without = control.permits(&state, STALL_MIN_NS, now_ns + 1);
+        // It ignores what was estimated, not that there is no room.
+        control.no_room = true;
+        let without_room = control.permits(&state, STALL_MIN_NS, now_ns + 1);
+        CONFIG.test.fetch_and(!TEST_WITHOUT_MEMORY_CONTROL, Relaxed);
+        assert!(without && !without_room);
+        assert!(!control.estimate.is_enabled(), "it is still estimated");
+    }
 
     #[test]
     fn a_path_is_written_without_a_heap() {

@@ -644,3 +644,42 @@ fn hasten(child: i32) {
         call(nr::SCHED_SETSCHEDULER, &[child as usize, 0, core::ptr::from_ref(&priority) as usize])
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    /// Memory control counts what copies saved, whether they are there or
+    /// not: neither is what an ended one saved forgotten, above all the pages,
+    /// which only its log knows of, nor is it counted twice.
+    #[test]
+    fn what_a_copy_has_saved_is_still_known_when_it_has_ended() {
+        let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        let begin = || {
+            state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+            // Nobody's child: `kill` finds nothing to end.
+            state.speculative.store(i32::MAX, Relaxed);
+        };
+        begin();
+        state.hits.store(5, Relaxed);
+        state.partial.store(3, Relaxed);
+        (0..40).for_each(|page| log.pages.push(page));
+        log.pages.consumed.store(30, Relaxed);
+        let saved = 2 * (5 + 30) - 3;
+        assert_eq!(control::removed_halves(&state), saved);
+        kill(&state, Park::OffTrack);
+        assert_eq!(control::removed_halves(&state), saved, "as before");
+        // The next copy starts from nothing.
+        for counter in [&state.hits, &state.partial, &log.pages.consumed, &log.pages.tail] {
+            counter.store(0, Relaxed);
+        }
+        begin();
+        assert_eq!(control::removed_halves(&state), saved);
+        state.hits.store(1, Relaxed);
+        kill(&state, Park::OffTrack);
+        assert_eq!(control::removed_halves(&state), saved + 2);
+    }
+}
