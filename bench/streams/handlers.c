@@ -7,12 +7,24 @@
  * for every o that is a multiple of 4096: each page read is looked at. */
 #include "streams.h"
 
-/* When counting begins and ends. */
-static _Atomic int counting, stopping;
+/* When counting begins and ends; whether there is nothing left to do. */
+static _Atomic int counting, stopping, exhausted;
 
-/* Lets the workers run: `warm_s` uncounted, then `run_s`; prints what they
- * did. Requests that are under way at the end are not waited for beyond
- * their next block. */
+/* Shortest time that says anything, and how often the end is looked for. */
+#define RUN_MIN_NS 100000000u
+#define LOOK_US 1000
+
+/* Sleeps so long, or until there is nothing left to do. */
+static void busy_for(double s)
+{
+	uint64_t end = now_ns() + (uint64_t)(s * 1e9);
+	while (!exhausted && now_ns() < end)
+		usleep(LOOK_US);
+}
+
+/* Lets the workers run: `warm_s` uncounted, then `run_s`, or until there is
+ * nothing left to do; prints what they did. Requests that are under way at
+ * the end are not waited for beyond their next block. */
 static int measure(struct worker *workers, int count, double warm_s, double run_s,
 		   void *(*work)(void *), uint64_t seed)
 {
@@ -22,13 +34,13 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
 			die("pthread_create");
 	}
-	usleep((useconds_t)(warm_s * 1e6));
+	busy_for(warm_s);
 	uint64_t before = 0, after = 0, total = 0, requests = 0, latency = 0, wrong = 0;
 	for (int i = 0; i < count; i++)
 		before += workers[i].bytes;
 	counting = 1;
 	uint64_t start = now_ns();
-	usleep((useconds_t)(run_s * 1e6));
+	busy_for(run_s);
 	for (int i = 0; i < count; i++)
 		after += workers[i].bytes;
 	uint64_t end = now_ns();
@@ -36,6 +48,10 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 	stopping = 1;
 	for (int i = 0; i < count; i++)
 		pthread_join(workers[i].thread, NULL);
+	if (exhausted && end - start < RUN_MIN_NS) {
+		fprintf(stderr, "all files have been read too soon: give more, or a slower disk\n");
+		return 3;
+	}
 	for (int i = 0; i < count; i++) {
 		total += workers[i].bytes;
 		requests += workers[i].requests;
@@ -72,13 +88,13 @@ struct open_file {
 	uint64_t number, position;
 };
 
+/* The next file; with no number of its own where all have been read. */
 static struct open_file open_one(void)
 {
 	uint64_t turn = chosen++;
 	if (turn >= files && workload != FOUR_64KB) {
-		fprintf(stderr, "all %llu files have been read: give more\n",
-			(unsigned long long)files);
-		exit(3);
+		exhausted = 1;
+		return (struct open_file){ -1, 0, 0 };
 	}
 	uint64_t number = order[turn % files];
 	char path[4096];
@@ -118,7 +134,7 @@ static void serve(struct worker *me, char *buffer)
 		for (int i = 0; think_us && i < 4; i++)
 			thinks[i] = below(&me->random, count);
 		struct open_file file = open_one();
-		for (uint64_t block = 0; block < count && !stopping; block++) {
+		for (uint64_t block = 0; block < count && file.fd >= 0 && !stopping; block++) {
 			for (int i = 0; think_us && i < 4; i++)
 				if (thinks[i] == block)
 					usleep(think_us);
@@ -134,7 +150,7 @@ static void serve(struct worker *me, char *buffer)
 		}
 		for (uint64_t block = 0; (block < count[0] || block < count[1]) && !stopping; block++)
 			for (int i = 0; i < 2; i++)
-				if (block < count[i])
+				if (block < count[i] && file[i].fd >= 0)
 					read_block(me, &file[i], buffer);
 		close(file[0].fd);
 		close(file[1].fd);
@@ -157,6 +173,9 @@ static void *work(void *argument)
 	while (!stopping) {
 		uint64_t began = now_ns();
 		serve(me, buffer);
+		/* What is done after that is no request. */
+		if (exhausted)
+			break;
 		answered(me, began);
 	}
 	free(buffer);

@@ -177,6 +177,12 @@ impl Place {
         self.number.set_read_ahead_kb(kib)
     }
 
+    /// Whether it is an emulated block device, whose requests the kernel may
+    /// order; an object store has none.
+    pub fn has_block_device(&self) -> bool {
+        self.bed.as_ref().is_some_and(|bed| bed.device().is_some())
+    }
+
     /// Sets the kernel's scheduler of the device.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! the search server, the clips of the media server.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -72,6 +72,18 @@ pub fn clips(directory: &Path, bytes: u64, seed: u64) -> Result<PathBuf> {
     let list = directory.with_extension("sizes");
     write(&list, sizes.as_bytes())?;
     Ok(list)
+}
+
+/// A file of `bytes` zeros, none of them a hole.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn zeros(path: &Path, bytes: u64) -> Result<()> {
+    let make = || -> std::io::Result<()> {
+        std::io::copy(&mut std::io::repeat(0).take(bytes), &mut File::create(path)?)?;
+        Ok(())
+    };
+    make().with_context(|| format!("write {}", path.display()))
 }
 
 fn clip_bytes(random: &mut Rng) -> u64 {

@@ -55,6 +55,12 @@ const QUERY_COUNT: f64 = 256.0;
 const QUERY_COUNT_MIN: f64 = 128.0;
 /// Bytes of all clips together, at full scale.
 const CLIPS_BYTES: u64 = 2 << 30;
+/// Bytes of everything on the device, of 8 GiB, that fit beside what the file
+/// system needs.
+const DATA_BYTES_MAX: u64 = 8_000_000_000;
+/// Bytes of the file that the device is measured by where it is no block
+/// device.
+const PROFILE_FILE_BYTES: u64 = 256 << 20;
 /// The servers' memory is a quarter of their data, as the paper's servers had
 /// more data than memory; and at least so many bytes, which they need to run.
 const SERVER_MEMORY_SHARE: u64 = 4;
@@ -70,6 +76,7 @@ const INDEX_LIMIT: Duration = Duration::from_secs(1800);
 /// A device that is up, with the data on it.
 pub(super) struct Bed<'a> {
     options: &'a StreamsOptions,
+    speed: f64,
     pub(super) place: Place,
     programs: [PathBuf; 3],
     files: u64,
@@ -84,30 +91,36 @@ pub(super) struct Bed<'a> {
 impl<'a> Bed<'a> {
     pub fn open(
         options: &'a StreamsOptions,
+        speed: f64,
         discipline: Discipline,
         results: &mut StreamsResults,
     ) -> Result<Self> {
         let cache = cache_directory()?;
         let programs = [HANDLERS.build(&cache)?, CORPUS.build(&cache)?, QUERIES.build(&cache)?];
-        let disks = ["hdd", "array-2003"].contains(&options.profile.as_str());
+        let disks = super::has_disks(&options.profile)?;
         let place = Place::open(&PlaceOptions {
             profile: options.profile.clone(),
             queue: disks.then_some(discipline),
-            time_factor: Some(1.0 / options.speed),
+            time_factor: Some(1.0 / speed),
             ..PlaceOptions::default()
         })?;
         let preparing = Progress::new(0);
         preparing.note("preparing files, index and clips");
         let run_s = RUN_S * options.scale;
         let device = place.device();
-        // No file is read twice: as many as the fastest run can read, of which
-        // half of each is read by the random workloads.
-        let most = device.bandwidth_bytes_per_s.min(400e6) * (WARM_S + run_s) * 1.2;
-        let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64 + 256;
+        let share = |bytes| scaled(bytes, options.scale);
+        let mut room = DATA_BYTES_MAX;
+        if options.workloads.contains(&Workload::Search) {
+            room = room.saturating_sub(index_bytes(options.scale));
+        }
+        if options.workloads.contains(&Workload::Media) {
+            room = room.saturating_sub(share(CLIPS_BYTES));
+        }
+        let files = file_count(device.bandwidth_bytes_per_s, run_s, room);
+        ensure!(files > 0, "the data does not fit on the device: give a smaller --scale");
         let mut sizes = PathBuf::new();
         let home = process::scratch_directory()?;
         let root = place.store().to_owned();
-        let share = |bytes| scaled(bytes, options.scale);
         place.untimed(|| {
             if options.workloads.iter().any(|workload| workload.handles_files()) {
                 data::files(&root.join("files"), files)?;
@@ -118,9 +131,13 @@ impl<'a> Bed<'a> {
             if options.workloads.contains(&Workload::Media) {
                 sizes = data::clips(&root.join("clips"), share(CLIPS_BYTES), options.seed)?;
             }
+            if !place.has_block_device() {
+                data::zeros(&root.join("measured"), PROFILE_FILE_BYTES)?;
+            }
             Ok(())
         })?;
-        let mut bed = Self { options, place, programs, files, list_bytes: 0, sizes, home, run_s };
+        let mut bed =
+            Self { options, speed, place, programs, files, list_bytes: 0, sizes, home, run_s };
         if options.workloads.contains(&Workload::Search) {
             bed.list_bytes = bed.answers()?;
         }
@@ -153,8 +170,8 @@ impl<'a> Bed<'a> {
         ) else {
             bail!("the profile has other keys")
         };
-        results.latency_ms = latency_us / 1e3 * self.options.speed;
-        results.rate_mb_s = rate / self.options.speed;
+        results.latency_ms = latency_us / 1e3 * self.speed;
+        results.rate_mb_s = rate / self.speed;
         results.depth_kib = (depth / 4096.0).round() as u64 * 4;
         Ok(())
     }
@@ -191,7 +208,10 @@ impl<'a> Bed<'a> {
             model_mb_s: None,
             optimum_mb_s: None,
         };
-        if let (Some(lengths), Some(default)) = (workload.lengths(), point.mb_s(Policy::Default)) {
+        // The model is of one head, which serves one request at a time.
+        if let (Some(lengths), Some(default), true) =
+            (workload.lengths(), point.mb_s(Policy::Default), self.options.profile == "hdd")
+        {
             let rate = device.rate_mb_s * 1e6;
             let switch_s = lengths.switch_s(default * 1e6, rate);
             let depth = device.depth_kib as f64 * 1024.0;
@@ -213,7 +233,9 @@ impl<'a> Bed<'a> {
         index: u64,
     ) -> Result<Run> {
         self.place.cold()?;
-        self.place.set_scheduler(order.scheduler())?;
+        if self.place.has_block_device() {
+            self.place.set_scheduler(order.scheduler())?;
+        }
         self.place.warm_metadata(self.place.root())?;
         match policy {
             Policy::Aggressive => self.place.set_read_ahead_kb(device.depth_kib.max(128) * 2)?,
@@ -230,7 +252,7 @@ impl<'a> Bed<'a> {
                 return self.media(policy, handlers, index);
             }
             Workload::Search => {
-                let memory = self.memory(self.index_bytes(), handlers)?;
+                let memory = self.memory(index_bytes(self.options.scale), handlers)?;
                 let server = server::Server::search(self, policy, Some(&memory))?;
                 let spec = self.queries(&server, handlers);
                 let said = self.finish(&spec, &output, QUERIES_LIMIT)?;
@@ -243,7 +265,7 @@ impl<'a> Bed<'a> {
                     .with_context(|| format!("the clients printed {said:?}"))?
             }
             _ => {
-                let thinks = (10_000.0 / self.options.speed).round();
+                let thinks = (10_000.0 / self.speed).round();
                 let think_us = if workload == Workload::OneRand { thinks } else { 0.0 };
                 let spec = CommandSpec::new(&self.programs[0], "/")
                     .arg(root.join("files"))
@@ -257,7 +279,7 @@ impl<'a> Bed<'a> {
             }
         };
         let read = self.place.counts()?.since(&before).bytes_read;
-        Ok(figures.run(self.options.speed, read))
+        Ok(figures.run(self.speed, read))
     }
 
     /// nginx: its memory is filled with what is popular, then it is measured.
@@ -288,7 +310,7 @@ impl<'a> Bed<'a> {
         let figures = ask(self.run_s.ceil() as u32, 2)?;
         let read = self.place.counts()?.since(&before).bytes_read;
         server.stop()?;
-        Ok(figures.run(self.options.speed, read))
+        Ok(figures.run(self.speed, read))
     }
 
     /// Clients that ask all queries; what they check the answers by.
@@ -314,10 +336,6 @@ impl<'a> Bed<'a> {
         let read = server.bytes_read()? - before;
         server.stop()?;
         Ok(read)
-    }
-
-    fn index_bytes(&self) -> u64 {
-        (DOCUMENTS as f64 * DOCUMENT_DRAWS * self.options.scale * DRAW_BYTES) as u64
     }
 
     /// The memory cgroup of a server with so much data and so many requests
@@ -355,6 +373,19 @@ impl<'a> Bed<'a> {
 /// Bytes of data at a scale, enough to be read for a while.
 fn scaled(bytes: u64, scale: f64) -> u64 {
     ((bytes as f64 * scale) as u64).max(64 << 20)
+}
+
+fn index_bytes(scale: f64) -> u64 {
+    (DOCUMENTS as f64 * DOCUMENT_DRAWS * scale * DRAW_BYTES) as u64
+}
+
+/// Files of the microbenchmarks: none is read twice, so as many as the fastest
+/// run can read, of which half of each is read by the random workloads, or as
+/// there is `room` for. A run that reads them faster ends with them.
+fn file_count(bytes_per_s: f64, run_s: f64, room: u64) -> u64 {
+    let most = bytes_per_s * (WARM_S + run_s) * 1.2;
+    let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64 + 256;
+    files.min(room / data::FILE_BYTES)
 }
 
 fn query_count(options: &StreamsOptions) -> f64 {
@@ -422,6 +453,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn files_fit_on_the_device() {
+        assert_eq!(file_count(50e6, 6.0, DATA_BYTES_MAX), 471);
+        let scale = 4.0;
+        let room = DATA_BYTES_MAX - index_bytes(1.0) - scaled(CLIPS_BYTES, 1.0);
+        let files = file_count(6.4e9, RUN_S * scale, room);
+        assert!(files > 1000 && files * data::FILE_BYTES <= room, "{files}");
+    }
+
+    #[test]
     fn figures_are_those_of_the_disk() {
         let said = "total 3000000\nbytes 2000000\nns 1000000000\nrequests 4\nlatency_ns 250000000\nwrong 0\n";
         let run = Figures::parse(said).unwrap().run(4.0, 3_300_000);
@@ -437,22 +477,27 @@ mod tests {
         let root = directory.path();
         data::files(&root.join("files"), 40).unwrap();
         let handlers = HANDLERS.build(root).unwrap();
-        let files = root.join("files");
-        let output = Output::new().unwrap();
-        let spec = CommandSpec::new(handlers, "/").arg(&files).args([
-            "40",
-            &data::FILE_BYTES.to_string(),
-            "four-64kb",
-            "2",
-            "0",
-            "0.1",
-            "1",
-        ]);
-        let limit = Duration::from_secs(120);
-        let ended = process::run(&mut spec.command(), &output, limit).unwrap();
-        assert!(ended.status.success());
-        let said = std::fs::read_to_string(output.path("stdout")).unwrap();
-        assert!(Figures::parse(&said).unwrap().bytes > 0 && said.contains("wrong 0"), "{said}");
+        // Two handlers; seconds uncounted and counted, µs of a think.
+        let said = |workload: &str, warm_s: &str, run_s: &str, think_us: &str| {
+            let output = Output::new().unwrap();
+            let bytes = data::FILE_BYTES.to_string();
+            let spec = CommandSpec::new(&handlers, "/")
+                .arg(root.join("files"))
+                .args(["40", &bytes, workload, "2", warm_s, run_s, "1", think_us]);
+            let limit = Duration::from_secs(120);
+            let ended = process::run(&mut spec.command(), &output, limit).unwrap();
+            let printed = std::fs::read_to_string(output.path("stdout")).unwrap();
+            (ended.status.code(), printed)
+        };
+        let (code, printed) = said("four-64kb", "0", "0.1", "0");
+        assert_eq!(code, Some(0));
+        assert!(Figures::parse(&printed).unwrap().bytes > 0 && printed.contains("wrong 0"));
+        // There are no more files: what was read until then counts.
+        let (code, printed) = said("one-rand", "0", "1000", "10000");
+        assert_eq!(code, Some(0));
+        let figures = Figures::parse(&printed).unwrap();
+        assert!((38..=40).contains(&figures.requests) && figures.bytes >= 38 * 65_536, "{printed}");
+        assert_eq!(said("one-whole", "1000", "1", "0").0, Some(3), "nothing was counted");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod workload;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use runahead_slowdisk::profile::Discipline;
+use runahead_slowdisk::profile::{Discipline, Medium, Profile};
 
 use crate::results::Machine;
 use crate::tools::{GCC, INDEXER, NGINX, SEARCHD, WRK, ensure_installed};
@@ -45,14 +45,35 @@ pub struct StreamsOptions {
     pub runs: usize,
     /// Time and data relative to the full ones, above 0.
     pub scale: f64,
-    /// How much faster the disk's clock runs than the wall's.
-    pub speed: f64,
+    /// How much faster the device's clock runs than the wall's; none: 4 on
+    /// disks, 1 on network storage, which is nearly as fast as the emulation.
+    pub speed: Option<f64>,
     /// Seed of data and requests.
     pub seed: u64,
     /// Install what is missing.
     pub install: bool,
     /// The `runahead` executable.
     pub runahead: PathBuf,
+}
+
+/// How much faster a disk's clock runs than the wall's.
+const DISK_SPEED: f64 = 4.0;
+
+fn has_disks(profile: &str) -> Result<bool> {
+    Ok(Profile::by_name(profile)?.medium == Medium::Disks)
+}
+
+/// On network storage there is no head for a disk's order to serve, and an
+/// object store has no block device whose requests the kernel could order.
+fn orders(options: &StreamsOptions, disks: bool) -> Vec<Order> {
+    let object = options.profile == "object";
+    let can = |order: &Order| match order {
+        Order::Fifo => true,
+        Order::Cscan => disks,
+        Order::MqDeadline | Order::Bfq => !object,
+    };
+    let orders: Vec<Order> = options.orders.iter().copied().filter(can).collect();
+    if orders.is_empty() { vec![Order::Fifo] } else { orders }
 }
 
 /// Measures. `so_far` is given the results after each point.
@@ -66,7 +87,9 @@ pub fn run(
 ) -> Result<StreamsResults> {
     ensure!(options.runs > 0, "--runs 0: give at least 1");
     ensure!(options.scale > 0.0 && options.scale <= 4.0, "--scale: give a factor up to 4");
-    ensure!((0.1..=20.0).contains(&options.speed), "--speed: give a factor from 0.1 to 20");
+    let disks = has_disks(&options.profile)?;
+    let speed = options.speed.unwrap_or(if disks { DISK_SPEED } else { 1.0 });
+    ensure!((0.1..=20.0).contains(&speed), "--speed: give a factor from 0.1 to 20");
     let mut tools = vec![GCC];
     if options.workloads.contains(&Workload::Media) {
         tools.extend([NGINX, WRK]);
@@ -80,23 +103,24 @@ pub fn run(
         benchmark: "streams".into(),
         machine: Machine::here(),
         profile: options.profile.clone(),
-        speed: options.speed,
+        speed,
         scale: options.scale,
         latency_ms: 0.0,
         rate_mb_s: 0.0,
         depth_kib: 0,
         points: Vec::new(),
     };
+    let orders = orders(options, disks);
     let mut disciplines: Vec<Discipline> = Vec::new();
-    for order in &options.orders {
+    for order in &orders {
         if !disciplines.contains(&order.discipline()) {
             disciplines.push(order.discipline());
         }
     }
     // A bed for each discipline of the disk: its data is made once.
     for discipline in disciplines {
-        let bed = Bed::open(options, discipline, &mut results)?;
-        for order in options.orders.iter().filter(|order| order.discipline() == discipline) {
+        let bed = Bed::open(options, speed, discipline, &mut results)?;
+        for order in orders.iter().filter(|order| order.discipline() == discipline) {
             for workload in &options.workloads {
                 for handlers in &options.handlers {
                     let point = bed.point(*workload, *order, *handlers, &results)?;
@@ -107,4 +131,35 @@ pub fn run(
         }
     }
     Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_those_that_a_device_can_have() {
+        let with = |profile: &str, orders: &[Order]| StreamsOptions {
+            profile: profile.into(),
+            workloads: Vec::new(),
+            orders: orders.to_vec(),
+            policies: Vec::new(),
+            handlers: Vec::new(),
+            runs: 1,
+            scale: 1.0,
+            speed: None,
+            seed: 1,
+            install: false,
+            runahead: PathBuf::new(),
+        };
+        let of = |profile: &str, given: &[Order]| {
+            orders(&with(profile, given), has_disks(profile).unwrap())
+        };
+        let all = [Order::Fifo, Order::Cscan, Order::Bfq];
+        assert_eq!(of("hdd", &all), all);
+        assert_eq!(of("cloud", &all), [Order::Fifo, Order::Bfq]);
+        assert_eq!(of("object", &all), [Order::Fifo]);
+        assert_eq!(of("object", &[Order::Bfq]), [Order::Fifo]);
+        assert!(has_disks("floppy").is_err());
+    }
 }

@@ -35,9 +35,10 @@ pub struct Streams {
     /// Time and data relative to the full ones (6 s, 2 GiB)
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
-    /// How much faster the disk's clock runs than the wall's
-    #[arg(long, value_name = "F", default_value_t = 4.0)]
-    speed: f64,
+    /// How much faster the device's clock runs than the wall's [default: 4 on
+    /// disks, else 1]
+    #[arg(long, value_name = "F")]
+    speed: Option<f64>,
     /// Seed of data and requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
