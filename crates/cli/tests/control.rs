@@ -1,38 +1,48 @@
 //! Memory control, live: in a memory cgroup that just holds what the program
 //! uses, a speculative process that prefetches nothing but wrong pages is
-//! found out and stopped; and what the agent decided is what `policy` decides
-//! on the same events.
+//! found out and stopped; what the agent decided is what `policy` decides on
+//! the same events; and what it was told agrees with what the kernel's
+//! tracepoints show.
 
 mod support;
+mod trace;
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runahead_policy::memory_control::{Estimate, Parameters};
+use runahead_policy::memory_control::{Estimate, EvictionList, Parameters, Reference, STALL};
 use runahead_protocol::session::TEST_WITHOUT_MEMORY_CONTROL;
+use runahead_protocol::stats::INTERVALS_MAX;
 use serde_json::Value;
 use support::Scratch;
 use support::speculation::{EVERY_READ_STALLS, Run, plainly, run};
+use trace::{Event, Trace, Traced};
 
-/// The speculative process predicts ranges that are all wrong.
+/// The speculative process predicts ranges that are all wrong, and computes on
+/// what is not there.
 const ALWAYS_WRONG: u64 = 2;
 
-/// Reads pages here and there in the even 128 KiB blocks of a file; the wrong
-/// ones are those of the odd blocks.
+/// Reads so many pages of a file's first half at random. A copy that is given
+/// anything else than what stands there reads the second half.
 const HOSTILE: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 int main(int argc, char **argv) {
     static unsigned char page[4096];
     unsigned long sum = 0, random = 1;
     int fd = open(argv[1], O_RDONLY);
-    long blocks = lseek(fd, 0, SEEK_END) / 131072 / 2;
-    for (int n = 0; n < 6000; n++) {
+    long pages = lseek(fd, 0, SEEK_END) / 4096 / 2, half = 0;
+    for (int n = atoi(argv[2]); n > 0; n--) {
         random = random * 6364136223846793005ul + 1442695040888963407ul;
-        long block = (random >> 33) % blocks, in = (random >> 20) % 32;
-        if (pread(fd, page, sizeof page, block * 262144 + in * 4096) != sizeof page) return 9;
+        page[0] = 0;
+        if (pread(fd, page, sizeof page, (half + (random >> 33) % pages) * 4096) != sizeof page)
+            return 9;
+        half = page[0] == 0x5a ? 0 : pages;
         for (int at = 0; at < 4096; at++) sum = sum * 31 + page[at];
         usleep(200);
     }
@@ -105,6 +115,7 @@ struct Tight {
     scratch: Scratch,
     program: String,
     file: String,
+    reads: String,
     group: Group,
     expected: (String, Option<i32>),
     /// Intervals whose decision has been compared.
@@ -112,19 +123,26 @@ struct Tight {
 }
 
 impl Tight {
-    fn new() -> Option<Tight> {
+    fn new(reads: u32) -> Option<Tight> {
         let scratch = Scratch::new();
         let program = scratch.compile("hostile", HOSTILE, &["-O1"]);
         let program = program.to_str().unwrap().to_owned();
-        let file = scratch.file("blocks", vec![0x5a; 32 << 20], 0o644);
+        let file = scratch.file("blocks", vec![0x5a; 16 << 20], 0o644);
         let file = file.to_str().unwrap().to_owned();
-        // 16 MiB of the file, and 5 MiB for everything else.
-        let group = Group::new("tight", 21 << 20)?;
-        let mut tight =
-            Tight { scratch, program, file, group, expected: Default::default(), replayed: 0 };
+        // 8 MiB of the file, and 5 MiB for everything else.
+        let group = Group::new("tight", 13 << 20)?;
+        let mut tight = Tight {
+            scratch,
+            program,
+            file,
+            reads: reads.to_string(),
+            group,
+            expected: Default::default(),
+            replayed: 0,
+        };
         tight.forget();
         let mut plain = Command::new(&tight.program);
-        tight.group.hold(plain.arg(&tight.file));
+        tight.group.hold(plain.args([&tight.file, &tight.reads]));
         tight.expected = plainly(&mut plain);
         Some(tight)
     }
@@ -136,18 +154,23 @@ impl Tight {
         rustix::fs::fadvise(&blocks, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     }
 
+    /// Runs once, with nothing of the file in memory.
+    fn run(&self, test: u64) -> Run {
+        self.forget();
+        let command = [self.program.as_str(), &self.file, &self.reads];
+        let run = run(&self.scratch, test, &command, |command| self.group.hold(command));
+        let printed = (&run.stdout, run.status);
+        assert_eq!(printed, (&self.expected.0, self.expected.1), "{}", run.stats);
+        run
+    }
+
     /// Runs with a speculative process that is always wrong until memory
     /// control has found that out. It runs on idle cycles only: on a busy
     /// machine it may do no harm, and then there is nothing to find.
     fn run_until_disabled(&mut self, test: u64) -> Run {
         const RUNS_MAX: usize = 16;
         for last in 1..=RUNS_MAX {
-            self.forget();
-            let test = test | ALWAYS_WRONG | EVERY_READ_STALLS;
-            let command = [self.program.as_str(), &self.file];
-            let run = run(&self.scratch, test, &command, |command| self.group.hold(command));
-            let printed = (&run.stdout, run.status);
-            assert_eq!(printed, (&self.expected.0, self.expected.1), "{}", run.stats);
+            let run = self.run(test | ALWAYS_WRONG | EVERY_READ_STALLS);
             self.replayed += replay(&run.stats);
             if run.count("/control/disabled_count") > 0 {
                 assert!(run.stats["control"]["disabled_s"].as_f64().unwrap() > 0.0);
@@ -164,7 +187,7 @@ fn useless_speculation_is_stopped_in_a_tight_cgroup() {
     if !support::is_root() {
         return support::skip("making a memory cgroup needs root");
     }
-    let Some(mut tight) = Tight::new() else {
+    let Some(mut tight) = Tight::new(6000) else {
         return support::skip("no memory cgroup can be made");
     };
     let run = tight.run_until_disabled(0);
@@ -174,6 +197,152 @@ fn useless_speculation_is_stopped_in_a_tight_cgroup() {
     // memory control with.
     let run = tight.run_until_disabled(TEST_WITHOUT_MEMORY_CONTROL);
     assert_eq!(run.count("/speculation/parked/disabled"), 0, "{:#}", run.stats);
+}
+
+/// `[added, removed, threshold, action]` of the intervals of the only process.
+fn intervals(run: &Run) -> Vec<[u64; 4]> {
+    let processes = run.stats["control"]["intervals"].clone();
+    let mut processes: Vec<Vec<[u64; 4]>> = serde_json::from_value(processes).unwrap();
+    assert!(processes.len() <= 1, "{:#}", run.stats);
+    processes.pop().unwrap_or_default()
+}
+
+/// Length of an interval, in seconds.
+const INTERVAL_S: f64 = 0.25;
+
+/// What the trace shows.
+#[derive(Debug, Default)]
+struct Truth {
+    /// Pages read in again after their eviction, by anybody: what the kernel's
+    /// counter should say.
+    refaults: u64,
+    /// Stalls that speculation added, by the paper's eviction list.
+    added: u64,
+    /// Stalls that it removed, likewise.
+    removed: u64,
+    /// Stalls of the program.
+    stalls: u64,
+}
+
+/// Keeps the eviction list of section 6.1 from what happened; stalls are
+/// counted from `from_s` to `until_s`, in seconds after the first event.
+fn truth(trace: &[Traced], program: u32, from_s: f64, until_s: f64) -> Truth {
+    let mut truth = Truth::default();
+    let mut list = EvictionList::new(1);
+    let mut evicted = HashSet::new();
+    // What the program's read under way has brought in.
+    let mut read = HashMap::new();
+    let begin_s = trace.first().map_or(0.0, |first| first.at_s);
+    for traced in trace {
+        let is_counted = (from_s..until_s).contains(&(traced.at_s - begin_s));
+        let by_program = traced.thread == program;
+        for page in traced.first..traced.first + traced.pages {
+            match traced.event {
+                Event::Evicted => {
+                    list.evicted(page);
+                    evicted.insert(page);
+                }
+                Event::ReadIn => {
+                    truth.refaults += u64::from(evicted.remove(&page));
+                    if !by_program {
+                        list.prefetched(page, 0);
+                    } else {
+                        read.insert(page, list.read_by_normal(page));
+                    }
+                }
+                Event::Used if by_program => {
+                    let of = [read.get(&page).copied(), Some(list.used_by_normal(page))];
+                    let is = |what| u64::from(is_counted && of.contains(&Some(what)));
+                    truth.added += is(Reference::AddedStall);
+                    truth.removed += is(Reference::RemovedStall(0));
+                    truth.stalls += u64::from(is_counted && of[0].is_some());
+                }
+                Event::Used => {}
+            }
+        }
+        // What came with it and is used later is no stall.
+        if by_program && traced.event == Event::Used {
+            read.clear();
+        }
+    }
+    truth
+}
+
+/// The `workingset_refault_file` of a cgroup.
+fn refault_counter(group: &Group) -> u64 {
+    let text = fs::read_to_string(group.0.join("memory.stat")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("workingset_refault_file "));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// What a run was told live, beside what its trace shows.
+#[derive(Debug)]
+struct Beside {
+    /// The kernel's counter of pages read in again.
+    refaults: u64,
+    /// Stalls added and removed, as estimated live.
+    estimated: [u64; 2],
+    /// From the trace: `refaults` of the whole run, the rest of the time that
+    /// the estimate covers.
+    list: Truth,
+}
+
+impl Tight {
+    /// Runs once and compares; `None` where the run was too long for that.
+    fn beside(&self, trace: Trace, test: u64) -> Option<Beside> {
+        let before = refault_counter(&self.group);
+        let run = self.run(test);
+        let trace = trace.stop()?;
+        let refaults = refault_counter(&self.group) - before;
+        let intervals = intervals(&run);
+        if intervals.len() >= INTERVALS_MAX {
+            return None;
+        }
+        // The first to read the file is the program.
+        let program = trace.first()?.thread;
+        // In the first interval the counters have not been read yet.
+        let until_s = INTERVAL_S * (intervals.len() + 1) as f64;
+        let list = truth(&trace, program, INTERVAL_S, until_s);
+        let sum = |index: usize| intervals.iter().map(|one| one[index]).sum::<u64>() / STALL;
+        Some(Beside { refaults, estimated: [sum(0), sum(1)], list })
+    }
+}
+
+/// The live estimate beside the paper's eviction list, which is kept from
+/// tracepoints: what it agrees in, and by how much, is in docs/control.md.
+#[test]
+fn refaults_agree_with_what_tracepoints_show() {
+    const RUNS_MAX: usize = 16;
+    /// With fewer stalls added there is nothing to compare.
+    const ADDED_MIN: u64 = 100;
+    if !support::is_root() {
+        return support::skip("tracing needs root");
+    }
+    let Some(tight) = Tight::new(4000) else {
+        return support::skip("no memory cgroup can be made");
+    };
+    let inode = fs::metadata(&tight.file).unwrap().ino();
+    let test = ALWAYS_WRONG | EVERY_READ_STALLS | TEST_WITHOUT_MEMORY_CONTROL;
+    for what in ["as it is"].into_iter().chain(["always wrong"; RUNS_MAX]) {
+        tight.forget();
+        let Some(trace) = Trace::start(inode) else {
+            return support::skip("tracefs is not mounted at /sys/kernel/tracing");
+        };
+        let Some(run) = tight.beside(trace, if what == "as it is" { 0 } else { test }) else {
+            continue;
+        };
+        eprintln!("{what}: {run:?}");
+        // Pages of the program itself are evicted, too; and the kernel adds
+        // some up late.
+        let apart = run.refaults.abs_diff(run.list.refaults);
+        assert!(apart <= 256 + run.list.refaults / 8, "{run:?}");
+        let (added, estimated) = (run.list.added, run.estimated[0]);
+        if what == "always wrong" && added >= ADDED_MIN {
+            assert!((added / 3..=added * 3).contains(&estimated), "{run:?}");
+            return;
+        }
+    }
+    panic!("speculation never did any harm");
 }
 
 #[test]

@@ -342,6 +342,8 @@ fn asked(
     let credit = state.credit.load(Relaxed);
     state.count(Counter::Reads, 1);
     let stalls_always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    // There is nothing to start, while testing.
+    request.started |= matches!(answer, Answer::Resident(_));
     match answer {
         Answer::Resident(copied) if !stalls_always => {
             let cost = 1 + (copied / CREDIT_BYTES).min(CREDIT as usize) as u32;
