@@ -19,9 +19,6 @@ use runahead_protocol::stats::{self, Header, Loss, SLOTS_MAX, Slot};
 const MADV_WIPEONFORK: usize = 18;
 /// `PR_GET_DUMPABLE`.
 const PR_GET_DUMPABLE: usize = 3;
-/// Descriptors below this are looked at in a copy even where no hook has
-/// seen them.
-const FDS_SEEN_MIN: u32 = 32;
 /// Most environment variables that are looked through.
 const VARIABLES_MAX: usize = 1 << 20;
 /// How long the exit waits for the collector's report, in ns.
@@ -109,6 +106,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
     if !configure(session) {
         return Tier::None;
     }
+    CONFIG.filtered.store(u32::from(status.seccomp != 0), Relaxed);
     let Some(state) = state() else { return Tier::None };
     begin_process(state);
     if !session.reads.is_empty()
@@ -183,7 +181,6 @@ fn configure(session: &Session<'_>) -> bool {
 fn begin_process(state: &'static State) {
     state.pid.store(sys::getpid(), Relaxed);
     state.credit.store(crate::normal::CREDIT, Relaxed);
-    state.fds_end.store(FDS_SEEN_MIN, Relaxed);
     state.slot.store(take_slot(state).cast_mut(), Relaxed);
     // SAFETY: a query.
     if unsafe { call(nr::PRCTL, &[PR_GET_DUMPABLE]) } != 1 {

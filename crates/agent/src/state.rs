@@ -29,9 +29,10 @@ pub const FDS_MAX: usize = 1024;
 pub const ZOMBIES_MAX: usize = 4;
 
 /// Logs used in turn, so that a dying speculative process cannot write into
-/// that of the next. One more than two: after a page fault no wait follows in
-/// which the last one could die.
-pub const LOGS: usize = 3;
+/// that of the next. Two more than two: after a page fault no wait follows in
+/// which the last one could die, and the one before it is reaped only beside
+/// the start of the next.
+pub const LOGS: usize = 4;
 
 /// Files locked by their description that are kept track of; with more, the
 /// program is not speculated for any more.
@@ -134,6 +135,9 @@ pub struct Config {
     pub imports: AtomicU32,
     /// 1: the program's library makes calls that no hook sees (tier T0).
     pub unseen: AtomicU32,
+    /// 1: somebody else's filter looks at the calls of this process (seccomp(2)):
+    /// none is made for convenience.
+    pub filtered: AtomicU32,
     /// First address of the agent's own image.
     pub image_start: AtomicUsize,
     /// Address after it.
@@ -205,6 +209,7 @@ pub static CONFIG: Config = Config {
     advised: AtomicU32::new(1),
     imports: AtomicU32::new(1),
     unseen: AtomicU32::new(0),
+    filtered: AtomicU32::new(0),
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
     session: Text::new(),

@@ -217,12 +217,12 @@ impl Regions {
         true
     }
 
-    /// Gives them back to children.
-    pub fn unmark(&mut self) {
+    /// Gives them back to children. Writes nothing: the copy that has just
+    /// been made shares these pages, and a store would be a fault.
+    pub fn unmark(&self) {
         for region in self.all().iter().take(self.marked) {
             advise(region, MADV_DOFORK);
         }
-        self.marked = 0;
     }
 }
 
@@ -282,12 +282,31 @@ fn importable(line: &Line<'_>) -> Option<Region> {
 /// Whether regions may be marked now: one thread, and no advice of the
 /// program's own about what its children get.
 pub fn permitted() -> bool {
-    CONFIG.advised.load(Relaxed) == 0 && threads() == 1
+    CONFIG.advised.load(Relaxed) == 0 && is_single_threaded()
+}
+
+/// Whether this process has one thread.
+///
+/// unshare(2) of what only a process with one thread need not share does
+/// nothing, and fails where there are more: a thirtieth of what it takes to
+/// look into /proc. Sandboxes refuse it; theirs are not asked.
+pub fn is_single_threaded() -> bool {
+    const CLONE_THREAD: usize = 0x1_0000;
+    const EINVAL: isize = -22;
+    if CONFIG.filtered.load(Relaxed) == 0 {
+        // SAFETY: changes nothing.
+        match unsafe { call(nr::UNSHARE, &[CLONE_THREAD]) } {
+            0 => return true,
+            EINVAL => return false,
+            _ => {}
+        }
+    }
+    threads() == 1
 }
 
 /// Threads of this process: /proc/self/task has a directory for each, and
 /// their number is its link count less two. 0: not known.
-pub fn threads() -> u64 {
+fn threads() -> u64 {
     /// Word of `struct stat` with the link count.
     const LINKS: usize = 2;
     let mut stat = [0u64; 18];
@@ -385,7 +404,13 @@ mod tests {
 
     #[test]
     fn this_process_is_understood() {
-        assert!(threads() >= 1);
+        std::thread::scope(|scope| {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || ended.recv());
+            assert!(threads() >= 2);
+            assert!(!is_single_threaded());
+            drop(end);
+        });
         assert!(resident_bytes() > 0);
         let _ = swap_in_use();
     }

@@ -8,13 +8,27 @@
 //! the close, a lock would stay.
 
 use super::{OFFSET_NONE, Request};
-use crate::state::FDS_MAX;
+use crate::state::{CONFIG, FDS_MAX, State};
 use crate::sys;
 use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::{Emulator, Inherited, Kind};
 
-/// The descriptors of the last synchronisation, by number.
+/// Descriptors below this are looked at even where no hook has seen them.
+const UNSEEN_END: u32 = 32;
+/// Synchronisations between two such looks: what the program had from the
+/// start is known after the first, and what it gets where no hook sees it
+/// (from a socket, by a system call of its own) is seldom read.
+const UNSEEN_LOOKS: u32 = 32;
+
+/// The descriptors of the last synchronisation, by number. Each page that is
+/// written is one that the next copy shares, a fault each: what is always
+/// written lies beside the first of them.
+#[repr(C, align(4096))]
 struct Captured {
+    /// Synchronisations before descriptors that no hook has seen are looked
+    /// at again.
+    looks_left: u32,
     len: usize,
     open: [(i32, Inherited); FDS_MAX],
 }
@@ -36,27 +50,34 @@ const NONE: Inherited = Inherited {
     cloexec: false,
 };
 
-static CAPTURED: Shared = Shared(UnsafeCell::new(Captured { len: 0, open: [(0, NONE); FDS_MAX] }));
+static CAPTURED: Shared =
+    Shared(UnsafeCell::new(Captured { looks_left: 0, len: 0, open: [(0, NONE); FDS_MAX] }));
 
-/// Takes down the descriptors below `fds_end`, and that of `request`, if
-/// the stall is a read's.
+/// Takes down the descriptors that hooks have seen, now and then others, and
+/// that of `request`, if the stall is a read's.
 ///
 /// # Safety
 /// The caller must hold the ration's lock.
-pub unsafe fn take(request: Option<&Request>, fds_end: u32) {
+pub unsafe fn take(state: &State, request: Option<&Request>) {
     // SAFETY: the lock is held.
     let captured = unsafe { &mut *CAPTURED.0.get() };
     captured.len = 0;
-    let end =
-        (fds_end as usize).max(request.map_or(0, |request| request.fd as usize + 1)).min(FDS_MAX);
-    for fd in 0..end as i32 {
+    let all = captured.looks_left == 0 || CONFIG.unseen.load(Relaxed) != 0;
+    captured.looks_left = if all { UNSEEN_LOOKS } else { captured.looks_left - 1 };
+    let seen = state.fds_end.load(Relaxed).max(if all { UNSEEN_END } else { 0 });
+    let end = (seen as usize).max(request.map_or(0, |request| request.fd as usize + 1));
+    let mut open_end = 0;
+    for fd in 0..end.min(FDS_MAX) as i32 {
         if let Some(inherited) = look(fd, request)
             && let Some(slot) = captured.open.get_mut(captured.len)
         {
             *slot = (fd, inherited);
             captured.len += 1;
+            open_end = fd as u32 + 1;
         }
     }
+    // From here on as if a hook had seen it.
+    state.fds_end.fetch_max(open_end, Relaxed);
 }
 
 /// Hands what was taken down to the emulator, in the copy.

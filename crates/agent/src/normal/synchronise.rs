@@ -80,7 +80,7 @@ pub fn attempt(
     }
     // Threads that close descriptors where no hook sees it would do so beside
     // a copy that is leaving the table.
-    if CONFIG.unseen.load(Relaxed) != 0 && regions::threads() != 1 {
+    if CONFIG.unseen.load(Relaxed) != 0 && !regions::is_single_threaded() {
         state.count(Counter::SyncsDeclined, 1);
         return None;
     }
@@ -119,7 +119,7 @@ pub fn attempt(
                     account(state, rations);
                 }
                 let reason = if behind { Park::Behind } else { Park::OffTrack };
-                end(state, &mut rations.control, reason);
+                end_accounted(state, &mut rations.control, reason);
                 None
             }
             Decision::PassOver => {
@@ -189,9 +189,9 @@ fn synchronise(
     copy: Begin<'_>,
 ) -> Option<isize> {
     state.count(Counter::SyncsAttempted, 1);
-    end(state, &mut rations.control, Park::OffTrack);
+    end_accounted(state, &mut rations.control, Park::OffTrack);
     let ration = &mut rations.synchronisations;
-    if reap(state) > LOGS - 2 {
+    if unreaped(state) > LOGS - 2 && reap(state) > LOGS - 2 {
         // The one before the last has not died yet and may still write.
         return None;
     }
@@ -214,7 +214,7 @@ fn synchronise(
     // From here on: the look at the descriptors holds them for moments, too.
     state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
     // SAFETY: the lock is held: `ration` is what it guards.
-    unsafe { capture::take(request.as_ref(), state.fds_end.load(Relaxed)) };
+    unsafe { capture::take(state, request.as_ref()) };
     // SAFETY: the ration's lock is held.
     let regions = unsafe { regions() };
     // The aide answers for mapped files, too.
@@ -274,6 +274,9 @@ fn synchronise(
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     state.speculative.store(child as i32, Release);
     state.unasked.store(0, Relaxed); // Another thread's doing, if any are left.
+    // Taking the dead away takes as long as the new one to leave the
+    // descriptor table, which is waited for next (`await_detached`).
+    reap(state);
     None
 }
 
@@ -284,11 +287,11 @@ fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
     // SAFETY: the ration's lock is held.
     let regions = unsafe { regions() };
     let resident_bytes = regions.resident_bytes(changes);
-    let swapped = swap_in_use();
     let full = CONFIG.test.load(Relaxed) & TEST_FULL_COPIES != 0;
     let permitted = CONFIG.imports.load(Relaxed) != 0 && state.aide.load(Relaxed) >= 0 && !full;
     let always = CONFIG.test.load(Relaxed) & TEST_IMPORTING != 0;
-    let wanted = always || refork.choose(resident_bytes, swapped) == Kind::Importing;
+    let chosen = |swapped| refork.choose(resident_bytes, swapped) == Kind::Importing;
+    let wanted = always || chosen(false) || chosen(swap_in_use());
     if !permitted || !wanted || !regions::permitted() {
         return (Kind::Full, resident_bytes);
     }
@@ -340,11 +343,7 @@ fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     let epoch = state.epoch.load(Relaxed).wrapping_add(1);
     let cell = CONFIG.logs.get(epoch as usize % LOGS)?;
     if cell.load(Relaxed).is_null() {
-        let address = sys::map_anonymous(size_of::<Log>(), sys::MAP_SHARED);
-        if address == 0 {
-            return None;
-        }
-        cell.store(address as *mut Log, Relaxed);
+        map_logs()?;
     }
     // SAFETY: mapped above or before, never unmapped in this process; zeroed
     // memory and whatever a rogue copy leaves there are valid atomics.
@@ -369,6 +368,17 @@ fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     log.life.store(life::STARTING, Release);
     revise_horizon(state, log);
     Some(log)
+}
+
+/// Maps all logs at once: each mapping more is one that every clone copies.
+fn map_logs() -> Option<()> {
+    const STRIDE: usize = size_of::<Log>().next_multiple_of(sys::PAGE_SIZE);
+    let address = sys::map_anonymous(LOGS * STRIDE, sys::MAP_SHARED);
+    let first = (address != 0).then_some(address)?;
+    for (number, cell) in CONFIG.logs.iter().enumerate() {
+        cell.store((first + number * STRIDE) as *mut Log, Relaxed);
+    }
+    Some(())
 }
 
 /// How often a program says that it prefetches, and looks who else does, in
@@ -415,10 +425,15 @@ fn revise_horizon(state: &State, log: &Log) {
     }
 }
 
-/// [`kill`], and tells memory control what is left of it.
+/// [`end_accounted`] of one that has not been.
 fn end(state: &State, control: &mut Control, reason: Park) {
+    look_at_pages(state);
+    end_accounted(state, control, reason);
+}
+
+/// [`kill`], and tells memory control what is left of it.
+fn end_accounted(state: &State, control: &mut Control, reason: Park) {
     if let Some(log) = state.log() {
-        look_at_pages(state);
         control.ended(control::unused_bytes(state, log));
     }
     kill(state, reason);
@@ -493,6 +508,11 @@ fn kill(state: &State, reason: Park) {
 }
 
 const EINTR: isize = -4;
+
+/// Ended speculative processes that nobody has looked at since.
+fn unreaped(state: &State) -> usize {
+    state.zombies.iter().filter(|cell| cell.load(Relaxed) != 0).count()
+}
 
 /// Reaps what has died; returns how many are still dying.
 fn reap(state: &State) -> usize {

@@ -76,6 +76,7 @@ pub fn begin_at_fault(state: &'static State, log: &'static Log, parent: Parent, 
 }
 
 fn enter(state: &'static State, log: &'static Log, parent: Parent) {
+    prologue::leave_table(log, &parent);
     LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     let mut start = Start { log, parent };
     let at = core::ptr::from_mut(&mut start) as usize;

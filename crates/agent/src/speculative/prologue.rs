@@ -38,8 +38,18 @@ const MEMORY_MAX_BYTES: u64 = 1 << 30;
 const IOPRIO_LOWEST: usize = 2 << 13 | 7;
 const IOPRIO_WHO_PROCESS: usize = 1;
 
-/// Runs all steps; ends the process where one that safety rests on fails.
-pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
+/// Whether the kernel counts what this process still shares after it has left
+/// the descriptor table: attachments of System V segments, and the
+/// descriptions that are mapped and locked.
+fn shares_what_counts() -> bool {
+    let locks = CONFIG.locked.first().is_some_and(|locked| locked.load(Relaxed) != 0);
+    locks || CONFIG.attaches.load(Relaxed) != 0
+}
+
+/// The first step, on the stack that the program waits on and before anything
+/// else that could fault: the program waits for its end
+/// (`normal::await_detached`).
+pub fn leave_table(log: &'static Log, parent: &Parent) {
     // The child of a thread that has died meanwhile gets no death signal.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // SAFETY: a query.
@@ -50,22 +60,32 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         hold_descriptors();
     }
     // Leaves the program's descriptor table. Inside this call the kernel holds
-    // the files of the first 64 numbers: whoever closes one waits for its end
-    // (`normal::await_detached`).
+    // the files of the first 64 numbers: whoever closes one waits for its end.
     // SAFETY: from here on this process has an empty table of its own.
     if unsafe { call(nr::CLOSE_RANGE, &[0, u32::MAX as usize, CLOSE_RANGE_UNSHARE]) } != 0 {
         exit();
     }
-    // The kernel counts attachments of System V segments, and keeps a lock as
-    // long as anybody has the description mapped: before the program goes on,
-    // where it is known to have any.
-    let locks = CONFIG.locked.first().is_some_and(|locked| locked.load(Relaxed) != 0);
-    let early = locks || CONFIG.attaches.load(Relaxed) != 0;
-    if early && !shared::make_private_on_touch() {
-        exit();
+    if !shares_what_counts() {
+        detached(log);
     }
+}
+
+fn detached(log: &Log) {
     log.life.store(life::DETACHED, Release);
     sys::futex_wake(&log.life);
+}
+
+/// Runs all other steps; ends the process where one that safety rests on
+/// fails.
+pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
+    // Before the program goes on, where it is known to have any.
+    let early = shares_what_counts();
+    if early {
+        if !shared::make_private_on_touch() {
+            exit();
+        }
+        detached(log);
+    }
     emulator.start(&Start {
         identity: identity(parent),
         memory_max_bytes: MEMORY_MAX_BYTES,
