@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, STORES = 64, PAUSE_US = 2000 };
+enum { PAGE = 4096, STORES = 64, PAUSE_US = 12000 };
 
 static uint64_t clock_ns(void)
 {

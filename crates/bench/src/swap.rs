@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use runahead_protocol::session::{
-    TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_WITHOUT_MEMORY_CONTROL,
+    TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_WITHOUT_MEMORY_CONTROL,
 };
 use runahead_slowdisk::{FileSystem, SlowDisk, UpOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::c_program::CProgram;
+use crate::calls;
 use crate::cgroup::Cgroup;
 use crate::digest;
 use crate::explicit::cache_directory;
@@ -537,6 +538,11 @@ const SYNC: CProgram =
     CProgram { name: "sync", source: include_str!("../../../bench/faults/sync.c"), headers: &[] };
 /// Stores to memory between two synchronisations, in the program.
 const SYNC_STORES: f64 = 64.0;
+/// What a synchronisation by an importing copy may take, median, in s.
+const SYNC_MAX_S: f64 = 150e-6;
+/// Reads of the shorter run in which system calls are counted; the longer one
+/// makes as many more.
+const COUNTED_READS: u64 = 24;
 
 /// What synchronisations cost, one way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -553,6 +559,10 @@ pub struct SyncCost {
     pub synchronised: f64,
     /// Of these copies, the importing ones.
     pub importing: f64,
+    /// System calls that the program makes more than plain for each of them,
+    /// counted by tracing, where a read at which none is made counts, too.
+    #[serde(default)]
+    pub calls: f64,
 }
 
 /// Measures what a synchronisation costs a program with `megabytes` of
@@ -566,11 +576,28 @@ pub fn synchronisations(runahead: &Path, megabytes: u64, reads: u64) -> Result<V
     let scratch = process::scratch_directory()?;
     let (file, report) = (scratch.path().join("file"), scratch.path().join("report"));
     fs::write(&file, vec![7; 4 << 20]).context("write the file that is read")?;
-    let spec = CommandSpec::new(program, "/")
-        .arg(&file)
-        .args([megabytes.to_string(), reads.to_string()])
-        .arg(&report);
+    let spec = |reads: u64| {
+        let arguments = [megabytes.to_string(), reads.to_string()];
+        CommandSpec::new(&program, "/").arg(&file).args(arguments).arg(&report)
+    };
     let always = TEST_EVERY_READ_STALLS;
+    // System calls of COUNTED_READS reads, and copies made there.
+    let count = |side: Side, test: u64| -> Result<[f64; 2]> {
+        let once = |reads: u64| -> Result<[f64; 2]> {
+            let output = Output::new()?;
+            let file = output.path("statistics.json");
+            let options = [format!("--test={}", test | TEST_ALLOW_TRACER)];
+            let wrapped = launch::wrap(&spec(reads), side, runahead, &options, &file);
+            let calls = calls::count(&mut wrapped.command())?;
+            let statistics =
+                if side == Side::Plain { Statistics::default() } else { wait_for(&file)? };
+            let made = statistics.speculation.synchronizations.completed.unwrap_or(0.0);
+            Ok([calls as f64, made])
+        };
+        let (short, long) = (once(COUNTED_READS)?, once(2 * COUNTED_READS)?);
+        Ok([long[0] - short[0], long[1] - short[1]])
+    };
+    let [plain_calls, _] = count(Side::Plain, 0)?;
     [
         ("plain", Side::Plain, 0),
         ("importing copy", Side::Runahead, always),
@@ -581,7 +608,7 @@ pub fn synchronisations(runahead: &Path, megabytes: u64, reads: u64) -> Result<V
         let output = Output::new()?;
         let statistics_file = output.path("statistics.json");
         let options = [format!("--test={test}")];
-        let wrapped = launch::wrap(&spec, side, runahead, &options, &statistics_file);
+        let wrapped = launch::wrap(&spec(reads), side, runahead, &options, &statistics_file);
         let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;
         let ended = process::describe(finished.status);
         ensure!(finished.status.success(), "the program failed: {ended}");
@@ -604,6 +631,11 @@ pub fn synchronisations(runahead: &Path, megabytes: u64, reads: u64) -> Result<V
             minor_faults: faults / reads as f64,
             synchronised: completed / reads as f64,
             importing: made.importing() / completed.max(1.0),
+            calls: {
+                let [calls, made] =
+                    if side == Side::Plain { [plain_calls, 1.0] } else { count(side, test)? };
+                (calls - plain_calls) / made.max(1.0)
+            },
         })
     })
     .collect()
@@ -619,6 +651,7 @@ pub fn sync_table(costs: &[SyncCost], megabytes: u64) -> String {
         "90%",
         "99%",
         "minor faults each",
+        "system calls each",
         "synchronised",
         "importing",
     ]);
@@ -631,11 +664,22 @@ pub fn sync_table(costs: &[SyncCost], megabytes: u64) -> String {
             high,
             highest,
             format!("{:.1} (of {SYNC_STORES} stores)", cost.minor_faults),
+            format!("{:.0}", cost.calls),
             format!("{:.0}%", 100.0 * cost.synchronised),
             format!("{:.0}%", 100.0 * cost.importing),
         ]);
     }
-    table.to_string()
+    let is_met = sync_is_met(costs);
+    let met = if is_met { "met" } else { "not met" };
+    format!("{table}\nImporting copy: at most {} median: {met}", seconds(SYNC_MAX_S))
+}
+
+/// Whether the importing copy takes no longer than is promised.
+fn sync_is_met(costs: &[SyncCost]) -> bool {
+    costs.iter().any(|cost| {
+        let [_, median, _, _] = cost.read_s;
+        cost.importing > 0.5 && median <= SYNC_MAX_S
+    })
 }
 
 #[cfg(test)]
@@ -675,6 +719,20 @@ mod tests {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
         assert!(results.equal());
+    }
+
+    #[test]
+    fn a_synchronisation_has_a_limit() {
+        let cost = |importing, median| SyncCost {
+            way: "copy".into(),
+            read_s: [median; 4],
+            minor_faults: 0.0,
+            synchronised: 1.0,
+            importing,
+            calls: 40.0,
+        };
+        assert!(sync_table(&[cost(0.0, 0.02), cost(1.0, 140e-6)], 64).ends_with(": met"));
+        assert!(sync_table(&[cost(0.0, 50e-6), cost(1.0, 160e-6)], 64).ends_with(": not met"));
     }
 
     #[test]
