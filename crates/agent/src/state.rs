@@ -72,6 +72,8 @@ pub mod class {
     pub const FILE: u8 = 2;
     /// The same, and all of it has been prefetched at a stall.
     pub const FILE_WHOLE: u8 = 3;
+    /// The same, and runs of its streams have been prefetched.
+    pub const FILE_STREAM: u8 = 4;
     /// From here on: a regular file whose file system refuses it, plus the
     /// [`Method`] by which it is asked.
     const REFUSED: u8 = 16;

@@ -383,6 +383,17 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
         return ask_page_cache(request, method);
     }
+    if let Some(class) = class
+        && class.load(Relaxed) == class::FILE_STREAM
+    {
+        let known = matches!(frame.number, nr::READ | nr::PREAD64);
+        let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
+        match streams::is_missing(request, len) {
+            Some(true) => return Answer::Missing,
+            Some(false) => {}
+            None => class.store(class::FILE, Relaxed),
+        }
+    }
     let [_, buffer, len, ..] = frame.args;
     let mut scratch = 0u8;
     let own = match frame.number {

@@ -8,7 +8,7 @@
 
 use crate::arch::{Frame, nr, thread_pointer};
 use crate::normal::Request;
-use crate::state::{CONFIG, State};
+use crate::state::{CONFIG, State, class};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -154,12 +154,20 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
         now_ns: sys::now_ns(),
     };
     let act = |entry: &mut Entry| entry.streams.miss(&miss, &entry.device);
-    let action = state.streams.with(stat.dev, act)?;
-    if action.expected != 0 && has_gone(request.fd, request.offset, action.expected) {
-        state.streams.with(stat.dev, |entry| entry.streams.evicted(&miss));
+    let mut action = state.streams.with(stat.dev, act)?;
+    if action.expected != 0
+        && are_missing(request.fd, request.offset, action.expected) == Some(true)
+    {
+        let again = |entry: &mut Entry| entry.streams.evicted(&miss, &entry.device);
+        action = state.streams.with(stat.dev, again)?;
     }
     if action.len != 0 {
         issue(request.fd, action.offset, action.len);
+        if let Some(class) = state.class(request.fd as u32 as usize)
+            && class.load(Relaxed) == class::FILE
+        {
+            class.store(class::FILE_STREAM, Relaxed);
+        }
         state.count(Counter::StreamRuns, 1);
         state.count(Counter::StreamBytes, action.len);
     }
@@ -230,9 +238,33 @@ fn issue(fd: i32, offset: u64, len: u64) {
     }
 }
 
+/// Whether the read would find pages, of the first `len` bytes, that are
+/// neither in memory nor on their way, without starting anything; `None` where
+/// the kernel does not say.
+///
+/// Asking by `RWF_NOWAIT` makes the kernel read a window at the end of a run,
+/// whose mark makes it read the next one, and so on: windows beside the runs,
+/// each of which costs a switch.
+pub fn is_missing(request: &Request, len: u64) -> Option<bool> {
+    if !are_missing(request.fd, request.offset, len)? {
+        return Some(false);
+    }
+    // Behind the end of the file nothing is ever cached.
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 {
+        return None;
+    }
+    let size = stat.size.max(0) as u64;
+    let rest = size.saturating_sub(request.offset);
+    if rest >= len {
+        return Some(true);
+    }
+    if rest == 0 { Some(false) } else { are_missing(request.fd, request.offset, rest) }
+}
+
 /// Whether pages of a range are neither in memory nor on their way
 /// (cachestat(2), Linux 6.5; who may not ask is told nothing).
-fn has_gone(fd: i32, offset: u64, len: u64) -> bool {
+fn are_missing(fd: i32, offset: u64, len: u64) -> Option<bool> {
     const PAGE: u64 = sys::PAGE_SIZE as u64;
     let first = offset / PAGE;
     let pages = (offset.saturating_add(len)).div_ceil(PAGE) - first;
@@ -243,7 +275,7 @@ fn has_gone(fd: i32, offset: u64, len: u64) -> bool {
     // struct cachestat.
     let result = unsafe { sys::call(all_nr::CACHESTAT, &args) };
     let [present, ..] = cached;
-    result == 0 && present < pages
+    (result == 0).then_some(present < pages)
 }
 
 /// Where a byte of a file lies on its device (FS_IOC_FIEMAP), in bytes.

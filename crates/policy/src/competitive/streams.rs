@@ -42,8 +42,17 @@ const ENDED_NS_MIN: u64 = 200_000_000;
 /// see whether streams still get there.
 const SAMPLE: u32 = 8;
 
-/// Runs used without an eviction after which the depth recovers by a half.
+/// Runs after which the depth recovers by a half, if few of them are evicted.
 const RECOVERY_RUNS: u32 = 64;
+
+/// The depth falls where more than one of so many runs is evicted before it is
+/// read. One that is costs its switch and transfer once more; half of the depth
+/// costs every run a switch. And what looks like an eviction now and then is
+/// another reader, who comes to what was read, used and dropped.
+const EVICTED_ONE_OF: u32 = 8;
+
+/// So many evictions more than that.
+const EVICTED_MIN: u32 = 4;
 
 /// Most halvings of the depth for evictions.
 const SHRINK_MAX: u32 = 4;
@@ -146,6 +155,8 @@ pub struct Streams {
     shrink: u32,
     /// Runs since the last change of `shrink`.
     runs: u32,
+    /// [`EVICTED_ONE_OF`] for each eviction, less one for each run.
+    evictions: u32,
     ends: Ends,
     seeks: SeekDistance,
     adapt: Adapt,
@@ -186,6 +197,7 @@ impl Streams {
             wait_ns: 0,
             shrink: 0,
             runs: 0,
+            evictions: 0,
             ends: Ends { history: 0, judged: 0 },
             seeks: SeekDistance::NONE,
             adapt: Adapt::NEW,
@@ -364,7 +376,8 @@ impl Streams {
 
     fn issued(&mut self) {
         self.runs = self.runs.saturating_add(1);
-        if self.runs >= RECOVERY_RUNS && self.shrink > 0 {
+        self.evictions = self.evictions.saturating_sub(1);
+        if self.runs >= RECOVERY_RUNS && self.shrink > 0 && self.evictions < EVICTED_ONE_OF {
             self.shrink -= 1;
             self.runs = 0;
         }
@@ -438,17 +451,28 @@ impl Streams {
         }
     }
 
-    /// Pages of a run were evicted before they were read (section 4, "Memory
-    /// contention"): the depth falls, and this stream begins anew.
-    pub fn evicted(&mut self, miss: &Miss) {
-        self.shrink = (self.shrink + 1).min(SHRINK_MAX);
-        self.runs = 0;
-        if let Some(index) = self.find(miss)
-            && let Some(stream) = self.table.get_mut(index)
-        {
-            stream.end = stream.read_end;
-            stream.run = RUN_FIRST_BYTES as u32;
+    /// Pages of a run, which [`Action::expected`] asked about at this miss,
+    /// have been evicted: what to read once more. Where that is more than an
+    /// exception, the depth falls (section 4, "Memory contention").
+    pub fn evicted(&mut self, miss: &Miss, device: &Device) -> Action {
+        self.evictions = self.evictions.saturating_add(EVICTED_ONE_OF);
+        if self.evictions > EVICTED_MIN * EVICTED_ONE_OF {
+            self.evictions = 0;
+            self.shrink = (self.shrink + 1).min(SHRINK_MAX);
+            self.runs = 0;
         }
+        let depth = self.depth(miss, device);
+        let Some(index) = self.find(miss) else { return Action::default() };
+        let deeper = self.deeper_than_kernel(miss, device);
+        let Some(stream) = self.table.get_mut(index) else { return Action::default() };
+        let rest = stream.end.saturating_sub(miss.offset).min(depth);
+        if !deeper || self.adapt.arm() == Arm::Kernel || rest <= miss.len {
+            stream.end = stream.read_end;
+            return Action::default();
+        }
+        stream.end = miss.offset.saturating_add(rest);
+        stream.run = rest as u32;
+        Action { offset: miss.offset, len: rest, ..Action::default() }
     }
 
     /// The arm in force (for statistics and tests).

@@ -6,7 +6,7 @@
 mod workload;
 
 use runahead_policy::competitive::depth::Device;
-use runahead_policy::competitive::streams::{Miss, RUN_FIRST_BYTES, WINDOW_BYTES};
+use runahead_policy::competitive::streams::{Miss, Streams, WINDOW_BYTES};
 use workload::{Disk, READ_BYTES, Random, Reader, waited, workload};
 
 const WORKLOADS: u64 = 100_000;
@@ -198,27 +198,41 @@ fn evictions_shrink_the_depth() {
     let inside = miss(end - 4 * READ_BYTES, 400_000_000);
     let action = streams.miss(&inside, &EVEN);
     assert_eq!((action.len, action.expected), (0, 4 * READ_BYTES));
-    streams.evicted(&inside);
-    let action = streams.miss(&miss(end - 3 * READ_BYTES, 421_000_000), &EVEN);
-    assert!(action.len > 0 && action.len <= 2 * RUN_FIRST_BYTES, "{action:?}");
-    let mut longest = 0;
-    for turn in 0..10 {
-        let action = streams.miss(&miss(end + turn * 600_000, 11_000_000_000 + turn), &EVEN);
-        longest = longest.max(action.len);
+    // Once is an exception: what is missing of the run is read once more.
+    let action = streams.evicted(&inside, &EVEN);
+    assert_eq!((action.offset, action.len), (inside.offset, 4 * READ_BYTES));
+    let mut now_ns = 500_000_000;
+    let mut next = |streams: &mut Streams| {
+        let action = streams.miss(&miss(end, now_ns), &EVEN);
+        end += action.len.max(WINDOW_BYTES);
+        now_ns += 21_000_000;
+        action.len
+    };
+    assert!(next(&mut streams) > 500_000);
+    // Four of twenty runs are more than that.
+    for _ in 0..4 {
+        for _ in 0..5 {
+            next(&mut streams);
+        }
+        streams.evicted(&Miss { file: 9, ..inside }, &EVEN);
     }
-    assert!(longest < 300_000, "{longest}");
+    assert!(next(&mut streams) > 500_000, "a fifth, but few so far");
+    for _ in 0..6 {
+        next(&mut streams);
+        streams.evicted(&Miss { file: 9, ..inside }, &EVEN);
+    }
+    let len = next(&mut streams);
+    assert!(len > WINDOW_BYTES && len < 300_000, "{len}");
+    // It recovers when they cease.
+    let lens: Vec<u64> = (0..80).map(|_| next(&mut streams)).collect();
+    assert!(lens[..30].iter().all(|len| *len < 300_000), "{lens:?}");
+    assert!(lens[70..].iter().all(|len| *len > 500_000), "{lens:?}");
     // So often that nothing deeper than the kernel's windows is left: it
     // recovers by these.
-    for _ in 0..4 {
-        streams.evicted(&inside);
+    for _ in 0..4 * 8 {
+        streams.evicted(&inside, &EVEN);
     }
-    let lens: Vec<u64> = (0..400)
-        .map(|turn| {
-            let at =
-                miss(end + 20_000_000 + turn * WINDOW_BYTES, 12_000_000_000 + turn * 20_000_000);
-            streams.miss(&at, &EVEN).len
-        })
-        .collect();
+    let lens: Vec<u64> = (0..400).map(|_| next(&mut streams)).collect();
     assert!(lens[..32].iter().all(|len| *len == 0), "{lens:?}");
     assert!(lens.iter().any(|len| *len > 200_000), "{lens:?}");
 }
