@@ -10,6 +10,7 @@ use crate::harness::{self, Method, Subject};
 use crate::place::{Place, PlaceOptions};
 use crate::progress::Progress;
 use crate::results::{NotRun, Results};
+use crate::stranger::Stranger;
 use crate::table;
 use crate::tools;
 
@@ -34,6 +35,8 @@ pub struct ExplicitOptions {
     pub seed: u64,
     /// Keep every processor busy with other work meanwhile.
     pub busy: bool,
+    /// As a user who owns nothing of the data.
+    pub unprivileged: bool,
     /// Install what is missing.
     pub install: bool,
     /// The `runahead` executable.
@@ -57,6 +60,7 @@ impl ExplicitOptions {
             scale: 0.25,
             seed: 1,
             busy: false,
+            unprivileged: false,
             install: false,
             runahead: PathBuf::from("runahead"),
             run_options: Vec::new(),
@@ -139,8 +143,10 @@ fn measure_app(
     place.cold()?;
     drop(preparing);
     let _busy = if options.busy { Some(Busy::start()?) } else { None };
+    let stranger = options.unprivileged.then(|| Stranger::new(&options.runahead)).transpose()?;
     let method = Method {
-        runahead: &options.runahead,
+        runahead: stranger.as_ref().map_or(&options.runahead, Stranger::runahead),
+        stranger: stranger.as_ref(),
         run_options: &options.run_options,
         runs: options.runs,
         keep: &options.keep,

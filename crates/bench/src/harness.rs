@@ -12,6 +12,7 @@ use crate::launch::{Launch, Measured, Side};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::results::{CaseResult, Mismatch, Run};
+use crate::stranger::Stranger;
 use crate::summary::quantile;
 
 /// Longest time of a plain run: the longest case takes a few minutes.
@@ -26,6 +27,8 @@ const HANG_EXTRA: Duration = Duration::from_secs(60);
 pub struct Method<'a> {
     /// The `runahead` executable.
     pub runahead: &'a Path,
+    /// Who runs the programs, if not this process's user.
+    pub stranger: Option<&'a Stranger>,
     /// Further options of `runahead run`.
     pub run_options: &'a [String],
     /// Runs of each side, at least 1.
@@ -106,8 +109,8 @@ fn run_once(
     if subject.metadata == Metadata::Warm {
         subject.place.warm_metadata(&subject.setup.directory)?;
     }
-    let Method { runahead, run_options, .. } = *method;
-    case.run(&Launch { side, runahead, run_options, place: subject.place, limit })
+    let Method { runahead, stranger, run_options, .. } = *method;
+    case.run(&Launch { side, runahead, stranger, run_options, place: subject.place, limit })
 }
 
 /// Compares a run's output with the first plain run's; where they differ, both

@@ -236,6 +236,7 @@ fn measure(
             let launch = Launch {
                 side: *side,
                 runahead: &options.runahead,
+                stranger: None,
                 run_options: &options.run_options,
                 place,
                 limit: LIMIT,

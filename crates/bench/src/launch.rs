@@ -13,6 +13,7 @@ use crate::digest::{self, Digest};
 use crate::place::Place;
 use crate::process::{self, CommandSpec, Finished, Output, Usage};
 use crate::statistics::Statistics;
+use crate::stranger::{Stranger, give};
 
 /// How long after the program's end its statistics may still be written.
 const STATISTICS_WAIT: Duration = Duration::from_secs(10);
@@ -36,6 +37,9 @@ pub struct Launch<'a> {
     pub side: Side,
     /// The `runahead` executable.
     pub runahead: &'a Path,
+    /// Who runs the command, if not this process's user. Servers have a user
+    /// of their own.
+    pub stranger: Option<&'a Stranger>,
     /// Further options of `runahead run`.
     pub run_options: &'a [String],
     /// Where the data lies.
@@ -101,7 +105,14 @@ impl Launch<'_> {
     pub fn run(&self, spec: &CommandSpec, writes: &[PathBuf]) -> Result<Measured> {
         let output = Output::new()?;
         let statistics_file = output.path("statistics.json");
-        let wrapped = self.wrap(spec, self.runahead, &statistics_file);
+        let wrapped = match self.stranger {
+            None => self.wrap(spec, self.runahead, &statistics_file),
+            Some(stranger) => {
+                give(output.directory())?;
+                let spec = stranger.adopt(spec)?;
+                stranger.wrap(&self.wrap(&spec, self.runahead, &statistics_file))
+            }
+        };
         let before = self.place.counts()?;
         let finished = process::run(&mut wrapped.command(), &output, self.limit)?;
         let counts = self.place.counts()?.since(&before);

@@ -35,6 +35,7 @@ pub mod results;
 pub mod rng;
 pub mod sharing;
 pub mod statistics;
+pub mod stranger;
 pub mod streams;
 pub mod summary;
 pub mod swap;

@@ -243,6 +243,11 @@ impl Output {
         self.directory.path().join(name)
     }
 
+    /// Its own path.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     fn create(&self, name: &str) -> Result<File> {
         let path = self.path(name);
         File::create(&path).with_context(|| format!("create {}", path.display()))

@@ -24,6 +24,7 @@ use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
 use crate::results::Machine;
 use crate::statistics::Statistics;
+use crate::stranger::{Stranger, give};
 use crate::summary::{Summary, quantile, sorted};
 use crate::table::{plain_table, seconds, spread, times};
 use crate::tools::{GCC, ensure_installed};
@@ -84,6 +85,8 @@ pub struct SwapOptions {
     pub runahead: PathBuf,
     /// Further options of `runahead run`.
     pub run_options: Vec<String>,
+    /// As a user without privileges.
+    pub unprivileged: bool,
 }
 
 /// What is compared.
@@ -305,6 +308,7 @@ pub(crate) struct Subject<'a> {
     first: Option<(String, String)>,
     spec: CommandSpec,
     report: PathBuf,
+    stranger: Option<Stranger>,
     // In the order in which they have to go.
     cgroup: Cgroup,
     disk: SlowDisk,
@@ -339,12 +343,18 @@ impl<'a> Subject<'a> {
         })?;
         let cgroup = Cgroup::new(&format!("runahead-bench-swap-{}", std::process::id()))?;
         let report = scratch.path().join("report");
+        let stranger =
+            options.unprivileged.then(|| Stranger::new(&options.runahead)).transpose()?;
         let mut spec =
             CommandSpec::new(program, "/").arg(format!("{data_mb:.3}")).arg(report.clone());
         if kernel.name == "sphinx" {
             for file in sphinx_files(scratch.path(), options.scale)? {
                 spec = spec.arg(file);
             }
+        }
+        if let Some(stranger) = &stranger {
+            give(scratch.path())?;
+            spec = stranger.adopt(&spec)?;
         }
         Ok(Subject {
             options,
@@ -353,6 +363,7 @@ impl<'a> Subject<'a> {
             first: None,
             spec,
             report,
+            stranger,
             cgroup,
             disk,
             _backing: backing,
@@ -397,7 +408,12 @@ impl<'a> Subject<'a> {
             Way::Observe => Side::Observe,
             Way::Basic | Way::Uncontrolled | Way::Runahead => Side::Runahead,
         };
-        let spec = launch::wrap(&self.spec, side, &self.options.runahead, &run_options, &file);
+        let runahead = self.stranger.as_ref().map_or(&*self.options.runahead, Stranger::runahead);
+        let mut spec = launch::wrap(&self.spec, side, runahead, &run_options, &file);
+        if let Some(stranger) = &self.stranger {
+            give(output.directory())?;
+            spec = stranger.wrap(&spec);
+        }
         let _ = fs::remove_file(&self.report);
         let finished = process::run(&mut self.cgroup.wrap(&spec).command(), &output, LIMIT)?;
         let ended = process::describe(finished.status);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::interrupt::Running;
-use crate::place::open_to_others;
 use crate::process::{self, CommandSpec, Usage};
+use crate::stranger::reachable;
 use crate::tools::{POSTGRES, PSQL};
 
 /// The user that Debian's package makes: the server refuses to run as root.
@@ -103,20 +103,8 @@ impl Home {
     /// # Errors
     /// If it cannot be copied.
     pub fn reachable(&self, executable: &Path) -> Result<PathBuf> {
-        if executable.ancestors().skip(1).all(others_may_pass) {
-            return Ok(executable.to_owned());
-        }
-        let copy = self.path().join("runahead");
-        fs::copy(executable, &copy)
-            .with_context(|| format!("copy {} for {USER}", executable.display()))?;
-        open_to_others(&copy)?;
-        Ok(copy)
+        reachable(executable, self.path())
     }
-}
-
-fn others_may_pass(directory: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    fs::metadata(directory).is_ok_and(|metadata| metadata.permissions().mode() & 1 != 0)
 }
 
 /// A server that is up. It is killed when it is dropped without being stopped.

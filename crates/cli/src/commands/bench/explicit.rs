@@ -36,6 +36,10 @@ pub struct Explicit {
     /// One spinning process per processor beside the programs
     #[arg(long)]
     pub busy: bool,
+    /// Run the programs as a user who owns nothing of the data and has no
+    /// privilege
+    #[arg(long)]
+    pub unprivileged: bool,
     #[command(flatten)]
     pub common: Common,
 }
@@ -80,6 +84,7 @@ pub fn waiting(benchmark: &str, arguments: Explicit) -> Result<ExitCode> {
         runs: usize::from(arguments.runs),
         scale: arguments.scale,
         busy: arguments.busy,
+        unprivileged: arguments.unprivileged,
         ..base(benchmark, common)?
     };
     explicit_io(&options, common)

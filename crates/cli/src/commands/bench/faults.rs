@@ -81,6 +81,7 @@ fn over_swap(arguments: Faults) -> Result<ExitCode> {
         backing: arguments.backing,
         runahead: executable(common.runahead.as_deref())?,
         run_options: common.run_option,
+        unprivileged: programs.unprivileged,
     };
     let results = swap::run(&options, |results| results::write_json(&json, results))?;
     println!("{}\nWritten: {}", swap::tables(&results), json.display());

@@ -56,6 +56,7 @@ pub fn run(arguments: Memory) -> Result<ExitCode> {
         backing: arguments.backing,
         runahead: executable(arguments.runahead.as_deref())?,
         run_options: arguments.run_option,
+        unprivileged: false,
     };
     let measured = memory::run(&options, |so_far| results::write_json(&json, so_far))?;
     println!("{}", memory::table(&measured));
