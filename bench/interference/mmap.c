@@ -1,4 +1,5 @@
-/* mmap and munmap, by the thread that stalls and by another one.
+/* mmap and munmap, by the thread that stalls and by another one; brk by the
+ * first.
  * usage: mmap FILE READS SAMPLES */
 #include "common.h"
 
@@ -14,6 +15,19 @@ static void call(struct samples *s)
 	p[0] = 1;
 	if (munmap(p, 16 * PAGE) != 0)
 		fail("munmap");
+	samples_add(s, now_ns() - start);
+}
+
+/* Only the first thread allocates: nobody else moves the heap's end. */
+static void grow_and_shrink(struct samples *s)
+{
+	uint64_t start = now_ns();
+	char *end = sbrk(16 * PAGE);
+	if (end == (void *)-1)
+		fail("sbrk");
+	end[0] = 1;
+	if (sbrk(-16 * PAGE) == (void *)-1)
+		fail("sbrk");
 	samples_add(s, now_ns() - start);
 }
 
@@ -34,7 +48,7 @@ int main(int argc, char **argv)
 		return 2;
 	struct reader r = reader_open(argv[1]);
 	long reads = atol(argv[2]);
-	struct samples own = samples_new((size_t)reads);
+	struct samples own = samples_new(2 * (size_t)reads);
 	pthread_t thread;
 	beside = samples_new(1 << 20);
 	if (pthread_create(&thread, NULL, other_thread, NULL) != 0)
@@ -44,6 +58,7 @@ int main(int argc, char **argv)
 	for (long i = 0; i < reads; i++) {
 		reader_read(&r);
 		call(&own);
+		grow_and_shrink(&own);
 	}
 	atomic_store(&done, 1);
 	pthread_join(thread, NULL);

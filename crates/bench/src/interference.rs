@@ -63,7 +63,7 @@ macro_rules! interference {
 
 /// The programs.
 pub const ALL: &[Interference] = &[
-    interference!("mmap", "mmap + munmap, by the stalling thread and by another", false),
+    interference!("mmap", "mmap + munmap, by the stalling thread and by another, and brk", false),
     interference!("fork", "fork", false),
     interference!("shared_read", "read through a descriptor shared by four processes", true),
     interference!("exec_locks", "execve holding a POSIX lock and a flock", false),
