@@ -1,7 +1,8 @@
 //! Lines of `/proc/self/maps` (proc_pid_maps(5)). Asked each time: no hook
 //! sees a mapping that a program makes by a system call of its own.
 
-use crate::sys;
+use crate::arch::nr;
+use crate::sys::{self, call};
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,6 +108,83 @@ pub fn for_each(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -
     ok
 }
 
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+const ENOENT: isize = 2;
+
+/// `PROCMAP_QUERY`.
+const PROCMAP_QUERY: usize = 0xc068_6611;
+/// Of its flags: readable, writable and executable are the `PROT_*` bits.
+const VMA_PROTECTION: u64 = 7;
+const VMA_SHARED: u64 = 1 << 3;
+const COVERING_OR_NEXT_VMA: u64 = 1 << 4;
+
+/// Like [`for_each`], for the shared mappings only, by `PROCMAP_QUERY` (Linux
+/// 6.11): the kernel passes over the others and writes no text. False, too,
+/// where the kernel does not have it; some lines may have been given then.
+pub fn for_each_shared(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -> bool {
+    let fd = sys::open_read(b"/proc/self/maps\0");
+    if fd < 0 {
+        return false;
+    }
+    let (mut at, mut ok) = (0, true);
+    loop {
+        let mut query = Query {
+            size: size_of::<Query>() as u64,
+            query_flags: VMA_SHARED | COVERING_OR_NEXT_VMA,
+            query_addr: at,
+            vma_name_size: scratch.len() as u32,
+            vma_name_addr: scratch.as_mut_ptr() as u64,
+            ..Query::default()
+        };
+        let query_at = core::ptr::from_mut(&mut query) as usize;
+        // SAFETY: the kernel writes the struct and at most vma_name_size bytes
+        // to the scratch memory.
+        let result = unsafe { call(nr::IOCTL, &[fd as usize, PROCMAP_QUERY, query_at]) };
+        if result != 0 {
+            ok = result == -ENOENT;
+            break;
+        }
+        // The name's size counts its NUL; 0: it has none.
+        let name = scratch.get(..(query.vma_name_size as usize).saturating_sub(1));
+        let goes_on = action(&Line {
+            start: query.vma_start as usize,
+            end: query.vma_end as usize,
+            protection: (query.vma_flags & VMA_PROTECTION) as usize,
+            shared: query.vma_flags & VMA_SHARED != 0,
+            offset: query.vma_offset,
+            device: (query.dev_major, query.dev_minor),
+            inode: query.inode,
+            path: name.unwrap_or(&[]),
+        });
+        at = query.vma_end;
+        if !goes_on {
+            break;
+        }
+    }
+    sys::close(fd as i32);
+    ok
+}
+
 fn pair(text: &[u8], separator: u8) -> Option<(usize, usize)> {
     let mut halves = text.splitn(2, |&byte| byte == separator);
     Some((hexadecimal(halves.next()?)?, hexadecimal(halves.next()?)?))
@@ -134,6 +212,51 @@ mod tests {
         let anonymous = Line::parse(b"7f00-7f10 ---p 00000000 00:00 0 ").unwrap();
         assert_eq!((anonymous.inode, anonymous.protection), (0, 0));
         assert!(anonymous.path.is_empty());
+    }
+
+    #[test]
+    fn the_shared_ones_are_those_of_the_list() {
+        let path = std::env::temp_dir().join(std::format!("maps shared {}", std::process::id()));
+        std::fs::write(&path, [1u8; 3 * 4096]).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as usize;
+        let kinds = [
+            (sys::PROT_READ, sys::MAP_SHARED, fd, 4096),
+            (sys::PROT_READ | sys::PROT_WRITE, sys::MAP_SHARED, fd, 0),
+            (sys::PROT_READ | sys::PROT_WRITE, sys::MAP_PRIVATE, fd, 0),
+            (0, sys::MAP_SHARED | sys::MAP_ANONYMOUS, usize::MAX, 0),
+        ];
+        let mapped = kinds.map(|(protection, flags, fd, offset)| {
+            // SAFETY: new mappings, never touched.
+            let at = unsafe { call(nr::MMAP, &[0, 8192, protection, flags, fd, offset]) };
+            assert!(at > 0);
+            at as usize
+        });
+        std::fs::remove_file(&path).unwrap();
+        let ours = |line: &Line<'_>| mapped.contains(&line.start);
+        let told = |line: &Line<'_>| std::format!("{line:?}");
+        let (mut listed, mut asked) = (std::vec::Vec::new(), std::vec::Vec::new());
+        let mut scratch = vec![0; 8192];
+        assert!(for_each(&mut scratch, |line| {
+            if line.shared && ours(line) {
+                listed.push(told(line));
+            }
+            true
+        }));
+        let supported = for_each_shared(&mut scratch, |line| {
+            assert!(line.shared);
+            if ours(line) {
+                asked.push(told(line));
+            }
+            true
+        });
+        for start in mapped {
+            // SAFETY: mapped above, and nothing refers to it.
+            unsafe { call(nr::MUNMAP, &[start, 8192]) };
+        }
+        assert!(listed.len() >= 2, "{listed:?}");
+        // Before Linux 6.11 it is refused, and the list serves.
+        assert!(!supported || listed == asked, "{listed:?}, {asked:?}");
     }
 
     #[test]

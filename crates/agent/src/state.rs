@@ -387,6 +387,11 @@ pub struct State {
     pub anonymous_bytes: AtomicUsize,
     /// Start of the heap (brk(2)); 0: not known.
     pub heap_start: AtomicUsize,
+    /// What the last copy left of [`runahead_protocol::log::Log::without_files`].
+    pub without_files: AtomicU64,
+    /// 1: the program waits for the first prediction of its copies
+    /// (`synchronise::await_prediction`).
+    pub awaits: AtomicU32,
     /// Where the registers of the thread lie whose fault is being looked at; 0:
     /// no fault's.
     pub fault_context: AtomicUsize,

@@ -79,8 +79,12 @@ pub struct Log {
     /// Programs that prefetch from the same device, this one counted
     /// ([`crate::learnt::Table::sharers`]); 0: not known.
     pub sharers: AtomicU32,
-    _normal_pad_word: u32,
-    _normal_pad: [u64; 2],
+    /// Changes of the program's large mappings so far, when it was copied.
+    pub large_changes: AtomicU32,
+    /// That number plus 1 where an earlier copy has found no large mapping of
+    /// a file since then; else 0. Written by both.
+    pub without_files: AtomicU64,
+    _normal_pad: [u64; 1],
 
     // Written by the speculative process.
     /// Reads predicted since the synchronisation; entries below are valid.
@@ -101,7 +105,8 @@ pub struct Log {
     pub latency_ns: AtomicU64,
     /// Smoothed throughput of prefetches, in bytes per second; 0: not known.
     pub bytes_per_s: AtomicU64,
-    _speculative_pad: [u64; 1],
+    /// 1: the program shares memory with others in which it may write.
+    pub shares: AtomicU64,
 
     /// Ring of predictions; entry of read `n` is at `n % ENTRIES_MAX`.
     pub entries: [Entry; ENTRIES_MAX],

@@ -525,6 +525,7 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     state.try_locked(|rations, _| {
         rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
     });
+    synchronise::await_prediction(state);
     result
 }
 

@@ -338,6 +338,11 @@ fn end_aide(state: &State) {
     }
 }
 
+/// One copy in so many lists all of the program's mappings, whatever earlier
+/// ones have found: no hook sees a mapping that a program makes by a system
+/// call of its own.
+const LISTED_EVERY: u32 = 16;
+
 /// An empty log that nobody else uses, or `None`.
 fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     let epoch = state.epoch.load(Relaxed).wrapping_add(1);
@@ -353,11 +358,16 @@ fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
         desk.at_horizon.store(0, Relaxed);
     }
     log.epoch.store(epoch, Relaxed);
+    log.large_changes.store(state.large_changes.load(Relaxed), Relaxed);
+    let serves = !epoch.is_multiple_of(LISTED_EVERY);
+    let without_files = if serves { state.without_files.load(Relaxed) } else { 0 };
+    log.without_files.store(without_files, Relaxed);
     log.consumed.store(consumed, Relaxed);
     log.pages.tail.store(0, Relaxed);
     log.pages.consumed.store(0, Relaxed);
     log.wake_at.store(u64::MAX, Relaxed);
     log.tail.store(0, Relaxed);
+    log.shares.store(0, Relaxed);
     log.park_reason.store(Park::Unknown as u32, Relaxed);
     log.park_call.store(-1, Relaxed);
     log.prefetches.store(0, Relaxed);
@@ -487,6 +497,10 @@ fn kill(state: &State, reason: Park) {
     if let Some(log) = log {
         if log.life.load(Relaxed) == life::PARKED {
             reason = Park::from_index(log.park_reason.load(Relaxed));
+        }
+        state.without_files.store(log.without_files.load(Relaxed), Relaxed);
+        if log.shares.load(Relaxed) != 0 && state.predicted.load(Relaxed) == 0 {
+            state.awaits.store(1, Relaxed);
         }
         book(state, log, reason);
     }
@@ -626,6 +640,44 @@ pub fn await_detached(state: &State) {
     }
     // Not that of a synchronisation begun since.
     _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
+}
+
+/// Pause between two looks for the first prediction, in ns.
+const FIRST_LOOK_NS: u64 = 30_000;
+
+/// Longest wait for it, in ns; besides, it is at most twice as long as a stall.
+const FIRST_MAX_NS: u64 = 5_000_000;
+
+/// After the stall of a synchronisation, where the program shares memory with
+/// others (PostgreSQL's buffers) and a copy has come to nothing: waits until
+/// the copy has predicted a read.
+///
+/// Shared memory is private on touch, so that a copy that begins late does not
+/// see it as it was at the stall, but as the program has left it since: the
+/// next block is being read already, by a process that it takes for another,
+/// and it parks. Once ahead it touches what the program has not come to. The
+/// wait is a cost of the synchronisation, and rationed as such.
+pub fn await_prediction(state: &State) {
+    if state.awaits.load(Relaxed) == 0
+        || state.consumed.load(Relaxed) != 1
+        || state.owner.load(Relaxed) != crate::arch::thread_pointer()
+    {
+        return;
+    }
+    let Some(log) = state.log() else { return };
+    let stall_ns = state.try_locked(|rations, _| rations.synchronisations.stall_ns());
+    let longest_ns = stall_ns.unwrap_or(0).saturating_mul(2).min(FIRST_MAX_NS);
+    let (start_ns, mut passed_ns) = (sys::now_ns(), 0);
+    // The stalled read is number 0 of both.
+    while log.tail.load(Acquire) < 2
+        && matches!(log.life.load(Acquire), life::DETACHED | life::RUNNING)
+        && passed_ns < longest_ns
+    {
+        sys::sleep(FIRST_LOOK_NS);
+        passed_ns = sys::now_ns().saturating_sub(start_ns);
+    }
+    state.count(Counter::SyncNs, passed_ns);
+    state.try_locked(|rations, _| rations.synchronisations.cost_more(passed_ns));
 }
 
 /// Whether nobody is in the program's descriptor table: all copies have left

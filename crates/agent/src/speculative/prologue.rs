@@ -42,8 +42,7 @@ const IOPRIO_WHO_PROCESS: usize = 1;
 /// the descriptor table: attachments of System V segments, and the
 /// descriptions that are mapped and locked.
 fn shares_what_counts() -> bool {
-    let locks = CONFIG.locked.first().is_some_and(|locked| locked.load(Relaxed) != 0);
-    locks || CONFIG.attaches.load(Relaxed) != 0
+    shared::any_locked() || CONFIG.attaches.load(Relaxed) != 0
 }
 
 /// The first step, on the stack that the program waits on and before anything
@@ -81,7 +80,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     // Before the program goes on, where it is known to have any.
     let early = shares_what_counts();
     if early {
-        if !shared::make_private_on_touch() {
+        if !shared::make_private_on_touch(log) {
             exit();
         }
         detached(log);
@@ -112,7 +111,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     // Before it is not dumpable: then its own /proc files refuse it.
     first_for_the_oom_killer();
     pages::prepare(log);
-    if !early && !shared::make_private_on_touch() {
+    if !early && !shared::make_private_on_touch(log) {
         exit();
     }
     prctl(PR_SET_DUMPABLE, 0);

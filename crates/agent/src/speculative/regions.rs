@@ -166,6 +166,11 @@ impl Regions {
         }
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.table.iter().all(|region| region.end == 0)
+    }
+
     /// Adds a region; false where the table is full.
     pub fn add(&mut self, region: Region) -> bool {
         match self.table.iter_mut().find(|slot| slot.end == 0) {
