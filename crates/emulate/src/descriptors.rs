@@ -70,6 +70,8 @@ pub struct File {
     pub(crate) direct: bool,
     /// A read has been told its end by the size known.
     pub(crate) ended: bool,
+    /// Its first read asked for more than all of it, and nothing was there.
+    pub(crate) whole: bool,
     /// Descriptors that refer to it.
     pub(crate) descriptors: u16,
     /// Prefetches in flight through its real descriptor.
@@ -106,6 +108,7 @@ impl File {
         dirty: false,
         direct: false,
         ended: false,
+        whole: false,
         descriptors: 0,
         in_flight: 0,
         real_plus1: 0,

@@ -5,7 +5,7 @@ mod machine;
 
 use machine::{Copy, FileSystem, TempDir, contents, raw};
 use runahead_emulate::{Inherited, Kind, Outcome, arch::nr};
-use runahead_protocol::log::{FLAG_BEHIND, FLAG_PREFETCHED};
+use runahead_protocol::log::{FLAG_BEHIND, FLAG_END, FLAG_PREFETCHED};
 use runahead_protocol::stats::Park;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +53,51 @@ fn a_missing_file_leaves_the_buffer_and_is_prefetched() {
         assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: end of file");
         assert!(copy.emulator.counters().prefetches >= 1);
     }
+}
+
+#[test]
+fn missing_files_that_are_read_to_their_end_end_at_once_after_two() {
+    let dir = TempDir::new("ends");
+    let paths = ["a", "b", "c", "d"].map(|name| dir.file(name, 10_000));
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let mut fds = [-1; 4];
+        for (path, fd) in paths.iter().zip(&mut fds).take(2) {
+            *fd = copy.open(path, libc::O_RDONLY);
+            assert_eq!(copy.read(*fd, 32768).0, 10_000, "{fs:?}: learning");
+            assert_eq!(copy.read(*fd, 20_000).0, 0, "{fs:?}");
+        }
+        let fd = copy.open(&paths[2], libc::O_RDONLY);
+        assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: nothing to compute on");
+        let (read, end) = (copy.log.get(4).unwrap(), copy.log.get(5).unwrap());
+        assert_eq!((read.flags, read.prefetched_len), (FLAG_PREFETCHED, 10_000), "{fs:?}");
+        assert_eq!((end.fd, end.offset, end.flags), (fd as i32, 10_000, FLAG_END), "{fs:?}");
+        assert_eq!(copy.log.lead(), 6, "{fs:?}: as many as the normal process makes");
+        assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: it stands at the end");
+        // Who asks for no more than there is, or for a place, is told all.
+        let fd = copy.open(&paths[3], libc::O_RDONLY);
+        assert_eq!(copy.pread(fd, 32768, 0).0, 10_000, "{fs:?}");
+        assert_eq!(copy.read(fd, 10_000).0, 10_000, "{fs:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_never_ends_early() {
+    let dir = TempDir::new("ends-resident");
+    let paths = ["a", "b", "c"].map(|name| dir.file(name, 10_000));
+    let mut copy = Copy::new();
+    copy.machine.cold = true;
+    for path in &paths[..2] {
+        let fd = copy.open(path, libc::O_RDONLY);
+        copy.read(fd, 32768);
+        copy.read(fd, 32768);
+    }
+    copy.machine.warm(&paths[2], 0);
+    let fd = copy.open(&paths[2], libc::O_RDONLY);
+    let (result, bytes) = copy.read(fd, 32768);
+    assert_eq!((result, &bytes[..4096]), (10_000, &contents(10_000)[..4096]), "a part is there");
 }
 
 #[test]

@@ -42,6 +42,9 @@ pub struct Entry {
 pub const FLAG_PREFETCHED: u32 = 1 << 0;
 /// The range was not looked at: the normal process had already passed it.
 pub const FLAG_BEHIND: u32 = 1 << 1;
+/// The read by which the program finds the end of a file: how much it asks for
+/// there is not known.
+pub const FLAG_END: u32 = 1 << 2;
 
 /// Life of a speculative process, in `Log::life`.
 pub mod life {

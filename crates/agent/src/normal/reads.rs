@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
 use runahead_policy::competitive::depth_bytes;
 use runahead_policy::ration::Standing;
-use runahead_protocol::log::{FLAG_PREFETCHED, Log, Prediction, life};
+use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
 use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
 use runahead_protocol::stats::Counter;
 
@@ -98,8 +98,9 @@ pub struct Request {
 impl Request {
     /// Whether `prediction` is of this read.
     fn is(&self, prediction: &Prediction) -> bool {
+        let end = prediction.flags & FLAG_END != 0;
         prediction.fd == self.fd
-            && (self.len == u64::MAX || prediction.len == self.len)
+            && (end || self.len == u64::MAX || prediction.len == self.len)
             && (self.offset == OFFSET_NONE || prediction.offset == self.offset)
     }
 }
@@ -296,7 +297,8 @@ fn standing(
     // One side may have made a read or two that the other did not.
     for step in 1..=SHIFT_MAX {
         for candidate in [entry.wrapping_add(step), entry.wrapping_sub(step)] {
-            if let Some(prediction) = log.get(candidate).filter(|found| request.is(found)) {
+            let found = log.get(candidate).filter(|found| found.flags & FLAG_END == 0);
+            if let Some(prediction) = found.filter(|found| request.is(found)) {
                 state.shift.store(candidate.wrapping_sub(number), Relaxed);
                 return (Standing::None, Some(prediction));
             }
