@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
+use runahead_policy::awaiting::Awaiting;
 use runahead_policy::refork::Refork;
 use runahead_protocol::learnt::{self, Table};
 use runahead_protocol::log::Log;
@@ -233,6 +234,8 @@ pub struct Rations {
     pub control: Control,
     /// The kind of copy.
     pub refork: Refork,
+    /// Waits for first predictions.
+    pub awaiting: Awaiting,
 }
 
 /// A thread that gets notice of its page faults ([`crate::normal`]).
@@ -389,7 +392,7 @@ pub struct State {
     pub heap_start: AtomicUsize,
     /// What the last copy left of [`runahead_protocol::log::Log::without_files`].
     pub without_files: AtomicU64,
-    /// 1: the program waits for the first prediction of its copies
+    /// 1: the program waits for the first prediction of the copy just made
     /// (`synchronise::await_prediction`).
     pub awaits: AtomicU32,
     /// Where the registers of the thread lie whose fault is being looked at; 0:

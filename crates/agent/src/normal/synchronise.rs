@@ -199,6 +199,7 @@ fn synchronise(
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
     state.device.store(device(request.as_ref()), Relaxed);
+    state.awaits.store(u32::from(rations.awaiting.begin()), Relaxed);
     state.shared_ns.store(0, Relaxed);
     log.sharers.store(0, Relaxed);
     share(state, log, now_ns);
@@ -499,9 +500,6 @@ fn kill(state: &State, reason: Park) {
             reason = Park::from_index(log.park_reason.load(Relaxed));
         }
         state.without_files.store(log.without_files.load(Relaxed), Relaxed);
-        if log.shares.load(Relaxed) != 0 && state.predicted.load(Relaxed) == 0 {
-            state.awaits.store(1, Relaxed);
-        }
         book(state, log, reason);
     }
     // The identity is certain only while the child is ours to reap: were the
@@ -649,8 +647,8 @@ const FIRST_LOOK_NS: u64 = 30_000;
 const FIRST_MAX_NS: u64 = 5_000_000;
 
 /// After the stall of a synchronisation, where the program shares memory with
-/// others (PostgreSQL's buffers) and a copy has come to nothing: waits until
-/// the copy has predicted a read.
+/// others (PostgreSQL's buffers) and `policy::awaiting` says so: waits until the
+/// copy has predicted a read.
 ///
 /// Shared memory is private on touch, so that a copy that begins late does not
 /// see it as it was at the stall, but as the program has left it since: the

@@ -331,10 +331,9 @@ impl Kernel for Machine {
             address >= start / 4096 * 4096 && address.saturating_add(into.len()) <= end
         });
         if known {
-            // SAFETY: whole pages of which a part is the program's.
-            unsafe {
-                std::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len())
-            };
+            // SAFETY: whole pages of which a part is the program's. The rest
+            // may be the emulator's, `into` among it.
+            unsafe { std::ptr::copy(address as *const u8, into.as_mut_ptr(), into.len()) };
         }
         known
     }
