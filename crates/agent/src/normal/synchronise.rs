@@ -199,7 +199,7 @@ fn synchronise(
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
     state.device.store(device(request.as_ref()), Relaxed);
-    state.awaits.store(u32::from(rations.awaiting.begin()), Relaxed);
+    state.awaits.store(u32::from(ration.awaits()), Relaxed);
     state.shared_ns.store(0, Relaxed);
     log.sharers.store(0, Relaxed);
     share(state, log, now_ns);
@@ -647,8 +647,8 @@ const FIRST_LOOK_NS: u64 = 30_000;
 const FIRST_MAX_NS: u64 = 5_000_000;
 
 /// After the stall of a synchronisation, where the program shares memory with
-/// others (PostgreSQL's buffers) and `policy::awaiting` says so: waits until the
-/// copy has predicted a read.
+/// others (PostgreSQL's buffers) and a copy has come to nothing
+/// (`policy::ration`): waits until the copy has predicted a read.
 ///
 /// Shared memory is private on touch, so that a copy that begins late does not
 /// see it as it was at the stall, but as the program has left it since: the
