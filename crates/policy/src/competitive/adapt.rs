@@ -74,14 +74,13 @@ impl Rate {
 
     /// How far a value is from the mean, in 1/[`ONE`] of that.
     fn share(self, bytes_per_s: u64) -> u64 {
-        let apart = u128::from(bytes_per_s.abs_diff(self.bytes_per_s)) * u128::from(ONE);
-        let share = apart / u128::from(self.bytes_per_s.max(1));
-        u64::try_from(share).unwrap_or(u64::MAX).min(16 * ONE)
+        let apart = bytes_per_s.abs_diff(self.bytes_per_s).saturating_mul(ONE);
+        (apart / self.bytes_per_s.max(1)).min(16 * ONE)
     }
 
     fn add(&mut self, bytes_per_s: u64, over: u32) {
         self.epochs = (self.epochs + 1).min(over);
-        let weight = u64::from(self.epochs);
+        let weight = u64::from(self.epochs).max(1);
         self.bytes_per_s = self.bytes_per_s / weight * (weight - 1) + bytes_per_s / weight;
     }
 
