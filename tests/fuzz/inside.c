@@ -29,9 +29,11 @@ typedef long (*entry)(word, word, word, word, word, word, word);
 static volatile unsigned char *original;
 static word seed, calls_wanted;
 /* The end of the agent's log is the one place that a copy can tell us by: the
- * last page of the mapping has room behind the log. */
+ * last page of each log has room behind it. The logs lie side by side in one
+ * mapping, of which a copy keeps its own. */
+enum { LOGS = 4 };
 struct note { volatile word calls, number, way, over; };
-static struct note *notes[2];
+static struct note *notes[LOGS];
 static word state;
 static unsigned char pool[1 << 16] __attribute__((aligned(4096)));
 static entry ways[8];
@@ -196,8 +198,7 @@ static void find(void)
 {
 	char line[400];
 	FILE *maps = fopen("/proc/self/maps", "r");
-	int logs = 0;
-	notes[0] = notes[1] = NULL;
+	memset(notes, 0, sizeof notes);
 	while (fgets(line, sizeof line, maps)) {
 		word start, end;
 		char mode[8];
@@ -209,10 +210,19 @@ static void find(void)
 					gate = at;
 					break;
 				}
-		if (!strcmp(mode, "rw-s") && strstr(line, "/dev/zero") && end - start > 100000 && logs < 2)
-			notes[logs++] = (struct note *)(end - 512);
+		if (!strcmp(mode, "rw-s") && strstr(line, "/dev/zero") && end - start > 100000 * LOGS && !notes[0])
+			for (word i = 0, log = (end - start) / LOGS; i < LOGS; i++)
+				notes[i] = (struct note *)(start + (i + 1) * log - 512);
 	}
 	fclose(maps);
+}
+/* Calls that the copies have made so far. */
+static word calls(void)
+{
+	word sum = 0;
+	for (int i = 0; i < LOGS; i++)
+		sum += notes[i]->calls;
+	return sum;
 }
 int main(int argc, char **argv)
 {
@@ -232,7 +242,7 @@ int main(int argc, char **argv)
 	write(pipes[1], "kept", 4), send(sockets[0], "kept", 4, 0);
 	myself();
 	/* The first copies make the agent map its logs. */
-	for (int i = 0; i < 500 && !notes[1]; i++) {
+	for (int i = 0; i < 500 && !notes[0]; i++) {
 		struct timespec moment = { 0, 3000000 };
 		pread(data, &byte, 1, i * 7 % 99 * 4096);
 		if (!*original)
@@ -241,22 +251,24 @@ int main(int argc, char **argv)
 		if (i % 8 == 7)
 			find();
 	}
-	if (!gate || !notes[0] || !notes[1]) {
-		fprintf(stderr, "not under the agent: gate %lx, logs %p %p\n", gate, (void *)notes[0], (void *)notes[1]);
+	if (!gate || !notes[0]) {
+		fprintf(stderr, "not under the agent: gate %lx, logs %p\n", gate, (void *)notes[0]);
 		return 3;
 	}
 	ways[0] = own, ways[1] = libc, ways[2] = (entry)jit, ways[3] = through_gate, ways[4] = old, ways[5] = virtual;
 	word copies = 0, last = 0, began = time(NULL);
 	for (word round = 0;; round++) {
-		word before[2] = { notes[0]->calls, notes[1]->calls }, made = before[0] + before[1];
+		word before[LOGS], made = calls();
+		for (int i = 0; i < LOGS; i++)
+			before[i] = notes[i]->calls;
 		if (made >= calls_wanted || time(NULL) - began >= strtoul(argv[3], 0, 0))
 			break;
 		/* The copy goes on from here, with a sequence of its own. */
 		state = seed * 0x2545f4914f6cdd1dul + round * 0x9e3779b97f4a7c15ul;
 		pread(data, &byte, 1, round * 4099 % 500000);
 		if (!*original)
-			for (int i = 0; i < 2; i++) {
-				/* The other log is not mapped here: mincore tells. */
+			for (int i = 0; i < LOGS; i++) {
+				/* The other logs are not mapped here: mincore tells. */
 				unsigned char in;
 				word page = (word)notes[i] & ~4095ul;
 				if (through_gate(SYS_mincore, page, 4096, (word)&in, 0, 0, 0) == 0)
@@ -266,21 +278,25 @@ int main(int argc, char **argv)
 		struct timespec moment = { 0, 100000 };
 		for (int still = 0, turns = 0; still < 5 && turns < 3000; turns++) {
 			nanosleep(&moment, NULL);
-			word now = notes[0]->calls + notes[1]->calls;
+			word now = calls();
 			still = now == last && now != made ? still + 1 : turns > 20 ? still + 1 : 0;
 			last = now;
 		}
 		if (last != made) {
 			copies++;
-			struct note *used = notes[notes[1]->calls != before[1]];
+			int own_log = 0;
+			while (own_log < LOGS - 1 && notes[own_log]->calls == before[own_log])
+				own_log++;
+			struct note *used = notes[own_log];
 			if (used->number < 1024 && !used->over && used->way < 4)
 				parks[used->way == 3][used->number]++;
 		}
-		notes[0]->over = notes[1]->over = 0;
+		for (int i = 0; i < LOGS; i++)
+			notes[i]->over = 0;
 		if (shared[4096] != 7 || shared[0] != 7)
 			puts("shared memory changed");
 	}
-	word made = notes[0]->calls + notes[1]->calls;
+	word made = calls();
 	myself();
 	char kept[8] = { 0 };
 	read(pipes[0], kept, 8), printf("%s ", kept);
