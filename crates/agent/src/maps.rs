@@ -1,8 +1,7 @@
 //! Lines of `/proc/self/maps` (proc_pid_maps(5)). Asked each time: no hook
 //! sees a mapping that a program makes by a system call of its own.
 
-use crate::arch::nr;
-use crate::sys::{self, call};
+use crate::sys;
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default)]
@@ -159,7 +158,7 @@ pub fn for_each_shared(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> 
         let query_at = core::ptr::from_mut(&mut query) as usize;
         // SAFETY: the kernel writes the struct and at most vma_name_size bytes
         // to the scratch memory.
-        let result = unsafe { call(nr::IOCTL, &[fd as usize, PROCMAP_QUERY, query_at]) };
+        let result = unsafe { sys::ioctl(fd as i32, PROCMAP_QUERY, query_at) };
         if result != 0 {
             ok = result == -ENOENT;
             break;
@@ -199,6 +198,12 @@ fn hexadecimal(digits: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::nr;
+    use crate::sys::call;
+    use std::sync::Mutex;
+
+    /// One test makes mappings, the other counts them.
+    static MAPPINGS: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_line_is_taken_apart() {
@@ -216,6 +221,7 @@ mod tests {
 
     #[test]
     fn the_shared_ones_are_those_of_the_list() {
+        let _alone = MAPPINGS.lock();
         let path = std::env::temp_dir().join(std::format!("maps shared {}", std::process::id()));
         std::fs::write(&path, [1u8; 3 * 4096]).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -261,6 +267,7 @@ mod tests {
 
     #[test]
     fn all_mappings_are_seen_whatever_the_buffer_cuts() {
+        let _alone = MAPPINGS.lock();
         let expected = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         for len in [512, 4096, 65536] {
             let mut seen = 0usize;

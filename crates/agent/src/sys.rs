@@ -104,6 +104,15 @@ pub fn open_read(path: &[u8]) -> isize {
     unsafe { call(nr::OPENAT, &[AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC]) }
 }
 
+/// ioctl(2).
+///
+/// # Safety
+/// `argument` must be what `request` wants.
+pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
+    // SAFETY: the caller's.
+    unsafe { call(nr::IOCTL, &[fd as usize, request, argument]) }
+}
+
 /// read(2) into a buffer of ours.
 pub fn read(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes into it.

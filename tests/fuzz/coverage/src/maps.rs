@@ -29,6 +29,10 @@ mod sys {
     }
 
     pub fn close(_fd: i32) {}
+
+    pub unsafe fn ioctl(_fd: i32, _request: usize, _argument: usize) -> isize {
+        -25
+    }
 }
 
 #[path = "../../../../crates/agent/src/maps.rs"]
