@@ -148,7 +148,7 @@ impl<K: Kernel> Context<'_, K> {
         let owned = self.owned(&stat);
         let file = self.e.table.file_mut(id);
         file.real_plus1 = real as i32 + 1;
-        file.oracle = crate::residency::Oracle::new(owned);
+        file.oracle = crate::residency::Oracle::keeping(owned);
         file.mode = stat.mode;
         if !file.dirty {
             file.size = stat.size;
@@ -270,6 +270,7 @@ impl<K: Kernel> Context<'_, K> {
         if let Some(real) = file.real() {
             self.close_real(real);
         }
+        crate::residency::release(self.k, &mut self.e.table.file_mut(id).oracle);
         if self.e.opened.file_plus1 == id.0 + 1 {
             self.e.opened.file_plus1 = 0;
         }

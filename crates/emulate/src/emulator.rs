@@ -233,7 +233,7 @@ impl Emulator {
             dev: inherited.dev,
             ino: inherited.ino,
             stream_next: inherited.offset,
-            oracle: Oracle::new(self.identity.fsuid == 0),
+            oracle: Oracle::keeping(self.identity.fsuid == 0),
             ..File::FREE
         };
         if file.kind == Kind::Free {

@@ -264,7 +264,7 @@ impl<K: Kernel> Context<'_, K> {
             let owned = self.owned(&stat);
             let directory = if file.kind == Kind::Directory { O_DIRECTORY } else { 0 };
             file.real_plus1 = self.open_again(path_fd, directory, owned)? as i32 + 1;
-            file.oracle = Oracle::new(owned);
+            file.oracle = Oracle::keeping(owned);
         }
         self.add(file, request.has(O_CLOEXEC))
     }
@@ -284,7 +284,7 @@ impl<K: Kernel> Context<'_, K> {
         if request.flags & O_ACCMODE == O_RDWR && !truncated {
             let mut file = file;
             file.real_plus1 = self.open_again(path_fd, 0, false)? as i32 + 1;
-            file.oracle = Oracle::new(self.e.identity.fsuid == 0);
+            file.oracle = Oracle::keeping(self.e.identity.fsuid == 0);
             return self.add(file, request.has(O_CLOEXEC));
         }
         let size = if truncated { 0 } else { file.size };

@@ -78,7 +78,14 @@ pub struct Oracle {
     /// How it is asked.
     pub method: Method,
     rights: Rights,
+    /// Whether the mapping that `mincore` is asked about is kept.
+    keeps: bool,
+    /// Where it is; 0: there is none.
+    window: usize,
 }
+
+/// Bytes from a file's start that a kept mapping covers.
+const WINDOW_BYTES: u64 = 256 * 1024;
 
 /// Answer of [`question`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,14 +100,29 @@ pub enum Resident {
 
 impl Oracle {
     /// Nothing is known yet.
-    pub const UNASKED: Oracle = Oracle { method: Method::Unasked, rights: Rights::Unasked };
+    pub const UNASKED: Oracle =
+        Oracle { method: Method::Unasked, rights: Rights::Unasked, keeps: false, window: 0 };
 
     /// An oracle for a file whose owner is (`owned`) or is not the caller's
     /// file system user, or the caller is root. Only where it is not must
     /// the kernel be asked for the right to write.
     pub fn new(owned: bool) -> Oracle {
         let rights = if owned { Rights::Granted } else { Rights::Unasked };
-        Oracle { method: Method::Unasked, rights }
+        Oracle { rights, ..Oracle::UNASKED }
+    }
+
+    /// One that keeps what it has mapped to ask about, until [`release`]: of
+    /// three calls for each question on overlayfs one is left.
+    pub fn keeping(owned: bool) -> Oracle {
+        Oracle { keeps: true, ..Oracle::new(owned) }
+    }
+}
+
+/// Gives back what an oracle keeps.
+pub fn release<C: Calls>(c: &mut C, oracle: &mut Oracle) {
+    let window = core::mem::take(&mut oracle.window);
+    if window != 0 {
+        c.call(nr::MUNMAP, [window, WINDOW_BYTES as usize, 0, 0, 0, 0]);
     }
 }
 
@@ -257,7 +279,22 @@ pub fn resident_pages<C: Calls>(
         oracle.method = Method::Blind;
         return None;
     }
-    mincore(c, fd, first * PAGE_BYTES, count, pages)
+    let offset = first * PAGE_BYTES;
+    if oracle.keeps && offset + count as u64 * PAGE_BYTES <= WINDOW_BYTES {
+        if oracle.window == 0 {
+            let mapping = c.call(nr::MMAP, [0, WINDOW_BYTES as usize, 0, MAP_PRIVATE, fd, 0]);
+            oracle.window = usize::try_from(mapping).unwrap_or(0);
+        }
+        let at = oracle.window + offset as usize;
+        let len = count * PAGE_BYTES as usize;
+        let vector = pages.as_mut_ptr().expose_provenance();
+        if oracle.window != 0 && c.call(nr::MINCORE, [at, len, vector, 0, 0, 0]) == 0 {
+            return Some(count);
+        }
+        // The program has unmapped it.
+        oracle.window = 0;
+    }
+    mincore(c, fd, offset, count, pages)
 }
 
 /// Whether `mincore` tells the truth about a file: it does to the owner and

@@ -356,6 +356,28 @@ fn real_descriptors_are_closed_when_nothing_needs_them() {
 }
 
 #[test]
+fn what_pages_are_asked_about_through_is_mapped_once_and_given_back() {
+    let dir = TempDir::new("window");
+    let path = dir.file("f", 40_000);
+    let mut copy = Copy::new();
+    copy.machine.fs = FileSystem::Cachestat;
+    copy.machine.cold = true;
+    copy.machine.warm(&path, 0);
+    let fd = copy.open(&path, libc::O_RDONLY);
+    for _ in 0..3 {
+        copy.pread(fd, 10_000, 0);
+    }
+    assert_eq!(copy.machine.count(nr::MMAP), 1);
+    assert!(copy.machine.count(nr::MINCORE) >= 3);
+    // The prefetch is complete before the file is closed.
+    copy.machine.now_ns += 20_000_000;
+    let other = copy.open(dir.file("g", 40_000), libc::O_RDONLY);
+    copy.read(other, 40_000);
+    assert_eq!(copy.call(nr::CLOSE, &[fd as usize]), 0);
+    assert_eq!(copy.machine.count(nr::MUNMAP), 1);
+}
+
+#[test]
 fn a_small_cold_file_takes_few_calls() {
     const FILES: usize = 200;
     let dir = TempDir::new("few");
