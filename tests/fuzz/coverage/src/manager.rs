@@ -7,8 +7,13 @@ use runahead_manager::engine::Report;
 use runahead_manager::wire::FromClient;
 use runahead_manager::{Action, ClientId, Engine, Options};
 
-/// More messages than this are no other case, and each may report some GiB.
+/// More messages than this are no other case.
 const MESSAGES_MAX: usize = 24;
+
+/// Reads of more bytes than this, all together, are none either: each block of
+/// one is looked at, and up to 128 hints ahead of it, which takes the
+/// instrumented manager half a minute for a few GiB.
+const READ_BYTES_MAX: u64 = 256 << 20;
 
 fuzz_target!(|input: &[u8]| {
     // The first byte: whether there is another client.
@@ -20,6 +25,7 @@ fuzz_target!(|input: &[u8]| {
     if second % 2 == 1 {
         engine.connect(ClientId(2));
     }
+    let mut read_bytes = 0u64;
     for _ in 0..MESSAGES_MAX {
         let Ok(Some(message)) = FromClient::receive(&mut stream) else { break };
         // As it came, it can be sent.
@@ -38,8 +44,22 @@ fuzz_target!(|input: &[u8]| {
             }
             FromClient::Segments(segments) => engine.disclose(client, &segments),
             FromClient::Cancel(segments) => engine.cancel(client, segments),
-            FromClient::Reads(notes) => engine.read(client, &notes),
-            FromClient::Observed(bytes) => engine.observed(client, bytes),
+            FromClient::Reads(notes) => {
+                for note in &notes {
+                    read_bytes = read_bytes.saturating_add(note.length);
+                }
+                if read_bytes > READ_BYTES_MAX {
+                    return;
+                }
+                engine.read(client, &notes);
+            }
+            FromClient::Observed(bytes) => {
+                read_bytes = read_bytes.saturating_add(bytes);
+                if read_bytes > READ_BYTES_MAX {
+                    return;
+                }
+                engine.observed(client, bytes);
+            }
             FromClient::Done(tag, report) => engine.done(client, tag, report),
             FromClient::Buffers(buffers) => engine.set_buffers(buffers),
         }
