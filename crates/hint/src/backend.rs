@@ -98,7 +98,7 @@ impl Backend {
     pub(crate) fn observed(&mut self, bytes: u64) {
         match self {
             Self::Embedded(engine) => engine.observed(SELF, bytes),
-            Self::Remote(connection) => connection.send(&FromClient::Observed(bytes)),
+            Self::Remote(connection) => connection.observed(bytes),
         }
     }
 

@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::engine::{ClientId, Engine, Options};
 use crate::wire::{FromClient, send_action};
@@ -28,6 +28,12 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until the next client is accepted where that failed: descriptors may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Work for one frame after which the client's next one waits as long: so nobody who reports
+/// or discloses huge things has more than half of the manager, nor keeps the lock from others.
+const REST_FROM: Duration = Duration::from_millis(1);
+/// Longest rest: on a busy machine it was not all work.
+const REST_MAX: Duration = Duration::from_millis(100);
 
 /// Between two looks for prefetches that nobody reports.
 const TICK: Duration = Duration::from_secs(1);
@@ -202,6 +208,7 @@ fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
     };
     while let Ok(Some(message)) = FromClient::receive(&mut stream) {
         let mut managers = locked(managers);
+        let began = Instant::now();
         let Some(engine) = managers.engines.get_mut(&domain) else { break };
         match message {
             FromClient::Hello { .. } => break,
@@ -213,15 +220,18 @@ fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
             FromClient::Done(tag, report) => engine.done(client, tag, report),
             FromClient::Buffers(buffers) => engine.set_buffers(buffers),
         }
+        let worked = began.elapsed();
         managers.deliver(&domain);
+        drop(managers);
+        if worked > REST_FROM {
+            std::thread::sleep(worked.min(REST_MAX));
+        }
     }
     locked(managers).disconnect(client, &domain);
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
     use crate::engine::{Action, ReadNote, Report, Segment};
     use crate::geometry::Geometry;

@@ -21,9 +21,12 @@ const VERSION: u64 = 1;
 const FRAME_BYTES_MAX: usize = 256 << 10;
 /// Elements of one frame of segments or reads.
 const ELEMENTS_MAX: usize = 4096;
-/// Most bytes that one frame reports as read; what is beyond is not counted. The manager goes
-/// through them block by block, and one client must not keep it from the others for long.
-const READ_BYTES_MAX: u64 = 4 << 30;
+/// Most bytes that one frame reports as read, 8192 blocks; what is beyond is not counted. The
+/// manager goes through them block by block, and one client must not keep it from the others
+/// for long. Whoever has read more says so in several frames.
+const READ_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes that a client tells of between two of its looks: more than memory is fast for.
+const OBSERVED_BYTES_MAX: u64 = 4 << 30;
 
 /// Where the machine's manager listens: `RUNAHEAD_MANAGER` in the environment (`embedded`:
 /// nowhere), else the user's own, else the system's, where one is there.
@@ -344,8 +347,18 @@ impl Connection {
 
     /// Sends what was read, in pieces.
     pub fn read(&mut self, notes: &[ReadNote]) {
-        for piece in notes.chunks(ELEMENTS_MAX) {
-            self.send(&FromClient::Reads(piece.to_vec()));
+        for piece in pieces_of_reads(notes) {
+            self.send(&FromClient::Reads(piece));
+        }
+    }
+
+    /// Sends how many bytes were read, in pieces.
+    pub fn observed(&mut self, bytes: u64) {
+        let mut left = bytes.min(OBSERVED_BYTES_MAX);
+        while left > 0 {
+            let piece = left.min(READ_BYTES_MAX);
+            self.send(&FromClient::Observed(piece));
+            left -= piece;
         }
     }
 
@@ -359,6 +372,32 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// Notes for frames of at most [`ELEMENTS_MAX`] of them and [`READ_BYTES_MAX`] bytes; a read
+/// that is longer becomes several.
+fn pieces_of_reads(notes: &[ReadNote]) -> Vec<Vec<ReadNote>> {
+    let mut pieces: Vec<Vec<ReadNote>> = Vec::new();
+    let mut room = 0;
+    for &note in notes {
+        let mut rest = note;
+        loop {
+            if room == 0 || pieces.last().is_none_or(|piece| piece.len() == ELEMENTS_MAX) {
+                pieces.push(Vec::new());
+                room = READ_BYTES_MAX;
+            }
+            let length = rest.length.min(room);
+            room -= length;
+            pieces.last_mut().expect("just made").push(ReadNote { length, ..rest });
+            if length == rest.length {
+                break;
+            }
+            rest.offset = rest.offset.saturating_add(length);
+            rest.length -= length;
+            rest.t_app_us = 0;
+        }
+    }
+    pieces
 }
 
 #[cfg(test)]
@@ -381,7 +420,7 @@ mod tests {
             FromClient::Segments(vec![Segment { file: 1, offset: 2, length: 3 }; 5]),
             FromClient::Cancel(9),
             FromClient::Reads(vec![ReadNote { file: 1, offset: 2, length: 3, t_app_us: 4 }; 2]),
-            FromClient::Observed(1 << 30),
+            FromClient::Observed(1 << 20),
             FromClient::Done(5, Report { ok: true, started_ns: 1, ended_ns: 2, cpu_ns: 3 }),
             FromClient::Buffers(6),
         ];
@@ -409,6 +448,32 @@ mod tests {
         assert_eq!(notes.iter().map(|note| note.length).sum::<u64>(), READ_BYTES_MAX);
         let observed = round_trip(&FromClient::Observed(u64::MAX));
         assert_eq!(observed, FromClient::Observed(READ_BYTES_MAX));
+    }
+
+    #[test]
+    fn long_reads_are_told_in_several_frames() {
+        let note = |offset, length| ReadNote { file: 1, offset, length, t_app_us: 7 };
+        let long = [note(5, READ_BYTES_MAX - 1), note(9, 3 * READ_BYTES_MAX), note(0, 0)];
+        let short = vec![note(3, 1); 2 * ELEMENTS_MAX + 1];
+        for notes in [&long[..], &short, &[]] {
+            let pieces = pieces_of_reads(notes);
+            let mut told: Vec<ReadNote> = Vec::new();
+            for piece in &pieces {
+                assert!(!piece.is_empty() && piece.len() <= ELEMENTS_MAX);
+                let FromClient::Reads(received) = round_trip(&FromClient::Reads(piece.clone()))
+                else {
+                    panic!("other frames")
+                };
+                assert_eq!(&received, piece, "nothing is cut off");
+                told.extend(received);
+            }
+            let bytes = |notes: &[ReadNote]| notes.iter().map(|note| note.length).sum::<u64>();
+            let time = |notes: &[ReadNote]| notes.iter().map(|note| note.t_app_us).sum::<u32>();
+            assert_eq!((bytes(&told), time(&told)), (bytes(notes), time(notes)));
+        }
+        let told = pieces_of_reads(&long).concat();
+        let ends: Vec<u64> = told.iter().map(|note| note.offset + note.length).collect();
+        assert_eq!(told[2].offset, ends[1], "it goes on where it was cut");
     }
 
     /// Every prefix and every changed byte of valid frames: an error or a message, no panic.
