@@ -185,6 +185,9 @@ fn a_record_is_believed_only_while_nothing_has_changed() {
             fs::remove_file(scratch.join("runahead").join("learnt-1")).unwrap();
         }),
         ("a device was measured", &|| fs::create_dir(cache.join("devices")).unwrap()),
+        ("another device was measured", &|| {
+            fs::write(cache.join("devices/other.json"), "{}").unwrap();
+        }),
     ];
     for (what, change) in changes {
         let Some((path, _, rate)) = marked_record(&scratch) else { return };
@@ -192,7 +195,24 @@ fn a_record_is_believed_only_while_nothing_has_changed() {
         assert_eq!(rate_told(&mut scratch.runahead()), Some(rate), "{what}");
         fs::remove_file(path).unwrap();
     }
-    fs::remove_dir(cache.join("devices")).unwrap();
+    // Where devices were measured, other mounts may be other devices.
+    let Some((path, _, rate)) = marked_record(&scratch) else { return };
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["-m", env!("CARGO_BIN_EXE_runahead")]);
+    for (name, value) in scratch.runahead().get_envs() {
+        match value {
+            Some(value) => elsewhere.env(name, value),
+            None => elsewhere.env_remove(name),
+        };
+    }
+    if stdout_of(Command::new("id").arg("-u")) == "0\n" {
+        assert_eq!(rate_told(&mut elsewhere), Some(rate), "mounted anew");
+    } else {
+        let required = std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS");
+        assert!(required.is_none(), "it takes root to mount");
+    }
+    fs::remove_file(path).unwrap();
+    fs::remove_dir_all(cache.join("devices")).unwrap();
     let (path, marked, rate) = marked_record(&scratch).unwrap();
     for damaged in [&marked[..marked.len() - 8], &marked[..9], &[], &[0xff; 4096]] {
         fs::write(&path, damaged).unwrap();

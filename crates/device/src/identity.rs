@@ -87,7 +87,7 @@ impl Identity {
         let (kind, source, mountpoint) = mount(&table, major, minor)
             .unwrap_or_else(|| ("unknown".into(), String::new(), path.display().to_string()));
         Ok(Self {
-            id: format!("mount:{kind}:{source}:{mountpoint}"),
+            id: mount_id(&kind, &source, &mountpoint),
             name: kind,
             major,
             minor,
@@ -96,6 +96,26 @@ impl Identity {
             model: None,
             read_ahead_kib: None,
         })
+    }
+
+    /// The devices of everything that is mounted: their numbers and their
+    /// stable names, each once.
+    pub fn mounted() -> Vec<((u32, u32), String)> {
+        let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
+        let mut devices: Vec<((u32, u32), String)> = Vec::new();
+        // The last of several mounts of a device, as everywhere.
+        for line in table.lines().rev() {
+            let Some(((major, minor), kind, source, place)) = mounted_at(line) else { continue };
+            if devices.iter().any(|(numbers, _)| *numbers == (major, minor)) {
+                continue;
+            }
+            let id = match sysfs(major, minor) {
+                Some(directory) => Self::of_block(&directory, major, minor).id,
+                None => mount_id(kind, source, place),
+            };
+            devices.push(((major, minor), id));
+        }
+        devices
     }
 
     /// The block device's node, if there is one.
@@ -165,20 +185,26 @@ fn by_uuid(name: &str) -> Option<String> {
     })
 }
 
-/// Kind, source and place of the mount with that device number
-/// (proc_pid_mountinfo(5)).
+fn mount_id(kind: &str, source: &str, place: &str) -> String {
+    format!("mount:{kind}:{source}:{place}")
+}
+
+/// Kind, source and place of the mount with that device number.
 fn mount(table: &str, major: u32, minor: u32) -> Option<(String, String, String)> {
-    let number = format!("{major}:{minor}");
-    table.lines().rev().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ').skip(2);
-        if left.next()? != number {
-            return None;
-        }
-        let place = left.nth(1)?;
-        let mut right = right.split(' ');
-        Some((right.next()?.to_owned(), right.next()?.to_owned(), place.to_owned()))
+    table.lines().rev().filter_map(mounted_at).find_map(|(numbers, kind, source, place)| {
+        (numbers == (major, minor)).then(|| (kind.to_owned(), source.to_owned(), place.to_owned()))
     })
+}
+
+/// Device number, kind, source and place in a line of the mount table
+/// (proc_pid_mountinfo(5)).
+fn mounted_at(line: &str) -> Option<((u32, u32), &str, &str, &str)> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(2);
+    let (major, minor) = left.next()?.split_once(':')?;
+    let place = left.nth(1)?;
+    let mut right = right.split(' ');
+    Some(((major.parse().ok()?, minor.parse().ok()?), right.next()?, right.next()?, place))
 }
 
 #[cfg(test)]
@@ -192,6 +218,19 @@ mod tests {
         let found = mount(table, 0, 35).unwrap();
         assert_eq!(found, ("fuse.s3".into(), "bucket".into(), "/srv/objects".into()));
         assert_eq!(mount(table, 8, 1), None);
+    }
+
+    #[test]
+    fn what_is_mounted_is_named_as_by_its_numbers() {
+        let mounted = Identity::mounted();
+        assert!(!mounted.is_empty());
+        for (at, ((major, minor), id)) in mounted.iter().enumerate() {
+            let by_numbers = Identity::of_numbers(*major, *minor).unwrap();
+            // Others may mount meanwhile.
+            let again = Identity::mounted();
+            assert!(by_numbers.id == *id || again != mounted, "{major}:{minor} {id}");
+            assert!(mounted[..at].iter().all(|(numbers, _)| *numbers != (*major, *minor)));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tells the agent what was measured of the devices that are here: the
 //! stored profiles whose device is present, by the number that stat(2) gives.
 
+use std::cell::OnceCell;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -17,8 +18,9 @@ pub fn known() -> String {
 
 fn known_in(directory: &Path) -> String {
     let mut text = String::new();
+    let mounted = OnceCell::new();
     for profile in DeviceProfile::all_in(directory).into_iter().take(DEVICES_MAX) {
-        let Some((major, minor)) = present(&profile.device) else { continue };
+        let Some((major, minor)) = present(&profile.device, &mounted) else { continue };
         let separator = if text.is_empty() { "" } else { "," };
         let device = known_device(&profile, rustix::fs::makedev(major, minor));
         let _ = write!(
@@ -38,21 +40,17 @@ fn known_in(directory: &Path) -> String {
 
 /// The numbers that the device has now. They change from boot to boot; where
 /// the ones that were measured belong to another device, it is looked for
-/// among what is mounted.
-fn present(device: &Identity) -> Option<(u32, u32)> {
-    let is = |major: u32, minor: u32| {
-        Identity::of_numbers(major, minor).is_some_and(|found| found.id == device.id)
-    };
-    if is(device.major, device.minor) {
-        return Some((device.major, device.minor));
+/// among what is mounted, which is looked at once for all.
+fn present(device: &Identity, mounted: &OnceCell<Mounted>) -> Option<(u32, u32)> {
+    let (major, minor) = (device.major, device.minor);
+    if Identity::of_numbers(major, minor).is_some_and(|found| found.id == device.id) {
+        return Some((major, minor));
     }
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let numbers = table.lines().filter_map(|line| {
-        let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    });
-    numbers.into_iter().find(|&(major, minor)| is(major, minor))
+    let mounted = mounted.get_or_init(Identity::mounted);
+    mounted.iter().find(|(_, id)| *id == device.id).map(|(numbers, _)| *numbers)
 }
+
+type Mounted = Vec<((u32, u32), String)>;
 
 /// What the policies need of a profile. On a disk: half a revolution, the
 /// seek curve, the rates of the outer and inner zone; where nothing seeks: the

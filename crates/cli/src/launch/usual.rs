@@ -31,7 +31,7 @@ use super::text::Text;
 use crate::inherited::{self, Words};
 
 /// First bytes of a record: "RAUSUAL" and the version.
-const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x03");
 /// Longest record, in bytes.
 const RECORD_LEN_MAX: usize = 4096;
 /// Longest path that is dealt with, in bytes.
@@ -63,7 +63,7 @@ fn execute(fingerprint: u64, command: Words) -> Option<()> {
         || !is_private(&directory, user)
         || !record.is_up_to_date()
         || may_not_execute(&cache)
-        || has_profiles(&cache)?
+        || record.devices != Devices::of(&cache)?.0
     {
         return None;
     }
@@ -218,12 +218,42 @@ fn may_not_execute(directory: &PathText) -> bool {
         .is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
-/// Whether devices may have been measured: which of them are here is asked
-/// each time ([`super::devices`]).
-fn has_profiles(cache: &PathText) -> Option<bool> {
-    let mut directory = PathText::new();
-    directory.add(&[cache.as_bytes(), b"/devices"])?;
-    Some(rustix::fs::stat(directory.as_c_str()).err() != Some(Errno::NOENT))
+/// What tells that other devices have been measured, or that others are here
+/// ([`super::devices`]); 0 where none has been. Device numbers are given to
+/// another device only with another mount. What is missed all the same costs
+/// time at worst.
+#[derive(Debug, PartialEq, Eq)]
+struct Devices(u64);
+
+impl Devices {
+    /// With the profiles in this cache directory.
+    fn of(cache: &PathText) -> Option<Devices> {
+        let mut directory = PathText::new();
+        directory.add(&[cache.as_bytes(), b"/devices"])?;
+        let status = match rustix::fs::stat(directory.as_c_str()) {
+            Err(Errno::NOENT) => return Some(Devices(0)),
+            status => status.ok()?,
+        };
+        let numbers =
+            [status.st_dev, status.st_ino, status.st_ctime as u64, status.st_ctime_nsec as u64];
+        let profiles = numbers.into_iter().fold(1, mix);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let mounts = rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()).ok()?;
+        let mut hash = profiles;
+        let mut part = [0; 1024];
+        loop {
+            let len = rustix::io::read(&mounts, &mut part).ok()?;
+            if len == 0 {
+                return Some(Devices(hash.max(1)));
+            }
+            hash = part.get(..len)?.iter().fold(hash, |hash, &byte| mix(hash, u64::from(byte)));
+        }
+    }
+}
+
+fn mix(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
 }
 
 /// The first of [`super::cache::candidates`].
@@ -263,6 +293,8 @@ fn record_path(directory: &PathText, fingerprint: u64) -> Option<PathText> {
 #[derive(Clone, Copy)]
 struct Record<'b> {
     user: u64,
+    /// [`Devices`].
+    devices: u64,
     /// The cache directory.
     cache: &'b [u8],
     /// The dynamic linker for which the site table was completed.
@@ -286,6 +318,7 @@ impl<'b> Record<'b> {
         }
         Some(Record {
             user: fields.number()?,
+            devices: fields.number()?,
             cache: fields.text()?,
             interpreter: fields.text()?,
             preload: fields.text()?,
@@ -381,6 +414,9 @@ fn write(found: &Found<'_>) -> Option<()> {
     let cache = found.agent.parent()?;
     let mut bytes = MAGIC.to_ne_bytes().to_vec();
     bytes.extend(u64::from(rustix::process::geteuid().as_raw()).to_ne_bytes());
+    let mut directory = PathText::new();
+    directory.add(&[cache.as_os_str().as_bytes()])?;
+    bytes.extend(Devices::of(&directory)?.0.to_ne_bytes());
     let add = |bytes: &mut Vec<u8>, parts: &[&[u8]]| {
         let text = parts.concat();
         bytes.extend((text.len() as u64).to_ne_bytes());
