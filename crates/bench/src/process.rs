@@ -238,6 +238,15 @@ impl Output {
         Ok(Self { directory: scratch_directory()? })
     }
 
+    /// The same on a disk: what lies in memory counts against the memory cgroup
+    /// of whoever wrote it, and stays there.
+    ///
+    /// # Errors
+    /// If no directory can be made.
+    pub fn on_disk() -> Result<Self> {
+        Ok(Self { directory: scratch_directory_in(Path::new("/var/tmp"))? })
+    }
+
     /// Path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -291,7 +300,11 @@ pub fn scratch_directory() -> Result<Scratch> {
     } else {
         std::env::temp_dir()
     };
-    let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(&base);
+    scratch_directory_in(&base)
+}
+
+fn scratch_directory_in(base: &Path) -> Result<Scratch> {
+    let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(base);
     let made = made.with_context(|| format!("make a directory in {}", base.display()))?;
     interrupt::remember_directory(made.path());
     Ok(Scratch(made))

@@ -328,12 +328,12 @@ impl Bench<'_> {
                     *sum_s += one.elapsed_s;
                     let differences = reference.digest.differences(&one.digest);
                     if !differences.is_empty() {
-                        ensure!(
-                            *side == Side::Runahead,
-                            "two plain runs differ in their {}",
-                            differences.join(", ")
-                        );
                         let what = differences.join(", ");
+                        if *side == Side::Plain && cgroup.is_some() {
+                            // The OOM killer takes one process or another.
+                            return Ok(None);
+                        }
+                        ensure!(*side == Side::Runahead, "two plain runs differ in their {what}");
                         if !cell.failures.contains(&what) {
                             cell.failures.push(what);
                         }
@@ -423,7 +423,12 @@ impl Bench<'_> {
             }
             _ => None,
         };
-        let output = Output::new()?;
+        // Files in memory would be charged to the cgroup that is to be tight,
+        // and nothing can push them out.
+        let output = match condition.memory_percent() {
+            Some(_) => Output::on_disk()?,
+            None => Output::new()?,
+        };
         let finished = process::run(&mut spec.command(), &output, limit)?;
         if let Some(reader) = reader {
             reader.stop()?;
@@ -506,7 +511,10 @@ fn sums(results: &HarmResults) -> String {
         lines.push(listed("Not installed, left out (--install)", &results.left_out));
     }
     if !results.impossible.is_empty() {
-        lines.push(listed("Killed without Runahead, too", &results.impossible));
+        lines.push(listed(
+            "Killed without Runahead, too, all or some of the time",
+            &results.impossible,
+        ));
     }
     lines.join("\n")
 }
