@@ -390,7 +390,7 @@ pub struct State {
     /// What the last copy left of [`runahead_protocol::log::Log::without_files`].
     pub without_files: AtomicU64,
     /// 1: the program waits for the first prediction of the copy just made
-    /// (`synchronise::await_prediction`).
+    /// (`waiting::await_prediction`).
     pub awaits: AtomicU32,
     /// Where the registers of the thread lie whose fault is being looked at; 0:
     /// no fault's.

@@ -3,7 +3,7 @@
 //! comes, so a synchronisation here is not hidden by it: it pays through what
 //! it prefetches next.
 
-use super::synchronise;
+use super::{synchronise, waiting};
 use crate::arch::{SignalContext, nr, thread_pointer};
 use crate::speculative::{self, Parent};
 use crate::state::State;
@@ -66,7 +66,7 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: 
     });
     if copy.is_none() {
         state.fault_context.store(0, Relaxed);
-        synchronise::await_detached(state);
+        waiting::await_detached(state);
     }
 }
 

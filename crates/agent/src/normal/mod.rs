@@ -9,12 +9,14 @@ mod exec;
 mod faults;
 mod group;
 mod learnt;
+mod logs;
 mod notice;
 mod processors;
 mod reads;
 mod record;
 mod streams;
 mod synchronise;
+mod waiting;
 
 use crate::arch::{Frame, StubKind, nr};
 use crate::hook::plain;
@@ -29,8 +31,8 @@ pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
 pub use reads::{CREDIT, Request, is_file};
 pub use streams::Table as StreamTable;
-use synchronise::await_detached;
 pub use synchronise::end_speculation;
+use waiting::await_detached;
 
 /// What a normal process's calls of one number mean to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::{record, streams, synchronise};
+use super::{logs, record, streams, synchronise, waiting};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
 use crate::hook::plain;
@@ -256,7 +256,7 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     state.consumed.store(number.wrapping_add(1), Relaxed);
     consume(state, log, number);
     if number % SHARE_READS == SHARE_READS - 1 {
-        synchronise::share(state, log, sys::now_ns());
+        logs::share(state, log, sys::now_ns());
     }
     let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
 
@@ -514,7 +514,7 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     }
     let synchronised_ns = sys::now_ns();
     let result = plain(frame);
-    synchronise::await_detached(state);
+    waiting::await_detached(state);
     let end_ns = sys::now_ns();
     let waited_ns = waited(end_ns.saturating_sub(start_ns), result);
     if waited_ns != 0 {
@@ -527,7 +527,7 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     state.try_locked(|rations, _| {
         rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
     });
-    synchronise::await_prediction(state);
+    waiting::await_prediction(state);
     result
 }
 

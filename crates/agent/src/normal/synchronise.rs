@@ -5,19 +5,20 @@
 
 use super::accounting::{account, book, look_at_pages};
 use super::control::{self, Control};
-use super::processors::{idle_processors, processors};
+use super::logs::{fresh_log, revise_horizon, share};
+use super::processors::idle_processors;
 use super::reads::{READ_AROUND_BYTES, start_read};
+use super::waiting::{await_detached, settled};
 use super::{OFFSET_NONE, Request, capture, learnt};
 use crate::arch::{Frame, nr};
 use crate::import::regions::{self, REGION_MIN, regions, swap_in_use};
-use crate::import::{self, Desk, aide, desk};
+use crate::import::{self, aide, desk};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, Rations, State};
 use crate::status;
 use crate::sys::{self, call};
 use crate::usage::{self, Usage};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use runahead_policy::horizon::horizon;
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use runahead_policy::ration::{Decision, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
@@ -136,7 +137,7 @@ fn is_barred(state: &State) -> bool {
 }
 
 /// Whether a child of ours has not ended, asked without reaping it (waitid(2)).
-fn runs(child: i32) -> bool {
+pub fn runs(child: i32) -> bool {
     const P_PID: usize = 1;
     const WEXITED: usize = 4;
     const WNOWAIT: usize = 0x0100_0000;
@@ -276,7 +277,7 @@ fn synchronise(
     state.speculative.store(child as i32, Release);
     state.unasked.store(0, Relaxed); // Another thread's doing, if any are left.
     // Taking the dead away takes as long as the new one to leave the
-    // descriptor table, which is waited for next (`await_detached`).
+    // descriptor table, which is waited for next (`waiting::await_detached`).
     reap(state);
     None
 }
@@ -339,101 +340,10 @@ fn end_aide(state: &State) {
     }
 }
 
-/// One copy in so many lists all of the program's mappings, whatever earlier
-/// ones have found: no hook sees a mapping that a program makes by a system
-/// call of its own.
-const LISTED_EVERY: u32 = 16;
-
-/// An empty log that nobody else uses, or `None`.
-fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
-    let epoch = state.epoch.load(Relaxed).wrapping_add(1);
-    let cell = CONFIG.logs.get(epoch as usize % LOGS)?;
-    if cell.load(Relaxed).is_null() {
-        map_logs()?;
-    }
-    // SAFETY: mapped above or before, never unmapped in this process; zeroed
-    // memory and whatever a rogue copy leaves there are valid atomics.
-    let log = unsafe { cell.load(Relaxed).as_ref()? };
-    state.epoch.store(epoch, Relaxed);
-    if let Some(desk) = desk() {
-        desk.at_horizon.store(0, Relaxed);
-    }
-    log.epoch.store(epoch, Relaxed);
-    log.large_changes.store(state.large_changes.load(Relaxed), Relaxed);
-    let serves = !epoch.is_multiple_of(LISTED_EVERY);
-    let without_files = if serves { state.without_files.load(Relaxed) } else { 0 };
-    log.without_files.store(without_files, Relaxed);
-    log.consumed.store(consumed, Relaxed);
-    log.pages.tail.store(0, Relaxed);
-    log.pages.consumed.store(0, Relaxed);
-    log.wake_at.store(u64::MAX, Relaxed);
-    log.tail.store(0, Relaxed);
-    log.shares.store(0, Relaxed);
-    log.park_reason.store(Park::Unknown as u32, Relaxed);
-    log.park_call.store(-1, Relaxed);
-    log.prefetches.store(0, Relaxed);
-    log.prefetched_bytes.store(0, Relaxed);
-    log.depth.store(state.depth.load(Relaxed), Relaxed);
-    log.latency_ns.store(state.latency_ns.load(Relaxed), Relaxed);
-    log.bytes_per_s.store(state.bytes_per_s.load(Relaxed), Relaxed);
-    log.life.store(life::STARTING, Release);
-    revise_horizon(state, log);
-    Some(log)
-}
-
-/// Maps all logs at once: each mapping more is one that every clone copies.
-fn map_logs() -> Option<()> {
-    const STRIDE: usize = size_of::<Log>().next_multiple_of(sys::PAGE_SIZE);
-    let address = sys::map_anonymous(LOGS * STRIDE, sys::MAP_SHARED);
-    let first = (address != 0).then_some(address)?;
-    for (number, cell) in CONFIG.logs.iter().enumerate() {
-        cell.store((first + number * STRIDE) as *mut Log, Relaxed);
-    }
-    Some(())
-}
-
-/// How often a program says that it prefetches, and looks who else does, in
-/// ns.
-const SHARE_NS: u64 = 20_000_000;
-
-/// Tells the copy how many programs it shares the device with.
-pub fn share(state: &State, log: &Log, now_ns: u64) {
-    let dev = state.device.load(Relaxed);
-    if dev == 0 || now_ns.saturating_sub(state.shared_ns.load(Relaxed)) < SHARE_NS {
-        return;
-    }
-    state.shared_ns.store(now_ns, Relaxed);
-    if let Some(table) = learnt::table(state) {
-        log.sharers.store(table.share(dev, state.pid.load(Relaxed), now_ns), Relaxed);
-    }
-}
-
 /// The device that a stalled read waits for; 0 where it is not known.
 fn device(request: Option<&Request>) -> u64 {
     let mut stat = sys::Stat::default();
     request.map_or(0, |request| if sys::fstat(request.fd, &mut stat) == 0 { stat.dev } else { 0 })
-}
-
-/// Works out the prefetch horizon from what has been measured.
-fn revise_horizon(state: &State, log: &Log) {
-    let since_ns = state.since_ns.load(Relaxed);
-    let reads = state.consumed.load(Relaxed);
-    if since_ns != 0 && reads >= 16 {
-        let passed_ns = sys::now_ns().saturating_sub(since_ns);
-        let think_ns = passed_ns.saturating_sub(state.stalled_ns.load(Relaxed)) / reads;
-        state.think_ns.store(think_ns.max(1), Relaxed);
-    }
-    let think_ns = state.think_ns.load(Relaxed);
-    log.think_ns.store(think_ns, Relaxed);
-    let asked_for = CONFIG.horizon.load(Relaxed);
-    let horizon = match asked_for {
-        0 => horizon(log.latency_ns.load(Relaxed), think_ns, log.depth.load(Relaxed).min(1024)),
-        fixed => fixed,
-    };
-    log.horizon.store(horizon, Relaxed);
-    if let Some(slot) = state.slot() {
-        slot.set(Counter::DeviceHorizon, horizon);
-    }
 }
 
 /// [`end_accounted`] of one that has not been.
@@ -591,118 +501,6 @@ fn end_all(state: &State) {
         }
     }
 }
-
-/// Waits until the copy has left the descriptor table, after a close and at
-/// the end of the stall. Before that, its looks at descriptors hold them for
-/// moments, so that a lock, a pipe or a socket would outlive its close; and an
-/// exec would unshare the table and lose the program's POSIX locks. The wait
-/// for the data is nearly always longer.
-///
-/// A close that took its descriptor out before the first look finds nothing
-/// held; one that did so later finds [`State::detaching`] set, or everybody
-/// gone again. A synchronisation begins only when the last one's copy has left
-/// ([`settled`]), so it is enough to wait for the one that is found.
-///
-/// What a rogue copy does to the log makes this at most [`DETACH_NS`] long.
-pub fn await_detached(state: &State) {
-    let found = state.detaching.load(SeqCst);
-    // A vfork child's table is its own, and the copy not its child.
-    if found == 0 || !super::own(state) {
-        return;
-    }
-    let (mut turns, mut since_ns) = (0u32, 0);
-    while state.detaching.load(SeqCst) == found {
-        // Another thread makes a copy and has not noted it yet: asked first, or
-        // it would be missed by both questions.
-        let noted = state.lock.load(SeqCst) == 0;
-        let copy = state.log().filter(|log| log.life.load(Acquire) == life::STARTING);
-        if noted && copy.is_none() && !aide_starts(state) {
-            break;
-        }
-        turns = turns.saturating_add(1);
-        if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
-            core::hint::spin_loop();
-            continue;
-        }
-        let now_ns = sys::now_ns();
-        if since_ns == 0 {
-            since_ns = now_ns;
-        }
-        if noted && settled(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
-            break;
-        }
-        match copy {
-            Some(log) if noted => sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS),
-            _ => sys::sleep(DETACH_PAUSE_NS),
-        }
-    }
-    // Not that of a synchronisation begun since.
-    _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
-}
-
-/// Pause between two looks for the first prediction, in ns.
-const FIRST_LOOK_NS: u64 = 30_000;
-
-/// Longest wait for it, in ns; besides, it is at most twice as long as a stall.
-const FIRST_MAX_NS: u64 = 5_000_000;
-
-/// After the stall of a synchronisation, where the program shares memory with
-/// others (PostgreSQL's buffers) and a copy has come to nothing
-/// (`policy::ration`): waits until the copy has predicted a read.
-///
-/// Shared memory is private on touch, so that a copy that begins late does not
-/// see it as it was at the stall, but as the program has left it since: the
-/// next block is being read already, by a process that it takes for another,
-/// and it parks. Once ahead it touches what the program has not come to. The
-/// wait is a cost of the synchronisation, and rationed as such.
-pub fn await_prediction(state: &State) {
-    if state.awaits.load(Relaxed) == 0
-        || state.consumed.load(Relaxed) != 1
-        || state.owner.load(Relaxed) != crate::arch::thread_pointer()
-    {
-        return;
-    }
-    let Some(log) = state.log() else { return };
-    let stall_ns = state.try_locked(|rations, _| rations.synchronisations.stall_ns());
-    let longest_ns = stall_ns.unwrap_or(0).saturating_mul(2).min(FIRST_MAX_NS);
-    let (start_ns, mut passed_ns) = (sys::now_ns(), 0);
-    // The stalled read is number 0 of both.
-    while log.tail.load(Acquire) < 2
-        && matches!(log.life.load(Acquire), life::DETACHED | life::RUNNING)
-        && passed_ns < longest_ns
-    {
-        sys::sleep(FIRST_LOOK_NS);
-        passed_ns = sys::now_ns().saturating_sub(start_ns);
-    }
-    state.count(Counter::SyncNs, passed_ns);
-    state.try_locked(|rations, _| rations.synchronisations.cost_more(passed_ns));
-}
-
-/// Whether nobody is in the program's descriptor table: all copies have left
-/// it, or died in it. To be asked with the lock held, or found free before.
-fn settled(state: &State) -> bool {
-    let starts = |log: &Log| log.life.load(Acquire) == life::STARTING;
-    state.detaching.load(SeqCst) == 0
-        || !(state.log().is_some_and(starts) && runs(state.speculative.load(Relaxed))
-            || aide_starts(state) && runs(state.aide.load(Relaxed)))
-}
-
-/// Whether the aide is still in the descriptor table.
-fn aide_starts(state: &State) -> bool {
-    let starting = |desk: &Desk| desk.life.load(Acquire) == import::life::STARTING;
-    state.aide.load(Relaxed) > 0 && desk().is_some_and(starting)
-}
-
-/// Far longer than a copy takes to leave the table, in ns.
-const DETACH_NS: u64 = 2_000_000_000;
-/// Looks at the copy before the processor is left to others, in rounds of a
-/// pause instruction: about 50 µs. Falling asleep and being woken takes as
-/// long, and giving way to whoever else is runnable may take milliseconds.
-const DETACH_SPIN: u32 = 1000;
-/// Longest sleep before it is looked at again, in ns; it wakes us itself.
-const DETACH_LOOK_NS: u64 = 500_000;
-/// Between two looks at what wakes nobody, in ns.
-const DETACH_PAUSE_NS: u64 = 20_000;
 
 /// Lets a killed process at SCHED_IDLE die at normal priority. Allowed with
 /// CAP_SYS_NICE or a sufficient RLIMIT_NICE only; without, it dies when a

@@ -47,7 +47,7 @@ fn shares_what_counts() -> bool {
 
 /// The first step, on the stack that the program waits on and before anything
 /// else that could fault: the program waits for its end
-/// (`normal::await_detached`).
+/// (`normal::waiting::await_detached`).
 pub fn leave_table(log: &'static Log, parent: &Parent) {
     // The child of a thread that has died meanwhile gets no death signal.
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,0 +1,124 @@
+//! What the program waits for around a synchronisation: that nobody else is
+//! in its descriptor table, and in some programs for a copy's first
+//! prediction. Each wait is bounded, whatever a rogue copy does.
+
+use super::processors::processors;
+use super::synchronise::runs;
+use crate::import::{self, Desk, desk};
+use crate::state::State;
+use crate::sys;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use runahead_protocol::log::{Log, life};
+use runahead_protocol::stats::Counter;
+
+/// Far longer than a copy takes to leave the table, in ns.
+const DETACH_NS: u64 = 2_000_000_000;
+/// Looks at the copy before the processor is left to others, in rounds of a
+/// pause instruction: about 50 µs. Falling asleep and being woken takes as
+/// long, and giving way to whoever else is runnable may take milliseconds.
+const DETACH_SPIN: u32 = 1000;
+/// Longest sleep before it is looked at again, in ns; it wakes us itself.
+const DETACH_LOOK_NS: u64 = 500_000;
+/// Between two looks at what wakes nobody, in ns.
+const DETACH_PAUSE_NS: u64 = 20_000;
+
+/// Waits until the copy has left the descriptor table, after a close and at
+/// the end of the stall. Before that, its looks at descriptors hold them for
+/// moments, so that a lock, a pipe or a socket would outlive its close; and an
+/// exec would unshare the table and lose the program's POSIX locks. The wait
+/// for the data is nearly always longer.
+///
+/// A close that took its descriptor out before the first look finds nothing
+/// held; one that did so later finds [`State::detaching`] set, or everybody
+/// gone again. A synchronisation begins only when the last one's copy has left
+/// ([`settled`]), so it is enough to wait for the one that is found.
+///
+/// What a rogue copy does to the log makes this at most [`DETACH_NS`] long.
+pub fn await_detached(state: &State) {
+    let found = state.detaching.load(SeqCst);
+    // A vfork child's table is its own, and the copy not its child.
+    if found == 0 || !super::own(state) {
+        return;
+    }
+    let (mut turns, mut since_ns) = (0u32, 0);
+    while state.detaching.load(SeqCst) == found {
+        // Another thread makes a copy and has not noted it yet: asked first, or
+        // it would be missed by both questions.
+        let noted = state.lock.load(SeqCst) == 0;
+        let copy = state.log().filter(|log| log.life.load(Acquire) == life::STARTING);
+        if noted && copy.is_none() && !aide_starts(state) {
+            break;
+        }
+        turns = turns.saturating_add(1);
+        if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
+            core::hint::spin_loop();
+            continue;
+        }
+        let now_ns = sys::now_ns();
+        if since_ns == 0 {
+            since_ns = now_ns;
+        }
+        if noted && settled(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
+            break;
+        }
+        match copy {
+            Some(log) if noted => sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS),
+            _ => sys::sleep(DETACH_PAUSE_NS),
+        }
+    }
+    // Not that of a synchronisation begun since.
+    _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
+}
+
+/// Whether nobody is in the program's descriptor table: all copies have left
+/// it, or died in it. To be asked with the lock held, or found free before.
+pub fn settled(state: &State) -> bool {
+    let starts = |log: &Log| log.life.load(Acquire) == life::STARTING;
+    state.detaching.load(SeqCst) == 0
+        || !(state.log().is_some_and(starts) && runs(state.speculative.load(Relaxed))
+            || aide_starts(state) && runs(state.aide.load(Relaxed)))
+}
+
+/// Whether the aide is still in the descriptor table.
+fn aide_starts(state: &State) -> bool {
+    let starting = |desk: &Desk| desk.life.load(Acquire) == import::life::STARTING;
+    state.aide.load(Relaxed) > 0 && desk().is_some_and(starting)
+}
+
+/// Pause between two looks for the first prediction, in ns.
+const FIRST_LOOK_NS: u64 = 30_000;
+
+/// Longest wait for it, in ns; besides, it is at most twice as long as a stall.
+const FIRST_MAX_NS: u64 = 5_000_000;
+
+/// After the stall of a synchronisation, where the program shares memory with
+/// others (PostgreSQL's buffers) and a copy has come to nothing
+/// (`policy::ration`): waits until the copy has predicted a read.
+///
+/// Shared memory is private on touch, so that a copy that begins late does not
+/// see it as it was at the stall, but as the program has left it since: the
+/// next block is being read already, by a process that it takes for another,
+/// and it parks. Once ahead it touches what the program has not come to. The
+/// wait is a cost of the synchronisation, and rationed as such.
+pub fn await_prediction(state: &State) {
+    if state.awaits.load(Relaxed) == 0
+        || state.consumed.load(Relaxed) != 1
+        || state.owner.load(Relaxed) != crate::arch::thread_pointer()
+    {
+        return;
+    }
+    let Some(log) = state.log() else { return };
+    let stall_ns = state.try_locked(|rations, _| rations.synchronisations.stall_ns());
+    let longest_ns = stall_ns.unwrap_or(0).saturating_mul(2).min(FIRST_MAX_NS);
+    let (start_ns, mut passed_ns) = (sys::now_ns(), 0);
+    // The stalled read is number 0 of both.
+    while log.tail.load(Acquire) < 2
+        && matches!(log.life.load(Acquire), life::DETACHED | life::RUNNING)
+        && passed_ns < longest_ns
+    {
+        sys::sleep(FIRST_LOOK_NS);
+        passed_ns = sys::now_ns().saturating_sub(start_ns);
+    }
+    state.count(Counter::SyncNs, passed_ns);
+    state.try_locked(|rations, _| rations.synchronisations.cost_more(passed_ns));
+}
