@@ -2,7 +2,9 @@
  * places, which no copy can predict, timed by the program itself, between
  * them stores to its memory, whose faults are counted.
  *
- * usage: sync FILE MEGABYTES READS REPORT
+ * usage: sync FILE MEGABYTES READS REPORT [missing]
+ *
+ * missing: what is read is not in memory, so that the read waits
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -35,8 +37,8 @@ static long minor_faults(void)
 
 int main(int argc, char **argv)
 {
-	if (argc != 5) {
-		fprintf(stderr, "usage: %s FILE MEGABYTES READS REPORT\n", argv[0]);
+	if (argc != 5 && argc != 6) {
+		fprintf(stderr, "usage: %s FILE MEGABYTES READS REPORT [missing]\n", argv[0]);
 		return 2;
 	}
 	size_t bytes = (size_t)atol(argv[2]) << 20, pages = bytes / PAGE;
@@ -59,6 +61,8 @@ int main(int argc, char **argv)
 	for (off_t at = 0; at + PAGE <= status.st_size; at += PAGE)
 		if (pread(fd, page, PAGE, at) != PAGE)
 			return 2;
+	if (argc == 6)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	long faults = minor_faults();
 	for (int i = 0; i < reads; i++) {
 		uint64_t random[1 + STORES];
@@ -67,6 +71,8 @@ int main(int argc, char **argv)
 		if (getrandom(random, sizeof random, 0) != sizeof random)
 			return 2;
 		off_t at = (off_t)(random[0] % (uint64_t)(status.st_size / PAGE)) * PAGE;
+		if (argc == 6)
+			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		uint64_t begun_ns = clock_ns();
 		if (pread(fd, page, PAGE, at) != PAGE)
 			return 2;

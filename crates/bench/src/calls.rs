@@ -17,6 +17,34 @@ const CALL: libc::c_int = libc::SIGTRAP | 0x80;
 /// # Errors
 /// If it cannot be started or traced, or does not end with status 0.
 pub fn count(command: &mut Command) -> Result<u64> {
+    let mut calls = 0;
+    trace(command, |_| calls += 1)?;
+    Ok(calls)
+}
+
+/// The same, from each call of the number `mark` to before the next; what
+/// comes before the first and after the last is left out.
+///
+/// # Errors
+/// As [`count`].
+pub fn between(command: &mut Command, mark: libc::c_long) -> Result<Vec<u64>> {
+    let mut calls = Vec::new();
+    trace(command, |number| {
+        if number == mark {
+            calls.push(0);
+        }
+        if let Some(last) = calls.last_mut() {
+            *last += 1;
+        }
+    })?;
+    calls.pop();
+    Ok(calls)
+}
+
+/// Runs `command` and tells `call` the number of each system call.
+fn trace(command: &mut Command, mut call: impl FnMut(libc::c_long)) -> Result<()> {
+    /// Where the registers at a stop have the number of the system call.
+    const NUMBER_AT: libc::c_long = 8 * libc::ORIG_RAX as libc::c_long;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: one system call, which concerns the child only.
     unsafe {
@@ -27,7 +55,7 @@ pub fn count(command: &mut Command) -> Result<u64> {
     }
     let child = command.spawn().context("start what is to be traced")?;
     let pid = child.id() as libc::pid_t;
-    let (mut calls, mut inside, mut begun) = (0, false, false);
+    let (mut inside, mut begun) = (false, false);
     loop {
         let mut status = 0;
         // SAFETY: the child started above, and a word for its status.
@@ -40,7 +68,7 @@ pub fn count(command: &mut Command) -> Result<u64> {
         }
         if !libc::WIFSTOPPED(status) {
             if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
-                return Ok(calls);
+                return Ok(());
             }
             bail!("what was traced ended with wait status {status:#x}");
         }
@@ -48,7 +76,10 @@ pub fn count(command: &mut Command) -> Result<u64> {
         match libc::WSTOPSIG(status) {
             CALL => {
                 inside = !inside;
-                calls += u64::from(inside);
+                if inside {
+                    // SAFETY: a word of the stopped child's registers.
+                    call(unsafe { libc::ptrace(libc::PTRACE_PEEKUSER, pid, NUMBER_AT, 0) });
+                }
             }
             // Of an execution.
             libc::SIGTRAP if !begun => {
@@ -79,5 +110,14 @@ mod tests {
         let execute = count(Command::new("/bin/sh").args(["-c", "exec /bin/true"])).unwrap();
         assert!(execute > plain, "{execute} and {plain}");
         assert!(count(&mut Command::new("/bin/false")).is_err());
+    }
+
+    #[test]
+    fn calls_are_counted_from_mark_to_mark() {
+        let between = |mark| between(Command::new("/bin/sh").args(["-c", "umask; umask; :"]), mark);
+        let writes = between(libc::SYS_write).unwrap();
+        assert_eq!(writes.len(), 1, "{writes:?}: of two");
+        assert!((1..10).contains(&writes[0]), "{writes:?}");
+        assert!(between(libc::SYS_reboot).unwrap().is_empty());
     }
 }

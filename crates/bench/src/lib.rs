@@ -39,6 +39,7 @@ pub mod stranger;
 pub mod streams;
 pub mod summary;
 pub mod swap;
+pub mod synchronisation;
 pub mod table;
 pub mod tip;
 pub mod tools;

@@ -1,21 +1,17 @@
 //! `bench faults --over swap`: the programs of the paper's Table 1 that swap,
 //! in a memory cgroup over an emulated swap device; the paper's Tables 2, 3
-//! and 4 (Fraser and Chang 2003). And `bench faults --sync`: what a
-//! synchronisation costs the program that makes it.
+//! and 4 (Fraser and Chang 2003).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use runahead_protocol::session::{
-    TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_WITHOUT_MEMORY_CONTROL,
-};
+use runahead_protocol::session::{TEST_FULL_COPIES, TEST_WITHOUT_MEMORY_CONTROL};
 use runahead_slowdisk::{FileSystem, SlowDisk, UpOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::c_program::CProgram;
-use crate::calls;
 use crate::cgroup::Cgroup;
 use crate::digest;
 use crate::explicit::cache_directory;
@@ -30,7 +26,7 @@ use crate::table::{plain_table, seconds, spread, times};
 use crate::tools::{GCC, ensure_installed};
 
 /// No run takes a third of it at scale 1 on the slowest profile.
-const LIMIT: Duration = Duration::from_secs(3600);
+pub(crate) const LIMIT: Duration = Duration::from_secs(3600);
 /// Memory of the paper's machine (section 3.1), in MB.
 pub(crate) const MEMORY_MB: f64 = 64.0;
 /// Files that Sphinx reads, together, in MB (section 3.1).
@@ -433,7 +429,7 @@ impl<'a> Subject<'a> {
 }
 
 /// The statistics of a run: the collector may be about to write them.
-fn wait_for(file: &Path) -> Result<Statistics> {
+pub(crate) fn wait_for(file: &Path) -> Result<Statistics> {
     for _ in 0..1000 {
         if let Ok(statistics) = Statistics::read(file) {
             return Ok(statistics);
@@ -550,161 +546,6 @@ pub fn tables(results: &SwapResults) -> String {
     format!("{second}\n\n{third}\n\n{fourth}")
 }
 
-const SYNC: CProgram =
-    CProgram { name: "sync", source: include_str!("../../../bench/faults/sync.c"), headers: &[] };
-/// Stores to memory between two synchronisations, in the program.
-const SYNC_STORES: f64 = 64.0;
-/// What a synchronisation by an importing copy may take, median, in s.
-const SYNC_MAX_S: f64 = 150e-6;
-/// Reads of the shorter run in which system calls are counted; the longer one
-/// makes as many more.
-const COUNTED_READS: u64 = 24;
-
-/// What synchronisations cost, one way.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SyncCost {
-    /// What was run: `plain`, `importing copy`, `full copy`.
-    pub way: String,
-    /// Time of one read at which a synchronisation is made, seconds: quantiles
-    /// 0.1, 0.5, 0.9, 0.99.
-    pub read_s: [f64; 4],
-    /// Minor faults between two reads, beside those stores that the program
-    /// makes to resident memory would raise by themselves.
-    pub minor_faults: f64,
-    /// Share of the reads at which a copy was made.
-    pub synchronised: f64,
-    /// Of these copies, the importing ones.
-    pub importing: f64,
-    /// System calls that the program makes more than plain for each of them,
-    /// counted by tracing, where a read at which none is made counts, too.
-    #[serde(default)]
-    pub calls: f64,
-}
-
-/// Measures what a synchronisation costs a program with `megabytes` of
-/// resident memory, over `reads` of them.
-///
-/// # Errors
-/// If a run cannot be made.
-pub fn synchronisations(runahead: &Path, megabytes: u64, reads: u64) -> Result<Vec<SyncCost>> {
-    ensure_installed(&[GCC], false)?;
-    let program = SYNC.build(&cache_directory()?)?;
-    let scratch = process::scratch_directory()?;
-    let (file, report) = (scratch.path().join("file"), scratch.path().join("report"));
-    fs::write(&file, vec![7; 4 << 20]).context("write the file that is read")?;
-    let spec = |reads: u64| {
-        let arguments = [megabytes.to_string(), reads.to_string()];
-        CommandSpec::new(&program, "/").arg(&file).args(arguments).arg(&report)
-    };
-    let always = TEST_EVERY_READ_STALLS;
-    // System calls of COUNTED_READS reads, and copies made there.
-    let count = |side: Side, test: u64| -> Result<[f64; 2]> {
-        let once = |reads: u64| -> Result<[f64; 2]> {
-            let output = Output::new()?;
-            let file = output.path("statistics.json");
-            let options = [format!("--test={}", test | TEST_ALLOW_TRACER)];
-            let wrapped = launch::wrap(&spec(reads), side, runahead, &options, &file);
-            let calls = calls::count(&mut wrapped.command())?;
-            let statistics =
-                if side == Side::Plain { Statistics::default() } else { wait_for(&file)? };
-            let made = statistics.speculation.synchronizations.completed.unwrap_or(0.0);
-            Ok([calls as f64, made])
-        };
-        // The one in the middle: a copy that is slow to begin is waited for in
-        // more calls, and a run in which that happens often is not the rule.
-        let middle = |reads: u64| -> Result<[f64; 2]> {
-            let mut runs = [once(reads)?, once(reads)?, once(reads)?];
-            runs.sort_by(|a, b| a[0].total_cmp(&b[0]));
-            Ok(runs[1])
-        };
-        let (short, long) = (middle(COUNTED_READS)?, middle(2 * COUNTED_READS)?);
-        Ok([long[0] - short[0], long[1] - short[1]])
-    };
-    let [plain_calls, _] = count(Side::Plain, 0)?;
-    [
-        ("plain", Side::Plain, 0),
-        ("importing copy", Side::Runahead, always),
-        ("full copy", Side::Runahead, always | TEST_FULL_COPIES),
-    ]
-    .into_iter()
-    .map(|(way, side, test)| {
-        let output = Output::new()?;
-        let statistics_file = output.path("statistics.json");
-        let options = [format!("--test={test}")];
-        let wrapped = launch::wrap(&spec(reads), side, runahead, &options, &statistics_file);
-        let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;
-        let ended = process::describe(finished.status);
-        ensure!(finished.status.success(), "the program failed: {ended}");
-        let text = fs::read_to_string(&report).context("read the report")?;
-        let numbers: Vec<f64> =
-            text.lines().map(str::parse).collect::<Result<_, _>>().context("parse the report")?;
-        let (faults, took_ns) = numbers.split_first().context("the report is empty")?;
-        let statistics =
-            if side == Side::Plain { Statistics::default() } else { wait_for(&statistics_file)? };
-        let made = &statistics.speculation.synchronizations;
-        let completed = made.completed.unwrap_or(0.0);
-        // Those at which a copy was made take longest.
-        let all = sorted(took_ns);
-        let counted = if side == Side::Plain { all.len() } else { completed as usize };
-        let slowest = &all[all.len().saturating_sub(counted)..];
-        let quantile = |q| quantile(slowest, q).unwrap_or(f64::NAN) * 1e-9;
-        Ok(SyncCost {
-            way: way.into(),
-            read_s: [0.1, 0.5, 0.9, 0.99].map(quantile),
-            minor_faults: faults / reads as f64,
-            synchronised: completed / reads as f64,
-            importing: made.importing() / completed.max(1.0),
-            calls: {
-                let [calls, made] =
-                    if side == Side::Plain { [plain_calls, 1.0] } else { count(side, test)? };
-                (calls - plain_calls) / made.max(1.0)
-            },
-        })
-    })
-    .collect()
-}
-
-/// What [`synchronisations`] found.
-pub fn sync_table(costs: &[SyncCost], megabytes: u64) -> String {
-    let title = format!("{megabytes} MiB resident");
-    let mut table = plain_table(&[
-        &title,
-        "median",
-        "10%",
-        "90%",
-        "99%",
-        "minor faults each",
-        "system calls each",
-        "synchronised",
-        "importing",
-    ]);
-    for cost in costs {
-        let [low, middle, high, highest] = cost.read_s.map(seconds);
-        table.add_row([
-            cost.way.clone(),
-            middle,
-            low,
-            high,
-            highest,
-            format!("{:.1} (of {SYNC_STORES} stores)", cost.minor_faults),
-            format!("{:.0}", cost.calls),
-            format!("{:.0}%", 100.0 * cost.synchronised),
-            format!("{:.0}%", 100.0 * cost.importing),
-        ]);
-    }
-    let is_met = sync_is_met(costs);
-    let met = if is_met { "met" } else { "not met" };
-    format!("{table}\nImporting copy: at most {} median: {met}", seconds(SYNC_MAX_S))
-}
-
-/// Whether the importing copy takes no longer than is promised.
-fn sync_is_met(costs: &[SyncCost]) -> bool {
-    costs.iter().any(|cost| {
-        let [_, median, _, _] = cost.read_s;
-        cost.importing > 0.5 && median <= SYNC_MAX_S
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -745,26 +586,11 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronisation_has_a_limit() {
-        let cost = |importing, median| SyncCost {
-            way: "copy".into(),
-            read_s: [median; 4],
-            minor_faults: 0.0,
-            synchronised: 1.0,
-            importing,
-            calls: 40.0,
-        };
-        assert!(sync_table(&[cost(0.0, 0.02), cost(1.0, 140e-6)], 64).ends_with(": met"));
-        assert!(sync_table(&[cost(0.0, 50e-6), cost(1.0, 160e-6)], 64).ends_with(": not met"));
-    }
-
-    #[test]
     fn every_program_compiles() {
         let cache = tempfile::tempdir().unwrap();
         for kernel in KERNELS {
             let program = CProgram { name: kernel.name, source: kernel.source, headers: HEADERS };
             program.build(cache.path()).unwrap();
         }
-        SYNC.build(cache.path()).unwrap();
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use runahead_bench::swap::{self, SwapOptions};
+use runahead_bench::synchronisation;
 use runahead_bench::{apps, results};
 
 use super::common::{RESULTS, executable};
@@ -59,10 +60,10 @@ const SYNC_READS: u64 = 300;
 fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
     let common = &arguments.programs.common;
     let runahead = executable(common.runahead.as_deref())?;
-    let costs = swap::synchronisations(&runahead, SYNC_MIB, SYNC_READS)?;
+    let costs = synchronisation::measure(&runahead, SYNC_MIB, SYNC_READS)?;
     let json = common.json.clone().unwrap_or_else(|| Path::new(RESULTS).join("faults-sync.json"));
     results::write_json(&json, &costs)?;
-    println!("{}\nWritten: {}", swap::sync_table(&costs, SYNC_MIB), json.display());
+    println!("{}\nWritten: {}", synchronisation::table(&costs, SYNC_MIB), json.display());
     Ok(ExitCode::SUCCESS)
 }
 
