@@ -257,6 +257,8 @@ pub struct Area {
     pub start: AtomicUsize,
     /// Address after it.
     pub end: AtomicUsize,
+    /// The device of the file that is mapped there; 0: none is.
+    pub device: AtomicU64,
 }
 
 /// Of one process. All-zero is a valid value: what a forked child sees.

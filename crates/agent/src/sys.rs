@@ -1,7 +1,7 @@
 //! The few system calls that the agent makes on its own account, as plain
 //! functions over the gate. Results are the kernel's: negative is `-errno`.
 
-use crate::arch::{nr, syscall6};
+use crate::arch::{import_nr, nr, syscall6};
 use core::ptr;
 
 /// `EAGAIN`.
@@ -64,7 +64,8 @@ pub struct Stat {
     pub uid: u32,
     gid: u32,
     pad: u32,
-    rdev: u64,
+    /// Device that a device file stands for.
+    pub rdev: u64,
     /// Size in bytes.
     pub size: i64,
     rest: [u64; 11],
@@ -74,6 +75,8 @@ pub struct Stat {
 pub const S_IFMT: u32 = 0o170_000;
 /// Regular file.
 pub const S_IFREG: u32 = 0o100_000;
+/// Block device.
+pub const S_IFBLK: u32 = 0o060_000;
 /// Directory.
 pub const S_IFDIR: u32 = 0o040_000;
 
@@ -123,6 +126,21 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> isize {
 pub fn fstat(fd: i32, stat: &mut Stat) -> isize {
     // SAFETY: the kernel writes one struct stat, which Stat has the size of.
     unsafe { call(nr::FSTAT, &[fd as usize, ptr::from_mut(stat) as usize]) }
+}
+
+/// The device that a descriptor's file lies on, as stat(2) gives it; 0 where
+/// nobody says.
+pub fn device_of(fd: i32) -> u64 {
+    let mut stat = Stat::default();
+    if fstat(fd, &mut stat) == 0 { stat.dev } else { 0 }
+}
+
+/// stat(2) of a path that ends in NUL; whether that was answered.
+pub fn stat(path: &[u8], stat: &mut Stat) -> bool {
+    let (start, at) = (path.as_ptr() as usize, ptr::from_mut(stat) as usize);
+    // SAFETY: a NUL-terminated path; the kernel writes one struct stat.
+    path.last() == Some(&0)
+        && unsafe { call(import_nr::NEWFSTATAT, &[AT_FDCWD, start, at, 0]) } == 0
 }
 
 /// `lseek(fd, 0, SEEK_CUR)`: asks, moves nothing.

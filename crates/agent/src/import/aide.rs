@@ -13,6 +13,7 @@
 
 use super::{Desk, PAGES_MAX, life, make_desk, page, question, regions};
 use crate::arch::{clone_shared, import_nr, nr};
+use crate::normal::logs;
 use crate::state::State;
 use crate::sys::{self, IoVec, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
@@ -139,6 +140,13 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             question::PAGES => pages(desk, pagemap),
             question::PRESENT => {
                 present(desk, pagemap);
+                // A program that finds all of its pages comes nowhere else
+                // where it could say that it still prefetches.
+                if let Some(state) = crate::state::state()
+                    && let Some(log) = state.log()
+                {
+                    logs::share(state, log, sys::now_ns());
+                }
                 None
             }
             _ => None,

@@ -349,6 +349,39 @@ pub fn swap_exists() -> bool {
     swap().0 > 0
 }
 
+/// The device of the swap space, as stat(2) gives it: of what /proc/swaps
+/// (proc(5)) names first. All programs have the same, so where it cannot be
+/// asked about from here, a number that no device has.
+#[cold]
+#[inline(never)]
+pub fn swap_device() -> u64 {
+    const NAMELESS: u64 = u32::MAX as u64;
+    let fd = sys::open_read(b"/proc/swaps\0");
+    if fd < 0 {
+        return NAMELESS;
+    }
+    let mut text = [0u8; 512];
+    let len = sys::read(fd as i32, &mut text);
+    sys::close(fd as i32);
+    let path = text.get_mut(..len.max(0) as usize).and_then(first_swap);
+    let mut stat = sys::Stat::default();
+    if !path.is_some_and(|path| sys::stat(path, &mut stat)) {
+        return NAMELESS;
+    }
+    if stat.mode & sys::S_IFMT == sys::S_IFBLK { stat.rdev } else { stat.dev }
+}
+
+/// The path in the second line of /proc/swaps, with a NUL in place of the
+/// space behind it. The kernel writes spaces in a path as `\040`: such a one is
+/// not found then.
+fn first_swap(text: &mut [u8]) -> Option<&[u8]> {
+    let line = text.iter().position(|&byte| byte == b'\n')? + 1;
+    let line = text.get_mut(line..)?;
+    let end = line.iter().position(|&byte| byte == b' ' || byte == b'\t')?;
+    *line.get_mut(end)? = 0;
+    line.get(..=end).filter(|path| path.first() == Some(&b'/'))
+}
+
 /// Swap space of this machine, all and free (sysinfo(2)).
 fn swap() -> (u64, u64) {
     let mut info = [0u64; 14];
@@ -365,6 +398,23 @@ fn swap() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_swap_space_is_found() {
+        let path = |text: &str| {
+            let mut text = text.as_bytes().to_vec();
+            first_swap(&mut text).map(<[u8]>::to_vec)
+        };
+        let head = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        let two = std::format!("{head}/dev/vdb   partition\t262140\t0\t-2\n/b file\t1\t0\t-3\n");
+        assert_eq!(path(&two).unwrap(), b"/dev/vdb\0");
+        for none in [head, "", "no line", "\n/cut", "\n relative x"] {
+            assert_eq!(path(none), None, "{none}");
+        }
+        // Whatever there is here: every program gets the same, and a number.
+        assert_ne!(swap_device(), 0);
+        assert_eq!(swap_device(), swap_device());
+    }
 
     #[test]
     fn only_private_writable_anonymous_memory_is_a_region() {

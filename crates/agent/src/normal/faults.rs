@@ -3,7 +3,8 @@
 //! comes, so a synchronisation here is not hidden by it: it pays through what
 //! it prefetches next.
 
-use super::{synchronise, waiting};
+use super::synchronise::{self, Stall};
+use super::{logs, waiting};
 use crate::arch::{SignalContext, nr, thread_pointer};
 use crate::speculative::{self, Parent};
 use crate::state::State;
@@ -31,6 +32,9 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: 
     state.stalled(faults, all_stalled_ns);
     state.count(Counter::Stalls, u64::from(faults));
     state.count(Counter::StallNs, all_stalled_ns);
+    if let Some(log) = log {
+        logs::share(state, log, now_ns);
+    }
     if predicted {
         // A partial stall: prefetched, or about to be, just not early enough.
         // As a hit it is counted with the other pages that have been used.
@@ -59,11 +63,17 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: 
     // SAFETY: the argument of the handler that runs now.
     let mask = unsafe { SignalContext::mask(ucontext) };
     state.fault_context.store(ucontext, Relaxed);
-    let copy = synchronise::attempt(state, None, standing, now_ns, &mut |log, parent| {
-        let parent = Parent { signal_mask: mask, ..parent };
-        speculative::begin_at_fault(state, log, parent, ucontext);
-        0
-    });
+    let copy = synchronise::attempt(
+        state,
+        &Stall::Fault(address),
+        standing,
+        now_ns,
+        &mut |log, parent| {
+            let parent = Parent { signal_mask: mask, ..parent };
+            speculative::begin_at_fault(state, log, parent, ucontext);
+            0
+        },
+    );
     if copy.is_none() {
         state.fault_context.store(0, Relaxed);
         waiting::await_detached(state);

@@ -2,7 +2,6 @@
 //! soon after they were evicted, in the program's memory cgroup (version 1 or
 //! 2) or, where none limits it, on the whole machine.
 
-use crate::arch::import_nr;
 use crate::import::regions::swap_exists;
 use crate::sys::{self, PAGE_SIZE};
 
@@ -155,10 +154,7 @@ impl Path {
     #[inline(never)]
     fn is_directory(&self) -> bool {
         let mut stat = sys::Stat::default();
-        let (path, at) = (self.bytes.as_ptr() as usize, core::ptr::from_mut(&mut stat) as usize);
-        // SAFETY: a NUL-terminated path; the kernel writes one struct stat.
-        let result = unsafe { sys::call(import_nr::NEWFSTATAT, &[sys::AT_FDCWD, path, at, 0]) };
-        result == 0 && stat.mode & sys::S_IFMT == sys::S_IFDIR
+        sys::stat(self.with_nul(), &mut stat) && stat.mode & sys::S_IFMT == sys::S_IFDIR
     }
 
     /// The lowest limit on this directory and those above it, whose first has

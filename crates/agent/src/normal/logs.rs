@@ -65,9 +65,10 @@ fn map_logs() -> Option<()> {
 
 /// How often a program says that it prefetches, and looks who else does, in
 /// ns.
-const SHARE_NS: u64 = 20_000_000;
+pub const SHARE_NS: u64 = 20_000_000;
 
-/// Tells the copy how many programs it shares the device with.
+/// Tells the copy how many programs it shares the device with. The aide does
+/// so, too, where the program finds all of its pages and has no slow path.
 pub fn share(state: &State, log: &Log, now_ns: u64) {
     let dev = state.device.load(Relaxed);
     if dev == 0 || now_ns.saturating_sub(state.shared_ns.load(Relaxed)) < SHARE_NS {

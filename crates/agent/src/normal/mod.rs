@@ -9,7 +9,7 @@ mod exec;
 mod faults;
 mod group;
 mod learnt;
-mod logs;
+pub mod logs;
 mod notice;
 mod processors;
 mod reads;

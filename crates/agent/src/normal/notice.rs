@@ -125,7 +125,7 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
         }
         return;
     }
-    remember(state, result as usize, len);
+    remember(state, result as usize, len, sys::device_of(fd as i32));
     if state.notice.load(Relaxed) == 0 && some_missing(state, fd, offset, len) {
         want(state);
     }
@@ -133,7 +133,7 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
 
 /// Anonymous memory that may be swapped out.
 fn anonymous_memory(state: &'static State, start: usize, len: usize) {
-    remember(state, start, len);
+    remember(state, start, len, 0);
     let all = state.anonymous_bytes.fetch_add(len, Relaxed).saturating_add(len);
     if all >= SWAPPED_BYTES && state.notice.load(Relaxed) == 0 && swap_exists() {
         want(state);
@@ -172,9 +172,9 @@ pub fn heap_ends(state: &'static State, end: isize) {
     }
 }
 
-/// Keeps a large mapping in mind.
+/// Keeps a large mapping in mind, of a file on `device` (0: anonymous memory).
 #[cold]
-fn remember(state: &State, start: usize, len: usize) {
+fn remember(state: &State, start: usize, len: usize, device: u64) {
     state.large_mappings.fetch_add(1, Relaxed);
     unmapped(state, start, len);
     for area in &state.areas {
@@ -184,6 +184,7 @@ fn remember(state: &State, start: usize, len: usize) {
             && area.end.compare_exchange(0, start + 1, Relaxed, Relaxed).is_ok()
         {
             area.start.store(start, Relaxed);
+            area.device.store(device, Relaxed);
             area.end.store(start + len, Release);
             return;
         }
@@ -209,10 +210,17 @@ pub fn unmapped(state: &State, start: usize, len: usize) {
 /// Whether an address lies in a large mapping of a file, or in anonymous
 /// memory that is watched.
 pub fn watched(state: &State, address: usize) -> bool {
-    state.areas.iter().any(|area| {
+    device(state, address).is_some()
+}
+
+/// The device of the file that is mapped at a watched address, 0 where it is
+/// anonymous memory; `None` where it is not watched.
+pub fn device(state: &State, address: usize) -> Option<u64> {
+    let area = state.areas.iter().find(|area| {
         let start = area.start.load(Relaxed);
-        start != 0 && address >= start && address < area.end.load(Relaxed)
-    })
+        start != 0 && address >= start && address < area.end.load(Acquire)
+    })?;
+    Some(area.device.load(Relaxed))
 }
 
 /// Looks at pages of a file, evenly spaced, until one is missing (whose read

@@ -9,9 +9,9 @@ use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::reads::{READ_AROUND_BYTES, start_read};
 use super::waiting::{await_detached, settled};
-use super::{OFFSET_NONE, Request, capture, learnt};
+use super::{OFFSET_NONE, Request, capture, learnt, notice};
 use crate::arch::{Frame, nr};
-use crate::import::regions::{self, REGION_MIN, regions, swap_in_use};
+use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, Rations, State};
@@ -42,6 +42,15 @@ const SIGKILL: usize = 9;
 /// What a new speculative process does first; gives its result.
 pub type Begin<'a> = &'a mut dyn FnMut(&'static Log, Parent) -> isize;
 
+/// What the program waited for.
+#[derive(Clone, Copy, Debug)]
+pub enum Stall {
+    /// A read, which waits still.
+    Read(Request),
+    /// A page fault at this address, whose wait is over.
+    Fault(usize),
+}
+
 /// At a read that stalls and was not predicted. Returns the read's result in
 /// the speculative process that it makes, `None` in the normal process.
 pub fn at_stall(
@@ -51,17 +60,16 @@ pub fn at_stall(
     standing: Standing,
     now_ns: u64,
 ) -> Option<isize> {
-    attempt(state, Some(request), standing, now_ns, &mut |log, parent| {
+    attempt(state, &Stall::Read(request), standing, now_ns, &mut |log, parent| {
         speculative::begin(state, log, frame, parent)
     })
 }
 
-/// At a stall that was not predicted, of a read (`request`) or a page fault:
-/// makes a speculative process if it is worth it. Returns there what `copy`
-/// does, and `None` in the normal process.
+/// At a stall that was not predicted: makes a speculative process if it is
+/// worth it. Returns there what `copy` does, and `None` in the normal process.
 pub fn attempt(
     state: &'static State,
-    request: Option<Request>,
+    stall: &Stall,
     standing: Standing,
     now_ns: u64,
     copy: Begin<'_>,
@@ -111,7 +119,7 @@ pub fn attempt(
             account(state, rations);
         }
         match decide(state, &mut rations.synchronisations, standing, now_ns) {
-            Decision::Synchronise => synchronise(state, rations, request, (now_ns, mask), copy),
+            Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
                 let behind = standing == Standing::Behind;
@@ -185,10 +193,14 @@ fn permitted(state: &State) -> bool {
 fn synchronise(
     state: &'static State,
     rations: &mut Rations,
-    request: Option<Request>,
+    stall: &Stall,
     (now_ns, mask): (u64, u64),
     copy: Begin<'_>,
 ) -> Option<isize> {
+    let request = match stall {
+        Stall::Read(request) => Some(request),
+        Stall::Fault(_) => None,
+    };
     state.count(Counter::SyncsAttempted, 1);
     end_accounted(state, &mut rations.control, Park::OffTrack);
     let ration = &mut rations.synchronisations;
@@ -199,13 +211,13 @@ fn synchronise(
     // A stalled read is read 0 of both; a fault is over.
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
-    state.device.store(device(request.as_ref()), Relaxed);
+    state.device.store(device(state, stall), Relaxed);
     state.awaits.store(u32::from(ration.awaits()), Relaxed);
     state.shared_ns.store(0, Relaxed);
     log.sharers.store(0, Relaxed);
     share(state, log, now_ns);
     let (kind, resident_bytes) = kind(state, &rations.refork);
-    if let Some(request) = &request
+    if let Some(request) = request
         && !request.started
         && request.offset != OFFSET_NONE
     {
@@ -216,7 +228,7 @@ fn synchronise(
     // From here on: the look at the descriptors holds them for moments, too.
     state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
     // SAFETY: the lock is held: `ration` is what it guards.
-    unsafe { capture::take(state, request.as_ref()) };
+    unsafe { capture::take(state, request) };
     // SAFETY: the ration's lock is held.
     let regions = unsafe { regions() };
     // The aide answers for mapped files, too.
@@ -340,10 +352,17 @@ fn end_aide(state: &State) {
     }
 }
 
-/// The device that a stalled read waits for; 0 where it is not known.
-fn device(request: Option<&Request>) -> u64 {
-    let mut stat = sys::Stat::default();
-    request.map_or(0, |request| if sys::fstat(request.fd, &mut stat) == 0 { stat.dev } else { 0 })
+/// The device that a stall waits for; 0 where it is not known.
+#[inline(never)]
+fn device(state: &State, stall: &Stall) -> u64 {
+    match stall {
+        Stall::Read(request) => sys::device_of(request.fd),
+        Stall::Fault(address) => match notice::device(state, *address) {
+            Some(0) => swap_device(),
+            Some(device) => device,
+            None => 0,
+        },
+    }
 }
 
 /// [`end_accounted`] of one that has not been.
@@ -517,6 +536,38 @@ fn hasten(child: i32) {
 mod tests {
     use super::*;
     use std::boxed::Box;
+
+    /// At a page fault no descriptor says what the program waits for.
+    #[test]
+    fn after_a_page_fault_the_device_is_shared_with_others() {
+        let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log, and a valid table.
+        let (log, table): (Box<Log>, Box<runahead_protocol::learnt::Table>) =
+            unsafe { (Box::new_zeroed().assume_init(), Box::new_zeroed().assume_init()) };
+        for (area, (start, device)) in state.areas.iter().zip([(0x10_0000, 77), (0x50_0000, 0)]) {
+            area.start.store(start, Relaxed);
+            area.device.store(device, Relaxed);
+            area.end.store(start + 0x10_0000, Relaxed);
+        }
+        let of_fault = |address| device(&state, &Stall::Fault(address));
+        assert_eq!(of_fault(0x10_0000 + 5), 77, "the mapped file's");
+        assert_eq!(of_fault(0x50_0000 + 5), swap_device(), "anonymous memory");
+        assert_eq!(of_fault(0x90_0000), 0, "nobody knows");
+        let address = core::ptr::from_ref(&*table).cast_mut();
+        state.learnt.store(address, Relaxed);
+        state.pid.store(100, Relaxed);
+        let sharers = |now_ns| {
+            share(&state, &log, now_ns);
+            log.sharers.load(Relaxed)
+        };
+        let second = 1_000_000_000;
+        assert_eq!(sharers(second), 0, "no device is known");
+        state.device.store(of_fault(0x10_0000), Relaxed);
+        assert_eq!(sharers(second), 1);
+        table.share(77, 101, second);
+        assert_eq!(sharers(second + 1), 1, "not asked every time");
+        assert_eq!(sharers(second + super::super::logs::SHARE_NS), 2);
+    }
 
     /// Memory control counts what copies saved, whether they are there or
     /// not: neither is what an ended one saved forgotten, above all the pages,

@@ -15,6 +15,7 @@ use core::cell::UnsafeCell;
 use core::ptr::from_mut;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::gate::Check;
+use runahead_protocol::learnt::SHARERS_MAX;
 
 /// `UFFDIO_API`, `_REGISTER`, `_COPY`, `_ZEROPAGE`.
 const UFFDIO_API: usize = 0xc018_aa3f;
@@ -322,8 +323,7 @@ impl Imports {
     /// to (the prefetch horizon; Fraser and Chang, section 4.1.3).
     fn wait_for_horizon(&mut self, desk: &Desk) {
         let asked_for = CONFIG.horizon.load(Relaxed) as usize;
-        let horizon = if asked_for == 0 { HORIZON_PAGES } else { asked_for.min(AHEAD_MAX / 2) };
-        while self.ahead_len > horizon {
+        while self.ahead_len > horizon(asked_for) {
             let before = self.ahead_len;
             if !self.forget_consumed(desk) {
                 break;
@@ -364,6 +364,17 @@ impl Imports {
         }
         true
     }
+}
+
+/// Pages that may lie ahead, where the user has said `asked_for` (0: nothing).
+/// They are what limits the requests at the swap device: with others who
+/// prefetch from it there is a part for each.
+fn horizon(asked_for: usize) -> usize {
+    if asked_for != 0 {
+        return asked_for.min(AHEAD_MAX / 2);
+    }
+    let sharers = super::log().map_or(0, |log| log.sharers.load(Relaxed));
+    HORIZON_PAGES / (sharers as usize).clamp(1, SHARERS_MAX)
 }
 
 /// Asks the aide and waits for its answer; false where none comes.
