@@ -13,18 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { REGIONS_MAX = 1024, CHUNK_PAGES = 512 };
+enum { REGIONS_MAX = 1024, CHUNK_PAGES = 512, REFUSED_MAX = 1024, TRIES_MAX = 64 };
 /* Kernels cap what one WILLNEED reads by the readahead window. */
 static const uint64_t WILLNEED_BYTES = 128 << 10;
 /* So long nothing is read before hints stop, the first time; each time that they
  * stopped too early it is twice as long, up to the second figure. */
 static const uint64_t QUIET_NS_MIN = 1 * 1000000ull, QUIET_NS_MAX = 200 * 1000000ull;
+/* Where what was hinted is more than the memory: a program that waits for its
+ * writes reads nothing meanwhile. */
+static const uint64_t QUIET_NS_LARGE = 2000 * 1000000ull;
 /* Hints until then at least, pages. */
 static const uint64_t QUIET_PAGES = 256;
+/* Between two tries of what was refused. */
+static const uint64_t REFUSED_NS = 2 * 1000000ull;
 /* Between two looks at the mappings. */
 static const uint64_t MAPS_NS = 20 * 1000000ull;
 
@@ -32,6 +38,7 @@ struct region {
     uint64_t low, high;
     uint64_t hinted_low, hinted_high; /* what hints have touched of it */
     bool is_file, is_shared;
+    bool is_counted; /* what is read of the file shows in rusage */
     int fd; /* of the file, to start writing with; -1 unknown, -2 none */
     uint64_t offset;
     uint64_t inode;
@@ -45,7 +52,20 @@ static struct {
     int pagemap;
     int sweep_region;
     uint64_t sweep_at;
+    /* What the kernel read less of than it was asked for: where the memory is
+     * full of pages that are dirty or being written, it refuses. Oldest first. */
+    struct refused {
+        uint64_t address, bytes, left;
+        uint32_t tries;
+    } refused[REFUSED_MAX];
+    uint32_t refused_head, refused_tail;
 } h;
+
+/* Bytes that this thread has asked the devices for so far. */
+static uint64_t own_reads(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)usage.ru_inblock * 512 : 0;
+}
 
 static void read_regions(void) {
     /* Not with stdio: the program may be in exit(), which takes its streams. */
@@ -86,6 +106,7 @@ static void read_regions(void) {
                 fresh[i].hinted_low = h.region[k].hinted_low;
                 fresh[i].hinted_high = h.region[k].hinted_high;
                 fresh[i].fd = h.region[k].fd;
+                fresh[i].is_counted = h.region[k].is_counted;
                 h.region[k].fd = -2;
             }
     /* Files of mappings that are gone: held until no release can name them. */
@@ -136,6 +157,53 @@ static bool find_missing(const struct region *r, uint64_t address, uint64_t page
     return true;
 }
 
+/* Asks the kernel; returns bytes that it did not read. */
+static uint64_t ask(struct region *r, uint64_t at, uint64_t length) {
+    const uint64_t before = own_reads();
+    madvise((void *)(uintptr_t)at, length, MADV_WILLNEED);
+    count(&ra.count.calls, 1);
+    const uint64_t got = own_reads() - before;
+    r->is_counted |= got > 0;
+    const uint64_t left = r->is_file && r->is_counted && got < length ? length - got : 0;
+    count(&ra.count.issued, (length - left) >> PAGE_SHIFT);
+    count(&ra.count.refused, left >> PAGE_SHIFT);
+    return left;
+}
+
+/* To be asked for again; what does not fit is missing as if it had never been
+ * asked for. */
+static void keep_refused(const struct refused *one) {
+    if (one->tries < TRIES_MAX && h.refused_head - h.refused_tail < REFUSED_MAX)
+        h.refused[h.refused_head++ % REFUSED_MAX] = *one;
+    else
+        clear_bits(one->address >> PAGE_SHIFT, (one->address + one->bytes) >> PAGE_SHIFT);
+}
+
+/* The oldest of what was refused: is there memory for it now? */
+static void ask_again(void) {
+    for (uint32_t n = h.refused_head - h.refused_tail; n > 0; --n) {
+        struct refused one = h.refused[h.refused_tail++ % REFUSED_MAX];
+        struct region *r = region_of(one.address);
+        uint8_t missing[CHUNK_PAGES];
+        const uint64_t pages = one.bytes >> PAGE_SHIFT;
+        if (!r || r->high - one.address < one.bytes || !find_missing(r, one.address, pages, missing))
+            continue;
+        uint64_t absent = 0;
+        for (uint64_t i = 0; i < pages; ++i)
+            absent += missing[i];
+        if (absent == 0)
+            continue;
+        const uint64_t left = ask(r, one.address, one.bytes), got = one.bytes - left;
+        ++one.tries;
+        if (got >= one.left)
+            continue;
+        one.left -= got;
+        keep_refused(&one);
+        if (got == 0)
+            return; /* no: the others neither */
+    }
+}
+
 static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
     while (bytes) {
         struct region *r = region_of(address);
@@ -171,11 +239,14 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
             for (uint64_t k = 0; k < i - from; ++k)
                 set_bit(ra.recent, page + k);
             uint64_t at = page << PAGE_SHIFT, length = (i - from) << PAGE_SHIFT;
-            count(&ra.count.issued, i - from);
-            if (r->is_file && disclose(r->path, r->inode, r->offset + (at - r->low), length, front))
+            if (r->is_file && disclose(r->path, r->inode, r->offset + (at - r->low), length, front)) {
+                count(&ra.count.issued, i - from);
                 continue;
-            madvise((void *)(uintptr_t)at, length, MADV_WILLNEED);
-            count(&ra.count.calls, 1);
+            }
+            struct refused one = {.address = at, .bytes = length};
+            one.left = ask(r, at, length);
+            if (one.left)
+                keep_refused(&one);
         }
         address += n;
         bytes -= n;
@@ -184,7 +255,7 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
-    struct release one = {.address = address, .owed = flags & RELEASE_OF_WALK ? 0 : bytes,
+    struct release one = {.address = address, .owed = flags & RELEASE_UNAWAITED ? 0 : bytes,
                           .ns = now_ns(), .fd = -1};
     struct region *r = region_of(address);
     if (!r) {
@@ -299,7 +370,7 @@ static void *helper(void *nothing) {
     }
     uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_ns = QUIET_NS_MIN;
     uint64_t quiet_hinted = 0, quiet_issued = 0;
-    uint64_t swept_ns = 0, alone_ns = now_ns();
+    uint64_t swept_ns = 0, alone_ns = now_ns(), asked_again_ns = 0;
     h.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     load_library();
     for (;;) {
@@ -319,6 +390,10 @@ static void *helper(void *nothing) {
         }
         consume_behind();
         uint64_t now = now_ns();
+        if (h.refused_head != h.refused_tail && now - asked_again_ns > REFUSED_NS) {
+            ask_again();
+            asked_again_ns = now;
+        }
         bool active = atomic_load(&ra.active);
         if (active && now - swept_ns > 4 * 1000000ull) {
             sweep(8192);
@@ -342,13 +417,13 @@ static void *helper(void *nothing) {
             quiet_since = now;
             quiet_hinted = hinted;
             quiet_issued = issued;
-        } else if (issued != quiet_issued) {
+        } else if (issued != quiet_issued || h.refused_head != h.refused_tail) {
             quiet_since = now; /* a manager reads it, or it is on its way */
             quiet_hinted = hinted;
             quiet_issued = issued;
         } else if (active && worked == 0 && now - quiet_since >= quiet_ns &&
                    hinted - quiet_hinted >= QUIET_PAGES &&
-                   (now - quiet_since >= QUIET_NS_MAX || may_fit())) {
+                   (now - quiet_since >= QUIET_NS_LARGE || may_fit())) {
             /* The paper's open problem (section 4.3.1): "suppressing prefetches
              * (after the cold faults have been prefetched in) if the data fits
              * within memory". A program that gives no hints is not in memory: it

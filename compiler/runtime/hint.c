@@ -21,6 +21,9 @@ enum {
     CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
+/* Read though nothing wants it, where it parts two rows (the border of a grid):
+ * a disk does so in less time than it takes to position its heads. */
+static const uint64_t BRIDGED_BYTES = 16 << 10;
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
 /* How far that one had prefetched the nests behind it, the first of them `first`:
@@ -106,10 +109,12 @@ struct budget {
 static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
     const uint64_t around = p->around[i];
     int drift = atomic_load_explicit(&p->drift[i], memory_order_relaxed);
+    /* Within a nest the window is ahead already. */
+    const uint64_t ahead = p->walk_level[i] < RA_LEVELS_MAX ? 0 : around / 2;
     if (drift > 0 && high - low < around)
-        high = (high + around / 2 + around - 1) & ~(around - 1);
+        high = (high + ahead + around - 1) & ~(around - 1);
     else if (drift < 0 && high - low < around && low > 2 * around)
-        low = (low - around / 2) & ~(around - 1);
+        low = (low - ahead) & ~(around - 1);
     prefetch(low, high);
 }
 
@@ -125,8 +130,14 @@ static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, 
         prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above);
         return;
     }
-    for (uint64_t n = 0; n < p->count[level] && budget->ranges > 0; ++n)
-        prefetch_inner(p, i, level + 1, address + n * (uint64_t)s->stride[level], budget);
+    uint64_t page = ~(uint64_t)0;
+    for (uint64_t n = 0; n < p->count[level] && budget->ranges > 0; ++n) {
+        uint64_t at = address + n * (uint64_t)s->stride[level];
+        if (at >> PAGE_SHIFT == page)
+            continue;
+        page = at >> PAGE_SHIFT;
+        prefetch_inner(p, i, level + 1, at, budget);
+    }
 }
 
 /* Section 2.3 "prefetches several pages at a time for references with spatial
@@ -190,61 +201,97 @@ static void prefetch_indirect(struct ra_site *site, const struct ra_stream *s, u
     }
 }
 
-/* Prefetches iterations [from, to) of the tick level, counted through the
- * loops outside of it: the pipeline does not drain at the end of a row. */
-static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is_running) {
-    struct budget budget = {RANGES_PER_ADVANCE_MAX};
+/* A piece of the tick level's iterations, inside one row of them. */
+struct piece {
+    uint64_t from, first, n; /* counted through all rows; in the row; how many */
+    uint64_t index[RA_LEVELS_MAX];
+};
+
+static struct piece piece_at(const struct ra_plan *p, uint64_t from, uint64_t to) {
     const uint32_t t = p->tick_level;
+    const uint64_t length = p->count[t];
+    struct piece piece = {.from = from, .first = from % length};
+    uint64_t row = from / length;
+    piece.n = length - piece.first < to - from ? length - piece.first : to - from;
+    for (uint32_t l = t; l-- > 0;) {
+        const uint64_t outer = p->count[l] ? p->count[l] : 1;
+        piece.index[l] = row % outer;
+        row /= outer;
+    }
+    return piece;
+}
+
+/* Rows of a walk in places apart: looks only when it comes to new pages. */
+static void advance_walk(const struct ra_plan *p, uint32_t i, const struct piece *piece,
+                         uint64_t address, struct budget *budget) {
+    const uint32_t t = p->tick_level;
+    const int64_t stride = p->stream[i].stride[t];
+    if (stride == 0) {
+        prefetch_inner(p, i, t + 1, address, budget);
+        return;
+    }
+    uint64_t page = ~(uint64_t)0;
+    for (uint64_t m = 0; m < piece->n && budget->ranges > 0; ++m) {
+        uint64_t at = address + m * (uint64_t)stride;
+        if (at >> PAGE_SHIFT == page)
+            continue;
+        page = at >> PAGE_SHIFT;
+        prefetch_inner(p, i, t + 1, at, budget);
+    }
+}
+
+static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
+    struct budget budget = {RANGES_PER_ADVANCE_MAX};
+    const struct ra_stream *s = &p->stream[i];
+    const uint32_t t = p->tick_level;
+    uint64_t low = 0, high = 0, seen_at = ~(uint64_t)0;
     while (from < to && budget.ranges > 0) {
-        const uint64_t length = p->count[t];
-        if (length == 0)
-            return; /* a bound that was not to be believed, or a plan in the making */
-        uint64_t row = from / length, first = from % length;
-        uint64_t n = length - first;
-        if (n > to - from)
-            n = to - from;
-        uint64_t index[RA_LEVELS_MAX] = {0};
-        for (uint32_t l = t; l-- > 0;) {
-            const uint64_t outer = p->count[l] ? p->count[l] : 1;
-            index[l] = row % outer;
-            row /= outer;
+        const struct piece piece = piece_at(p, from, to);
+        uint64_t address = s->base + piece.first * (uint64_t)s->stride[t];
+        for (uint32_t l = 0; l < t; ++l)
+            address += piece.index[l] * (uint64_t)s->stride[l];
+        from += piece.n;
+        if (p->dense_from[i] > t) {
+            /* Whole rows that begin where the last one did touch what it did. */
+            if (piece.n < p->count[t] || address >> PAGE_SHIFT != seen_at)
+                advance_walk(p, i, &piece, address, &budget);
+            seen_at = piece.n < p->count[t] ? ~(uint64_t)0 : address >> PAGE_SHIFT;
+            continue;
         }
-        for (uint32_t i = 0; i < p->streams; ++i) {
-            const struct ra_stream *s = &p->stream[i];
-            if (s->flags & RA_FLAG_INDIRECT) {
-                /* Of a nest that is only expected the indices may be gone. */
-                if (is_running)
-                    prefetch_indirect(p->site, s, from, from + n);
-                continue;
-            }
-            uint64_t address = s->base + first * (uint64_t)s->stride[t];
-            for (uint32_t l = 0; l < t; ++l)
-                address += index[l] * (uint64_t)s->stride[l];
-            if (p->dense_from[i] <= t) {
-                int64_t below, above, moved = s->stride[t] * (int64_t)(n - 1);
-                spans(p, s, t + 1, &below, &above);
-                if (moved < 0)
-                    below += moved;
-                else
-                    above += moved;
-                budget.ranges--;
-                prefetch_blocks(p, i, address + (uint64_t)below, address + (uint64_t)above);
-            } else if (s->stride[t] == 0) {
-                prefetch_inner(p, i, t + 1, address, &budget);
-            } else {
-                uint64_t page = ~(uint64_t)0;
-                for (uint64_t m = 0; m < n && budget.ranges > 0; ++m) {
-                    /* A walk across rows touches the same pages again and
-                     * again: look when it comes to new ones. */
-                    uint64_t at = address + m * (uint64_t)s->stride[t];
-                    if (at >> PAGE_SHIFT == page)
-                        continue;
-                    page = at >> PAGE_SHIFT;
-                    prefetch_inner(p, i, t + 1, at, &budget);
-                }
-            }
+        int64_t below, above, moved = s->stride[t] * (int64_t)(piece.n - 1);
+        spans(p, s, t + 1, &below, &above);
+        if (moved < 0)
+            below += moved;
+        else
+            above += moved;
+        const uint64_t row_low = address + (uint64_t)below, row_high = address + (uint64_t)above;
+        if (row_low <= high + BRIDGED_BYTES && row_high + BRIDGED_BYTES >= low && high != 0) {
+            low = row_low < low ? row_low : low;
+            high = row_high > high ? row_high : high;
+            continue;
         }
-        from += n;
+        if (high != 0)
+            prefetch_blocks(p, i, low, high);
+        budget.ranges--;
+        low = row_low;
+        high = row_high;
+    }
+    if (high != 0)
+        prefetch_blocks(p, i, low, high);
+}
+
+/* Prefetches iterations [from, to) of the tick level, counted through the loops
+ * outside of it: the pipeline does not drain at the end of a row. One stream
+ * after the other, for disks to read long pieces of each. */
+static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is_running) {
+    if (p->count[p->tick_level] == 0)
+        return; /* a bound that was not to be believed, or a plan in the making */
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        if (!(s->flags & RA_FLAG_INDIRECT))
+            advance_stream(p, i, from, to);
+        else if (is_running) /* of a nest that is only expected the indices may be gone */
+            prefetch_indirect(p->site, s, from, to);
     }
 }
 
@@ -254,11 +301,9 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
             continue;
         const struct ra_stream *s = &p->stream[i];
         uint64_t trail = s->base + (uint64_t)p->trail[i];
-        int sign = 0;
+        const int sign = p->way[i];
         for (uint32_t l = 0; l <= p->tick_level; ++l)
             trail += f->index[l] * (uint64_t)s->stride[l];
-        for (uint32_t l = 0; l < p->levels && !sign; ++l)
-            sign = s->stride[l] > 0 ? 1 : s->stride[l] < 0 ? -1 : 0;
         uint64_t low = sign > 0 ? f->released[i] : trail, high = sign > 0 ? trail : f->released[i];
         if (high <= low || high - low < RELEASE_BYTES || high > ADDRESSES)
             continue;
@@ -276,7 +321,8 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
 
 /* A walk across rows goes on from address `from` to `to` in the first of its
  * places: where it leaves a piece that was asked for at a time, gives it back. */
-static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
+static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to,
+                         uint32_t flags) {
     const struct ra_stream *s = &p->stream[i];
     const uint32_t places = p->dense_from[i] - 1u;
     const uint64_t mask = p->around[i] - 1;
@@ -291,8 +337,12 @@ static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uin
         const uint64_t low = drift > 0 ? left & ~mask : (now + mask) & ~mask;
         const uint64_t high = drift > 0 ? now & ~mask : (left + mask) & ~mask;
         /* What reads may not be what writes: all may be dirty. */
-        if (low < high && high <= ADDRESSES)
-            enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_OF_WALK);
+        if (low >= high || high > ADDRESSES)
+            continue;
+        const uint64_t owed = flags & RELEASE_UNAWAITED ? 0 : high - low;
+        count(&ra.behind, owed); /* before the helper can take it off again */
+        if (!enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | flags))
+            atomic_fetch_sub(&ra.behind, owed);
     }
 }
 
@@ -308,7 +358,7 @@ static void release_walks(const struct ra_plan *p, struct ra_frame *f) {
         now += (uint64_t)(s->stride[p->walk_level[i]] > 0 ? s->low : s->high);
         if (now == f->released[i])
             continue;
-        release_walk(p, i, f->released[i], now);
+        release_walk(p, i, f->released[i], now, 0);
         f->released[i] = now;
     }
 }
@@ -346,7 +396,7 @@ static void release_walks_between(struct ra_plan *p, struct ra_plan *last) {
     atomic_store_explicit(&p->walked, goes_on ? walked + went : 0, memory_order_relaxed);
     for (uint32_t i = 0; goes_on && !walks_back && i < p->streams; ++i)
         if (p->walks >> i & 1 && p->walk_level[i] == RA_LEVELS_MAX)
-            release_walk(p, i, last->stream[i].base, p->stream[i].base);
+            release_walk(p, i, last->stream[i].base, p->stream[i].base, RELEASE_UNAWAITED);
 }
 
 /* A program that writes faster than the disks do fills the memory with dirty
@@ -612,10 +662,10 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     go_on(p, f, done);
     if (p->walks)
         release_walks(p, f);
-    if (p->releases) {
+    if (p->releases)
         release_behind(p, f);
+    if (p->releases | p->walks)
         let_releases_catch_up();
-    }
 }
 
 /* Copies and fills block by block, each block's pages asked for a window ahead. */

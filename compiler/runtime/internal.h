@@ -26,8 +26,8 @@ static const uint64_t AROUND_BYTES_MAX = 64 << 10;
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 
 enum operation { PREFETCH, RELEASE };
-/* Beside the flags of the stream. The program never waits for these releases. */
-enum { RELEASE_OF_WALK = 1 << 16 };
+/* Beside the flags of the stream. The program never waits for such a release. */
+enum { RELEASE_UNAWAITED = 1 << 16 };
 
 struct entry {
     _Atomic uint64_t turn;
@@ -55,7 +55,7 @@ struct ra_plan {
     double bytes_per_iteration;
     _Atomic(struct ra_plan *) next;   /* nest that followed the last time */
     uint8_t dense_from[RA_STREAMS_MAX];
-    int8_t way[RA_STREAMS_MAX];       /* goes over its addresses in order: up 1, down -1 */
+    int8_t way[RA_STREAMS_MAX];       /* goes over its addresses in order, tick by tick: up 1, down -1 */
     _Atomic int8_t drift[RA_STREAMS_MAX]; /* comes back to the neighbours of its pages: as way */
     uint32_t around[RA_STREAMS_MAX];  /* bytes to ask for there around a page by itself */
     uint32_t walks;                   /* bit per stream: those are given back behind it */
@@ -73,7 +73,7 @@ struct ra_plan {
 /* Counters for RUNAHEAD_CC_STATS; pages unless it says otherwise. */
 struct counters {
     _Atomic uint64_t begins, ticks, hinted, filtered, queued, lost;
-    _Atomic uint64_t issued, resident, released, calls, activations;
+    _Atomic uint64_t issued, refused, resident, released, calls, activations;
     _Atomic uint64_t disclosed, consumed;
 };
 

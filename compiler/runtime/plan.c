@@ -12,26 +12,49 @@ static uint64_t extent(const struct ra_plan *p, const struct ra_stream *s, uint3
     return (uint64_t)(above - below);
 }
 
-/* Bytes that a stream touches in the levels from `level` on, each byte once. */
+/* Bytes of the pages that a stream touches in the levels from `level` on, each
+ * once: so many runs of pages, each so long. */
 static uint64_t touched(const struct ra_plan *p, const struct ra_stream *s, uint32_t level) {
-    double bytes = s->high - s->low < 64 ? (double)(s->high - s->low) : 64.0;
+    double run = s->high - s->low < 64 ? (double)(s->high - s->low) : 64.0, runs = 1;
     for (uint32_t l = p->levels; l-- > level;) {
-        if (s->stride[l] == 0)
-            continue;
-        double each = magnitude(s->stride[l]) >= PAGE && bytes < (double)PAGE ? (double)PAGE : bytes;
-        double span = (double)extent(p, s, l);
-        bytes = each * (double)p->count[l];
-        if (bytes > span)
-            bytes = span;
+        const double stride = (double)magnitude(s->stride[l]);
+        if (stride < run + (double)PAGE)
+            run += stride * (double)(p->count[l] - 1);
+        else
+            runs *= (double)p->count[l];
     }
-    return (uint64_t)bytes;
+    if (runs > 1 && run < (double)PAGE)
+        run = (double)PAGE;
+    const double span = (double)extent(p, s, level);
+    return (uint64_t)(run * runs < span ? run * runs : span);
 }
 
-/* Does a stream go over its addresses once, in order? Returns its direction. */
+/* Do two streams come to the same addresses? */
+static bool overlap(const struct ra_plan *p, const struct ra_stream *s, const struct ra_stream *q) {
+    int64_t below, above, q_below, q_above;
+    spans(p, s, 0, &below, &above);
+    spans(p, q, 0, &q_below, &q_above);
+    return (int64_t)q->base + q_above > (int64_t)s->base + below &&
+           (int64_t)q->base + q_below < (int64_t)s->base + above;
+}
+
+/* Does a stream before this one go over the same? The planes of a grid whose
+ * size is known only now are streams of their own, but one array. */
+static bool is_repeated(const struct ra_plan *p, uint32_t i) {
+    for (uint32_t k = 0; k < i; ++k)
+        if (!((p->stream[i].flags | p->stream[k].flags) & RA_FLAG_INDIRECT) &&
+            p->stream[k].stride[0] == p->stream[i].stride[0] &&
+            overlap(p, &p->stream[i], &p->stream[k]))
+            return true;
+    return false;
+}
+
+/* Does a stream go over its addresses once, in order, from one iteration of the
+ * tick level to the next? Returns its direction. */
 static int direction(const struct ra_plan *p, const struct ra_stream *s) {
     int sign = 0;
     bool still = false; /* a loop outside in which it does not move */
-    for (uint32_t l = 0; l < p->levels; ++l) {
+    for (uint32_t l = 0; l <= p->tick_level && l < p->levels; ++l) {
         if (p->count[l] <= 1)
             continue;
         if (s->stride[l] == 0) {
@@ -56,29 +79,28 @@ static void plan_releases(struct ra_plan *p) {
         return; /* it may all still be there the next time */
     for (uint32_t i = 0; i < p->streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
-        int sign = s->flags & RA_FLAG_INDIRECT ? 0 : direction(p, s);
+        const int sign = p->way[i];
         if (sign == 0)
             continue;
         int64_t below, above;
-        spans(p, s, 0, &below, &above);
-        int64_t trail = sign > 0 ? s->low : s->high;
+        spans(p, s, p->tick_level + 1, &below, &above);
+        int64_t trail = sign > 0 ? below : above;
         bool good = true, last = true;
         for (uint32_t k = 0; good && k < p->streams; ++k) {
             const struct ra_stream *q = &p->stream[k];
             if (k == i)
                 continue;
-            int64_t q_below, q_above;
-            spans(p, q, 0, &q_below, &q_above);
             if (q->flags & RA_FLAG_INDIRECT)
                 continue; /* what it goes to is not known; its pages come back */
-            if ((int64_t)q->base + q_above <= (int64_t)s->base + below ||
-                (int64_t)q->base + q_below >= (int64_t)s->base + above)
+            if (!overlap(p, s, q))
                 continue;
-            if (memcmp(q->stride, s->stride, sizeof(q->stride)) != 0) {
-                good = false;
+            for (uint32_t l = 0; l <= p->tick_level; ++l) /* together, tick by tick */
+                good &= q->stride[l] == s->stride[l];
+            if (!good)
                 break;
-            }
-            int64_t q_trail = (int64_t)(q->base - s->base) + (sign > 0 ? q->low : q->high);
+            int64_t q_below, q_above;
+            spans(p, q, p->tick_level + 1, &q_below, &q_above);
+            int64_t q_trail = (int64_t)(q->base - s->base) + (sign > 0 ? q_below : q_above);
             if (sign > 0 ? q_trail < trail : q_trail > trail)
                 trail = q_trail, last = false;
             else if (q_trail == trail && k < i)
@@ -104,13 +126,8 @@ static void plan_walks(struct ra_plan *p) {
         int64_t below, above;
         spans(p, s, 0, &below, &above);
         bool is_counted = false; /* another stream goes over the same */
-        for (uint32_t k = 0; k < i && !is_counted; ++k) {
-            int64_t k_below, k_above;
-            spans(p, &p->stream[k], 0, &k_below, &k_above);
-            is_counted = p->around[k] &&
-                         (int64_t)p->stream[k].base + k_above > (int64_t)s->base + below &&
-                         (int64_t)p->stream[k].base + k_below < (int64_t)s->base + above;
-        }
+        for (uint32_t k = 0; k < i && !is_counted; ++k)
+            is_counted = p->around[k] && overlap(p, s, &p->stream[k]);
         if (!is_counted) /* between executions of the nest: as far as its places are apart */
             bytes += p->walk_level[i] < RA_LEVELS_MAX ? (double)touched(p, s, 0)
                                                       : (double)(above - below);
@@ -122,9 +139,9 @@ static void plan_walks(struct ra_plan *p) {
 
 /* A walk across rows touches a few bytes in many places, and comes back to their
  * neighbours with the next row: how much to ask for in each place, so that all
- * of them together are a quarter of the memory. With the next ones, asked for
- * before these are used up, it is three eighths: the kernel keeps about half of the
- * memory for what was not used yet. */
+ * of them together are three tenths of the memory. With the next ones, asked for
+ * before these are used up, it is less than half: so much does the kernel keep for
+ * what was not used yet. */
 static void plan_around(struct ra_plan *p) {
     uint64_t walks = 0;
     for (uint32_t i = 0; i < p->streams; ++i)
@@ -136,7 +153,7 @@ static void plan_around(struct ra_plan *p) {
             continue;
         uint64_t around = AROUND_BYTES_MAX;
         while (around > PAGE && (double)around * (double)p->count[d - 1] * (double)walks >
-                                    (double)ra.memory / 4)
+                                    0.3 * (double)ra.memory)
             around /= 2;
         if (around == PAGE || extent(p, s, d) >= around)
             continue;
@@ -155,14 +172,18 @@ static void plan_around(struct ra_plan *p) {
  * of the given array" (section 2.3), here more than a strip's worth. */
 static void work_out(struct ra_plan *p) {
     double bytes[RA_LEVELS_MAX + 1] = {0};
-    for (uint32_t l = 0; l <= p->levels; ++l)
-        for (uint32_t i = 0; i < p->streams; ++i)
+    uint32_t arrays = 0; /* streams, those of the same array as one */
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        if (is_repeated(p, i))
+            continue;
+        ++arrays;
+        for (uint32_t l = 0; l <= p->levels; ++l)
             bytes[l] += (double)touched(p, &p->stream[i], l);
+    }
     bool is_indirect = false;
     for (uint32_t i = 0; i < p->streams; ++i) {
         struct ra_stream *s = &p->stream[i];
         is_indirect |= (s->flags & RA_FLAG_INDIRECT) != 0;
-        p->way[i] = s->flags & RA_FLAG_INDIRECT ? 0 : (int8_t)direction(p, s);
         /* Levels from here on touch every page of their span. */
         uint32_t d = p->levels;
         while (d > 0 && magnitude(s->stride[d - 1]) < extent(p, s, d) + PAGE)
@@ -174,7 +195,7 @@ static void work_out(struct ra_plan *p) {
     plan_around(p);
     /* Disks like large requests: a quarter of the window in whole blocks. */
     p->block = 16 << 10;
-    while (p->block < BLOCK_BYTES_MAX && p->block * 2 * p->streams * 4 <= ra.window)
+    while (p->block < BLOCK_BYTES_MAX && p->block * 2 * arrays * 4 <= ra.window)
         p->block *= 2;
     uint32_t level = p->levels;
     for (uint32_t l = p->levels; l-- > 0;) {
@@ -184,6 +205,12 @@ static void work_out(struct ra_plan *p) {
         if (bytes[l] >= 1.5 * (double)ra.tick_bytes)
             break;
     }
+    /* A loop outside of it that comes back to the same pages is no progress
+     * either: columns of a plane that are a few bytes wide. */
+    for (uint32_t l = level < p->levels ? level : 0; l-- > 1;)
+        if (p->site->strip_mined >> (l - 1) & 1 && p->count[l] > 1 && bytes[l] < 1.5 * bytes[l + 1] &&
+            bytes[l] <= (double)ra.window / 4)
+            level = l - 1;
     if (level == p->levels) { /* none can be strip-mined: the beginning only */
         level = 0;
         p->strip = ~(uint64_t)0;
@@ -195,6 +222,8 @@ static void work_out(struct ra_plan *p) {
         p->strip = strip < 1 ? 1 : (uint64_t)strip;
     }
     p->tick_level = level;
+    for (uint32_t i = 0; i < p->streams; ++i)
+        p->way[i] = p->stream[i].flags & RA_FLAG_INDIRECT ? 0 : (int8_t)direction(p, &p->stream[i]);
     p->total = 1;
     for (uint32_t l = 0; l <= level && l < p->levels; ++l)
         p->total *= p->count[l];

@@ -105,10 +105,10 @@ static void write_statistics(void) {
     fprintf(out,
             "{\"version\": 1, \"memory_bytes\": %lu, \"window_bytes\": %lu, \"begins\": %lu, "
             "\"ticks\": %lu, \"pages\": {\"hinted\": %lu, \"filtered\": %lu, \"queued\": %lu, "
-            "\"lost\": %lu, \"issued\": %lu, \"resident\": %lu, \"released\": %lu}, "
+            "\"lost\": %lu, \"issued\": %lu, \"refused\": %lu, \"resident\": %lu, \"released\": %lu}, "
             "\"disclosed\": %lu, \"consumed\": %lu, \"calls\": %lu, \"activations\": %lu, \"active_at_end\": %d}\n",
             ra.memory, ra.window, c->begins, c->ticks, c->hinted, c->filtered, c->queued, c->lost,
-            c->issued, c->resident, c->released, c->disclosed, c->consumed, c->calls, c->activations,
+            c->issued, c->refused, c->resident, c->released, c->disclosed, c->consumed, c->calls, c->activations,
             atomic_load(&ra.active));
     fclose(out);
 }

@@ -59,10 +59,44 @@ static struct ra_frame *frame_of(uint32_t levels, const uint64_t *counts,
     return f;
 }
 
+/* Columns of one plane after the other, a few bytes wide: a tick a plane, each
+ * plane asked for once, and given back behind the tick. */
+static void planes(void) {
+    enum { COLUMNS = 8, LINE = 2048, LINES = 128, PLANES = 128 };
+    const uint64_t counts[] = {PLANES, COLUMNS, LINES};
+    const struct ra_stream stream = {.base = ARRAY, .high = 256, .stride = {LINE * LINES, 256, LINE}};
+    struct ra_site columns = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "columns"};
+    struct ra_frame *f = frame_of(3, counts, &stream);
+    ra_begin(&columns, f);
+    const struct ra_plan *p = f->plan;
+    CHECK(p->tick_level == 0 && p->way[0] == 1 && p->releases == 1);
+    CHECK(p->bytes > (uint64_t)LINE * (LINES * PLANES - 1) && p->bytes <= (uint64_t)LINE * LINES * PLANES);
+    CHECK(p->look_ahead * LINE * LINES <= ra.window);
+    CHECK(released_within(0, 0) == 0);
+    f->index[0] = 40;
+    ra_tick(&columns, f, 0);
+    CHECK(released_within(ARRAY, ARRAY + 40 * LINE * LINES) == 40 * LINE * LINES);
+    atomic_store(&ra.behind, 0);
+
+    /* Two planes of the same array are one array: as far ahead as for one. */
+    struct ra_site two = columns;
+    two.streams = 2, two.last = NULL, two.name = "two planes";
+    struct ra_frame *g = calloc(1, sizeof(*g) + 2 * sizeof(stream));
+    CHECK(g);
+    memcpy(g->count, counts, sizeof(counts));
+    g->streams[0] = g->streams[1] = stream;
+    g->streams[1].base += LINE * LINES;
+    ra_begin(&two, g);
+    CHECK(g->plan->look_ahead >= p->look_ahead - 1 && g->plan->look_ahead <= p->look_ahead);
+    /* One of them counts bytes that the other does not, and still they go together. */
+    CHECK(__builtin_popcount(g->plan->releases) == 1);
+    released_within(0, 0);
+}
+
 int main(void) {
     start(20 << 20);
     /* Rows, and across them planes: each row is in another place of every plane. */
-    struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "rows"};
+    struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 6, .name = "rows"};
     const uint64_t counts[] = {ROWS, 86, PLACES};
     struct ra_stream stream = {.base = ARRAY, .high = 40, .stride = {88 * 40, 40, PLANE}};
     struct ra_frame *f = frame_of(3, counts, &stream);
@@ -95,6 +129,21 @@ int main(void) {
     const uint64_t all =
         released_within((ARRAY + 40 * 88 * 40) & ~(piece - 1), ARRAY + 80 * 88 * 40 + (PLACES - 1) * PLANE);
     CHECK(all >= (gone - piece) * PLACES && all <= (gone + piece) * PLACES);
+    /* What the program is to wait for while it is too much. */
+    CHECK(atomic_load(&ra.behind) == all);
+    atomic_store(&ra.behind, 0);
+
+    /* Where it can, it ticks once a row: the cells of a row are on the same pages. */
+    struct ra_site by_row = rows;
+    by_row.strip_mined = 7, by_row.last = NULL, by_row.name = "by row";
+    stream.base = 2 * ARRAY;
+    struct ra_frame *r = frame_of(3, counts, &stream);
+    ra_begin(&by_row, r);
+    CHECK(r->plan->tick_level == 0 && r->plan->walks == 1 && r->strip[0] < ROWS);
+    stream.base = ARRAY;
+    released_within(0, 0);
+
+    planes();
 
     /* The same walk one row at a time, the nest anew for each; and downwards. */
     for (int way = 1; way >= -1; way -= 2) {
