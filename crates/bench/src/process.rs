@@ -303,7 +303,11 @@ pub fn scratch_directory() -> Result<Scratch> {
     scratch_directory_in(&base)
 }
 
-fn scratch_directory_in(base: &Path) -> Result<Scratch> {
+/// The same in `base`.
+///
+/// # Errors
+/// If it cannot be made.
+pub(crate) fn scratch_directory_in(base: &Path) -> Result<Scratch> {
     let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(base);
     let made = made.with_context(|| format!("make a directory in {}", base.display()))?;
     interrupt::remember_directory(made.path());

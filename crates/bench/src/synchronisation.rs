@@ -62,9 +62,11 @@ pub fn measure(runahead: &Path, megabytes: u64, reads: u64) -> Result<Vec<SyncCo
     ensure_installed(&[GCC], false)?;
     let program = SYNC.build(&cache_directory()?)?;
     let scratch = process::scratch_directory()?;
-    let (file, report) = (scratch.path().join("file"), scratch.path().join("report"));
+    let report = scratch.path().join("report");
+    // On a disk; what has not reached it stays in memory.
+    let on_disk = process::scratch_directory_in(&cache_directory()?)?;
+    let file = on_disk.path().join("file");
     fs::write(&file, vec![7; 4 << 20]).context("write the file that is read")?;
-    // What has not reached the disk stays in memory.
     File::open(&file).and_then(|file| file.sync_all()).context("flush the file that is read")?;
     let spec = |reads: u64, missing: bool| {
         let arguments = [megabytes.to_string(), reads.to_string()];
