@@ -169,6 +169,8 @@ pub struct KnownDevice {
     pub last_kb_s: u64,
     /// Size in MiB.
     pub size_mib: u64,
+    /// Requests served beside each other at most; 0 or 1: one after the other.
+    pub parallelism: u64,
 }
 
 /// The devices of a session's text: numbers joined by `:`, in the order of
@@ -186,6 +188,7 @@ pub fn devices(text: &[u8]) -> impl Iterator<Item = KnownDevice> {
             first_kb_s: next(),
             last_kb_s: next(),
             size_mib: next(),
+            parallelism: next(),
         }
     })
 }
@@ -221,13 +224,14 @@ mod tests {
     #[test]
     fn devices_are_listed() {
         let session =
-            parse(b"v=1;mode=observe;devices=1792:3000:800:12562:61000:41000:8192,66:1000")
+            parse(b"v=1;mode=observe;devices=1792:3000:800:12562:61000:41000:8192:1,66:1000")
                 .unwrap();
         let known: [KnownDevice; 2] = {
             let mut devices = devices(session.devices);
             [devices.next().unwrap(), devices.next().unwrap()]
         };
-        assert_eq!((known[0].dev, known[0].seek_stroke_us, known[0].size_mib), (1792, 12562, 8192));
+        assert_eq!((known[0].dev, known[0].seek_stroke_us), (1792, 12562));
+        assert_eq!((known[0].size_mib, known[0].parallelism), (8192, 1));
         assert_eq!(known[1], KnownDevice { dev: 66, latency_us: 1000, ..KnownDevice::default() });
         assert_eq!(devices(b"").count(), 0);
     }

@@ -326,6 +326,8 @@ enum Answer {
     /// All there: the read will not wait. So many bytes were copied to find
     /// that out.
     Resident(usize),
+    /// All there or on its way, and nothing was copied to find that out.
+    Coming,
     /// Not there; what is missing is being read now.
     Missing,
     /// The file system does not say.
@@ -345,13 +347,17 @@ fn asked(
     state.count(Counter::Reads, 1);
     let stalls_always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
     // There is nothing to start, while testing.
-    request.started |= matches!(answer, Answer::Resident(_));
+    request.started |= matches!(answer, Answer::Resident(_) | Answer::Coming);
     match answer {
         Answer::Resident(copied) if !stalls_always => {
             let cost = 1 + (copied / CREDIT_BYTES).min(CREDIT as usize) as u32;
             state.credit.store(credit.saturating_sub(cost), Relaxed);
             found(state, &request, copied);
             plain(frame)
+        }
+        Answer::Coming if !stalls_always => {
+            state.credit.store(credit.saturating_sub(1), Relaxed);
+            coming(state, frame, &request)
         }
         // Nobody says (no rights on a file of overlayfs or FUSE). A read has
         // just waited, so this one may: taken for a stall a few times.
@@ -366,6 +372,18 @@ fn asked(
         }
         _ => stall(state, frame, request, standing),
     }
+}
+
+/// A read of what is there or on its way: a wait shows afterwards how far a
+/// stream has come.
+fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
+    let (result, waited_ns) = timed_plain(frame);
+    if waited_ns != 0 {
+        count_stall(state, waited_ns, true);
+        earn(state, waited_ns);
+        streams::came(state, frame, request, waited_ns, sys::now_ns());
+    }
+    result
 }
 
 /// Asks whether the read would wait, and starts it if so. Fills in the
@@ -392,6 +410,7 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
         let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
         match streams::is_missing(request, len) {
             Some(true) => return Answer::Missing,
+            Some(false) if known && len >= request.len => return Answer::Coming,
             Some(false) => {}
             None => class.store(class::FILE, Relaxed),
         }
@@ -484,7 +503,7 @@ fn ask_page_cache(request: &Request, method: Method) -> Answer {
     oracle.method = method;
     let at = (request.fd as usize, stat.dev);
     match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
-        Resident::All => Answer::Resident(0),
+        Resident::All => Answer::Coming,
         // Nothing is started here: that would keep the kernel's own readahead
         // from seeing the stream.
         Resident::NotAll => Answer::Missing,

@@ -13,7 +13,7 @@ use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use runahead_emulate::arch::nr as all_nr;
-use runahead_policy::competitive::streams::Action;
+use runahead_policy::competitive::streams::{Action, PIECE_BYTES_MAX, WINDOW_BYTES};
 use runahead_policy::competitive::{Device, Miss, Streams};
 use runahead_protocol::session::{self, Mode};
 use runahead_protocol::stats::Counter;
@@ -23,10 +23,6 @@ const DEVICES_MAX: usize = 2;
 
 /// Looks at the lock before a stall is passed over.
 const SPINS_MAX: u32 = 64;
-
-/// Most bytes that one readahead(2) starts: the kernel caps a call at its
-/// device's largest request, 1280 KiB by default.
-const CALL_BYTES: u64 = 1 << 20;
 
 /// Streams of this process, by device. All-zero is a valid start.
 #[derive(Debug)]
@@ -107,6 +103,7 @@ fn known_device(dev: u64) -> Device {
         first_bytes_per_s: known.first_kb_s.saturating_mul(1000),
         last_bytes_per_s: known.last_kb_s.saturating_mul(1000),
         size_bytes: known.size_mib.saturating_mul(1 << 20),
+        parallelism: known.parallelism,
     })
 }
 
@@ -161,17 +158,31 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
         let again = |entry: &mut Entry| entry.streams.evicted(&miss, &entry.device);
         action = state.streams.with(stat.dev, again)?;
     }
+    if action.sequential {
+        advise_sequential(request.fd);
+    }
     if action.len != 0 {
-        issue(request.fd, action.offset, action.len);
-        if let Some(class) = state.class(request.fd as u32 as usize)
-            && class.load(Relaxed) == class::FILE
-        {
-            class.store(class::FILE_STREAM, Relaxed);
-        }
+        issue(request.fd, stat.dev, &action);
+    }
+    if (action.len != 0 || action.sequential)
+        && let Some(class) = state.class(request.fd as u32 as usize)
+        && class.load(Relaxed) == class::FILE
+    {
+        class.store(class::FILE_STREAM, Relaxed);
+    }
+    if action.len != 0 {
         state.count(Counter::StreamRuns, 1);
         state.count(Counter::StreamBytes, action.len);
     }
     Some(Stalled { dev: stat.dev, action })
+}
+
+/// The program's read was on its way already, and has waited `ns` for that
+/// until `now_ns`.
+pub fn came(state: &State, frame: &Frame, request: &Request, ns: u64, now_ns: u64) {
+    if let Some(stalled) = at_stall(state, frame, request) {
+        ended(state, &stalled, ns, now_ns);
+    }
 }
 
 /// Mean stall, in ns, from which on a device that nobody has measured is taken
@@ -228,11 +239,34 @@ fn runs_ahead(state: &State) -> bool {
         && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)
 }
 
-fn issue(fd: i32, offset: u64, len: u64) {
-    let end = offset.saturating_add(len);
-    let mut at = offset;
+/// Doubles the window of the kernel's own readahead for this description
+/// (mm/fadvise.c, Linux 6.18).
+fn advise_sequential(fd: i32) {
+    const POSIX_FADV_SEQUENTIAL: usize = 2;
+    // SAFETY: advice; what is read through the description stays the same.
+    unsafe { sys::call(all_nr::FADVISE64, &[fd as usize, 0, 0, POSIX_FADV_SEQUENTIAL]) };
+}
+
+/// Most bytes of which one readahead(2) takes notice: the kernel cuts a call
+/// to the window of the description or the device's largest request, and
+/// without a block device there is none of the latter (mm/readahead.c,
+/// `force_page_cache_ra`, Linux 6.18).
+fn call_bytes_max(dev: u64, action: &Action) -> u64 {
+    // Device numbers of major 0, as stat(2) has them: network, FUSE.
+    const MAJOR: u64 = 0xffff_f000_000f_ff00;
+    match (dev & MAJOR, action.sequential) {
+        (0, false) => WINDOW_BYTES,
+        (0, true) => 2 * WINDOW_BYTES,
+        _ => PIECE_BYTES_MAX,
+    }
+}
+
+fn issue(fd: i32, dev: u64, action: &Action) {
+    let end = action.offset.saturating_add(action.len);
+    let piece = action.piece.min(call_bytes_max(dev, action)).max(WINDOW_BYTES);
+    let mut at = action.offset;
     while at < end {
-        let bytes = (end - at).min(CALL_BYTES);
+        let bytes = (end - at).min(piece);
         super::reads::start_read(fd, at, bytes);
         at += bytes;
     }

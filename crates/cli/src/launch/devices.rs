@@ -7,7 +7,7 @@ use std::path::Path;
 
 use runahead_device::DeviceProfile;
 use runahead_device::identity::Identity;
-use runahead_device::profile::Positions;
+use runahead_device::profile::{Positions, RandomReads};
 use runahead_protocol::session::{DEVICES_MAX, KnownDevice};
 
 /// The devices as the session names them; empty where none was measured.
@@ -25,7 +25,7 @@ fn known_in(directory: &Path) -> String {
         let device = known_device(&profile, rustix::fs::makedev(major, minor));
         let _ = write!(
             text,
-            "{separator}{}:{}:{}:{}:{}:{}:{}",
+            "{separator}{}:{}:{}:{}:{}:{}:{}:{}",
             device.dev,
             device.latency_us,
             device.seek_shortest_us,
@@ -33,6 +33,7 @@ fn known_in(directory: &Path) -> String {
             device.first_kb_s,
             device.last_kb_s,
             device.size_mib,
+            device.parallelism,
         );
     }
     text
@@ -51,6 +52,19 @@ fn present(device: &Identity, mounted: &OnceCell<Mounted>) -> Option<(u32, u32)>
 }
 
 type Mounted = Vec<((u32, u32), String)>;
+
+/// Requests that are served beside each other. A disk whose queue is sorted
+/// serves more of them in a time, but still one after the other.
+fn parallelism(profile: &DeviceProfile) -> u64 {
+    let parallel = &profile.parallelism;
+    if parallel.random_reads != RandomReads::Help
+        || profile.seek.is_some()
+        || profile.revolution_us.is_some()
+    {
+        return 1;
+    }
+    parallel.effective.value.round().max(1.0) as u64
+}
 
 /// What the policies need of a profile. On a disk: half a revolution, the
 /// seek curve, the rates of the outer and inner zone; where nothing seeks: the
@@ -71,6 +85,7 @@ fn known_device(profile: &DeviceProfile, dev: u64) -> KnownDevice {
             first_kb_s: kb_s(first.mb_s.value),
             last_kb_s: kb_s(last.mb_s.value),
             size_mib: profile.device.size_bytes >> 20,
+            parallelism: 1,
         },
         _ => {
             let depth = profile.competitive.depth_bytes.value;
@@ -80,6 +95,7 @@ fn known_device(profile: &DeviceProfile, dev: u64) -> KnownDevice {
                 latency_us: micros(latency_us),
                 first_kb_s: rate,
                 last_kb_s: rate,
+                parallelism: parallelism(profile),
                 ..KnownDevice::default()
             }
         }

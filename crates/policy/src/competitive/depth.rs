@@ -52,6 +52,9 @@ pub struct Device {
     pub last_bytes_per_s: u64,
     /// Size, in bytes; 0: unknown, and position makes no difference.
     pub size_bytes: u64,
+    /// Requests that it serves beside each other at most; 0 or 1: one after
+    /// the other.
+    pub parallelism: u64,
 }
 
 impl Device {
@@ -63,6 +66,12 @@ impl Device {
     /// Whether position and distance make a difference.
     pub fn has_places(&self) -> bool {
         self.seek_stroke_ns != 0 && self.size_bytes != 0
+    }
+
+    /// Whether it serves requests beside each other: there a switch costs the
+    /// stream that waits for it, and no other one.
+    pub fn is_parallel(&self) -> bool {
+        self.parallelism > 1 && !self.has_places()
     }
 
     /// `C_switch` for a seek over `distance` bytes, in ns: f_seek(distance)
@@ -159,6 +168,7 @@ mod tests {
         first_bytes_per_s: 61_300_000,
         last_bytes_per_s: 41_300_000,
         size_bytes: 36_400_000_000,
+        parallelism: 1,
     };
 
     #[test]

@@ -22,6 +22,14 @@ pub const STREAMS_MAX: usize = 256;
 /// Linux's default readahead window, in bytes.
 pub const WINDOW_BYTES: u64 = 128 * 1024;
 
+/// What the kernel keeps in memory ahead of a stream that it was told is
+/// sequential (POSIX_FADV_SEQUENTIAL doubles its window): two windows.
+pub const SEQUENTIAL_BYTES: u64 = 4 * WINDOW_BYTES;
+
+/// Most bytes that are asked for by one call: the kernel caps one at its
+/// device's largest request, 1280 KiB by default.
+pub const PIECE_BYTES_MAX: u64 = 1 << 20;
+
 /// First run of a stream: 16 pages, as in the paper.
 pub const RUN_FIRST_BYTES: u64 = 64 * 1024;
 
@@ -39,8 +47,10 @@ const ENDED_WAITS: u64 = 16;
 const ENDED_NS_MIN: u64 = 200_000_000;
 
 /// One of so many streams is read without trusting the end of its file, to
-/// see whether streams still get there.
+/// see whether streams still get there: at first, and when this many in a row
+/// have.
 const SAMPLE: u32 = 8;
+const SAMPLE_SURE: u32 = 32;
 
 /// Runs after which the depth recovers by a half, if few of them are evicted.
 const RECOVERY_RUNS: u32 = 64;
@@ -84,6 +94,12 @@ pub struct Action {
     pub offset: u64,
     /// Bytes; 0: nothing.
     pub len: u64,
+    /// In pieces of so many bytes: a device that serves requests beside each
+    /// other serves the pieces so.
+    pub piece: u64,
+    /// The kernel is to be told that the file is read sequentially: it keeps
+    /// two windows in flight, and they are too short for this device.
+    pub sequential: bool,
     /// Its wait says whether switches are being paid for: tell
     /// [`Streams::waited`].
     pub counts: bool,
@@ -114,6 +130,9 @@ struct Stream {
     credited: u64,
     /// Length of the last run; 0: not known to be sequential.
     run: u32,
+    /// How much further than its last stall it may be without one: what the
+    /// kernel keeps in flight ahead of it. 0: its runs are ours.
+    slack: u32,
     /// Stalls that may be those of a stream, in a row.
     forward: u8,
     /// Its runs are of the competitive depth though streams reach the ends of
@@ -128,12 +147,22 @@ struct Stream {
 struct Ends {
     history: u8,
     judged: u8,
+    /// Streams in a row that got there, up to [`SAMPLE`] beyond the eight.
+    in_row: u8,
 }
 
 impl Ends {
     fn judge(&mut self, reached: bool) {
         self.history = self.history << 1 | u8::from(reached);
         self.judged = self.judged.saturating_add(1).min(8);
+        self.in_row = if reached { (self.in_row + 1).min(8 + SAMPLE as u8) } else { 0 };
+    }
+
+    /// One of so many streams is a sample. What is known from eight streams
+    /// may be chance; from eight samples more it hardly is, and each sample
+    /// pays all its switches.
+    fn sample(&self) -> u32 {
+        if u32::from(self.in_row) >= 8 + SAMPLE { SAMPLE_SURE } else { SAMPLE }
     }
 
     fn known(&self) -> bool {
@@ -186,6 +215,7 @@ impl Streams {
             at_ns: 0,
             credited: 0,
             run: 0,
+            slack: 0,
             forward: 0,
             sample: false,
             judged: false,
@@ -198,7 +228,7 @@ impl Streams {
             shrink: 0,
             runs: 0,
             evictions: 0,
-            ends: Ends { history: 0, judged: 0 },
+            ends: Ends { history: 0, judged: 0, in_row: 0 },
             seeks: SeekDistance::NONE,
             adapt: Adapt::NEW,
             used_bytes: 0,
@@ -207,7 +237,8 @@ impl Streams {
 
     /// A read has stalled: what to prefetch behind it.
     pub fn miss(&mut self, miss: &Miss, device: &Device) -> Action {
-        let action = self.decide(miss, device);
+        let mut action = self.decide(miss, device);
+        action.piece = self.piece(miss, device);
         // Every stall moves the head, whether a run follows it or not.
         if let Some(place) = miss.place {
             let read_end = miss.offset.saturating_add(miss.len);
@@ -263,7 +294,7 @@ impl Streams {
         }
         if last.run == 0 {
             self.established = self.established.wrapping_add(1);
-            stream.sample = self.established.is_multiple_of(SAMPLE);
+            stream.sample = self.established.is_multiple_of(self.ends.sample());
             // What has been read so far counts as the last run: where the
             // kernel has seen the stream, with the window that it has asked
             // for already.
@@ -279,12 +310,22 @@ impl Streams {
         };
         let action = Action { counts: true, ..Action::default() };
         let deeper = self.deeper_than_kernel(miss, device);
+        let sequential =
+            device.is_parallel() && self.competitive(miss, device) >> self.shrink > WINDOW_BYTES;
         if !deeper && self.shrink != 0 {
             // The kernel's windows are the runs by which the depth recovers.
             self.issued();
         }
-        let compared = deeper && self.switches_are_paid(device);
-        let action = Action { compared, ..action };
+        // Only the end of the file is deeper than two windows in flight.
+        let to_end = sequential && whole && self.shrink == 0;
+        let compared = (deeper || to_end) && self.switches_are_paid(device);
+        let action = Action { compared, sequential, ..action };
+        let Some(stream) = self.table.get_mut(index) else { return action };
+        stream.slack = if sequential { SEQUENTIAL_BYTES as u32 } else { 0 };
+        if sequential && !whole && !stream.judged && reached(stream) {
+            stream.judged = true;
+            self.ends.judge(true);
+        }
         if !compared || self.adapt.arm() == Arm::Kernel {
             return self.known(miss, index, depth, action);
         }
@@ -294,6 +335,7 @@ impl Streams {
         let rest = miss.size.saturating_sub(start);
         let Some(stream) = self.table.get_mut(index) else { return action };
         stream.run = len.min(depth) as u32;
+        stream.slack = 0;
         let len = len.max(stream.read_end.saturating_sub(start)).min(rest);
         stream.end = start.saturating_add(len).max(stream.read_end);
         if len == rest && !stream.judged && !whole {
@@ -336,14 +378,28 @@ impl Streams {
     }
 
     /// Whether there is more to gain than the kernel's readahead does anyway.
+    /// Its two windows are in flight at once, which a device that serves one
+    /// request after the other makes nothing of.
     fn deeper_than_kernel(&self, miss: &Miss, device: &Device) -> bool {
-        self.competitive(miss, device) >> self.shrink > WINDOW_BYTES
+        let kernel = if device.is_parallel() { SEQUENTIAL_BYTES } else { WINDOW_BYTES };
+        self.competitive(miss, device) >> self.shrink > kernel
+    }
+
+    /// Length of a request that transfers for as long as its latency.
+    fn piece(&self, miss: &Miss, device: &Device) -> u64 {
+        if device.is_parallel() {
+            self.competitive(miss, device).clamp(WINDOW_BYTES, PIECE_BYTES_MAX)
+        } else {
+            PIECE_BYTES_MAX
+        }
     }
 
     /// Whether waits are as long as switches make them. A stream that is
-    /// alone waits for the transfer at most.
+    /// alone waits for the transfer at most; where requests are served beside
+    /// each other, whoever waits has too few of them in flight.
     fn switches_are_paid(&self, device: &Device) -> bool {
-        self.wait_ns != 0 && self.wait_ns >= device.switch_ns(self.seeks.mean()) / 2
+        device.is_parallel()
+            || self.wait_ns != 0 && self.wait_ns >= device.switch_ns(self.seeks.mean()) / 2
     }
 
     /// A call that says how much it will read: that much at least.
@@ -394,7 +450,7 @@ impl Streams {
                 && miss.now_ns.saturating_sub(stream.at_ns) > ended_ns
             {
                 stream.judged = true;
-                self.ends.judge(stream.end >= stream.size);
+                self.ends.judge(reached(stream));
             }
             if stream.file == miss.file && continues(stream, miss) {
                 // The nearest one behind.
@@ -419,7 +475,7 @@ impl Streams {
         };
         let Some(stream) = self.table.get_mut(index) else { return index };
         if stream.run != 0 && !stream.judged {
-            self.ends.judge(stream.end >= stream.size);
+            self.ends.judge(reached(stream));
         }
         let read_end = miss.offset.saturating_add(miss.len);
         *stream = Stream {
@@ -481,10 +537,15 @@ impl Streams {
     }
 }
 
+/// Whether a stream that has ended went on to the end of its file.
+fn reached(stream: &Stream) -> bool {
+    stream.end.saturating_add(stream.slack.into()) >= stream.size
+}
+
 /// Whether a miss may be the next stall of a stream: inside its run, at its
 /// end, or up to two of the kernel's windows later.
 fn continues(stream: &Stream, miss: &Miss) -> bool {
-    let reach = stream.end.saturating_add(2 * WINDOW_BYTES);
+    let reach = stream.end.saturating_add((2 * WINDOW_BYTES).max(stream.slack.into()));
     let from = if stream.run == 0 { stream.read_end } else { stream.offset };
     miss.offset >= from && miss.offset <= reach
 }

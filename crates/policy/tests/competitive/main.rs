@@ -6,7 +6,7 @@
 mod workload;
 
 use runahead_policy::competitive::depth::Device;
-use runahead_policy::competitive::streams::{Miss, Streams, WINDOW_BYTES};
+use runahead_policy::competitive::streams::{Action, Miss, Streams, WINDOW_BYTES};
 use workload::{Disk, READ_BYTES, Random, Reader, waited, workload};
 
 const WORKLOADS: u64 = 100_000;
@@ -19,6 +19,7 @@ const EVEN: Device = Device {
     first_bytes_per_s: 51_000_000,
     last_bytes_per_s: 51_000_000,
     size_bytes: 0,
+    parallelism: 1,
 };
 
 /// The paper's disk, of 8 GiB.
@@ -29,6 +30,7 @@ const DRIVE: Device = Device {
     first_bytes_per_s: 61_000_000,
     last_bytes_per_s: 41_000_000,
     size_bytes: 8 << 30,
+    parallelism: 1,
 };
 
 /// A device whose switches all cost the same.
@@ -167,6 +169,113 @@ fn whole_files_are_learned_and_unlearned() {
     }
     let switches = (0..7).map(|file| switches_of(600 + file, 4 << 20)).max().unwrap();
     assert!(switches > 6, "{switches}");
+}
+
+/// A network volume.
+const VOLUME: Device = Device {
+    latency_ns: 1_000_000,
+    seek_shortest_ns: 0,
+    seek_stroke_ns: 0,
+    first_bytes_per_s: 200_000_000,
+    last_bytes_per_s: 200_000_000,
+    size_bytes: 0,
+    parallelism: 32,
+};
+
+/// Stalls of a reader of one file of 4 MiB, which the kernel's two windows
+/// keep waiting at each of `WINDOW_BYTES` or at the ends of runs.
+fn read_beside_windows(
+    streams: &mut Streams,
+    device: &Device,
+    file: u64,
+    length: u64,
+) -> Vec<Action> {
+    let (mut at, mut actions) = (0, Vec::new());
+    while at < length {
+        let now_ns = file * 100_000_000 + at;
+        let miss =
+            Miss { file, offset: at, len: READ_BYTES, size: 4 << 20, now_ns, ..Miss::default() };
+        let action = streams.miss(&miss, device);
+        streams.waited(&action, 300_000, now_ns);
+        at = (at + WINDOW_BYTES).max(action.offset + action.len);
+        actions.push(action);
+    }
+    actions
+}
+
+/// Where requests are served beside each other, runs one after another would
+/// lose to the kernel's two windows in flight: those are made longer, and only
+/// to where a stream surely goes is more asked for, in pieces.
+#[test]
+fn a_parallel_device_keeps_the_kernels_windows_in_flight() {
+    let mut streams = Box::<Streams>::default();
+    let first = read_beside_windows(&mut streams, &VOLUME, 1, 4 << 20);
+    assert!(first.len() > 20 && first.iter().all(|action| action.len == 0), "{first:?}");
+    assert!(first[2..].iter().all(|action| action.sequential), "{first:?}");
+    for file in 2..20 {
+        read_beside_windows(&mut streams, &VOLUME, file, 4 << 20);
+    }
+    // One of some is a sample.
+    let shortest = (20..24)
+        .map(|file| read_beside_windows(&mut streams, &VOLUME, file, 4 << 20))
+        .min_by_key(Vec::len)
+        .unwrap();
+    assert!(shortest.len() <= 3, "{shortest:?}");
+    let whole = shortest.iter().find(|action| action.len != 0).unwrap();
+    assert_eq!(whole.offset + whole.len, 4 << 20);
+    assert_eq!(whole.piece, 200_000, "each transfers for as long as its latency");
+    // Streams that stop early are left to the windows again.
+    for file in 100..500 {
+        read_beside_windows(&mut streams, &VOLUME, file, 1 << 20);
+    }
+    let last = read_beside_windows(&mut streams, &VOLUME, 500, 4 << 20);
+    assert!(last.iter().all(|action| action.len == 0), "{last:?}");
+}
+
+/// On an object store two windows are far too little.
+#[test]
+fn a_parallel_device_of_long_latency_gets_runs() {
+    let store = Device {
+        latency_ns: 30_000_000,
+        first_bytes_per_s: 50_000_000,
+        last_bytes_per_s: 50_000_000,
+        ..VOLUME
+    };
+    let mut streams = Box::<Streams>::default();
+    let actions = read_beside_windows(&mut streams, &store, 1, 4 << 20);
+    let longest = actions.iter().map(|action| action.len).max().unwrap();
+    assert_eq!(longest, 1_500_000, "{actions:?}");
+    assert!(actions.iter().all(|action| action.len == 0 || action.sequential), "{actions:?}");
+}
+
+/// Where eight streams more went on to the ends of their files, hardly any is
+/// read without trusting that; one that does not makes them wary.
+#[test]
+fn samples_are_few_where_ends_are_sure() {
+    let mut streams = waited(1 << 26);
+    let mut disk = Disk::new(EVEN);
+    let mut switches_of = |file: u64, length: u64| {
+        let mut reader = Reader::open(file, 0, length, 4 << 20);
+        while !reader.is_at_end() {
+            reader.read(&mut streams, &mut disk, 0.0);
+        }
+        reader.switches
+    };
+    let mut file = 0;
+    let mut samples = |length: u64, count: u32| {
+        (0..count)
+            .filter(|_| {
+                file += 1;
+                switches_of(file, length) > 2
+            })
+            .count()
+    };
+    samples(4 << 20, 160);
+    assert_eq!(samples(4 << 20, 64), 2);
+    // Those that are sampled tell that streams stop early.
+    samples(1 << 20, 64);
+    let wary = samples(4 << 20, 64);
+    assert!(wary > 3, "{wary}");
 }
 
 /// Pages that are gone before they are read halve the depth.
