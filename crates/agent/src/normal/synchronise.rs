@@ -96,9 +96,6 @@ pub fn attempt(
     // One that somebody has killed is not behind: it is not there.
     let gone = standing == Standing::Behind && child != 0 && !runs(child);
     let standing = if gone { Standing::None } else { standing };
-    if state.epoch.load(Relaxed) == 0 && !permitted(state) {
-        return None;
-    }
     let begin = (state.begun.swap(1, Relaxed) == 0).then(|| learnt::start(state));
     state.try_locked(|rations, mask| {
         let ration = &mut rations.synchronisations;
@@ -201,6 +198,11 @@ fn synchronise(
         Stall::Read(request) => Some(request),
         Stall::Fault(_) => None,
     };
+    // As late as here: where the ration never makes one, a look at each stall
+    // would cost more than all else.
+    if state.epoch.load(Relaxed) == 0 && !permitted(state) {
+        return None;
+    }
     state.count(Counter::SyncsAttempted, 1);
     end_accounted(state, &mut rations.control, Park::OffTrack);
     let ration = &mut rations.synchronisations;
