@@ -28,15 +28,25 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
         if since_ns != 0 {
             let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
             let idle = idle_ns >= passed_ns / IDLE_SHARE;
-            state.idle_verdict.store(if idle { 1 } else { 2 }, Relaxed);
+            state.idle_verdict.store(if idle { VERDICT_IDLE } else { VERDICT_BUSY }, Relaxed);
         }
     }
     match state.idle_verdict.load(Relaxed) {
         0 if runnable().is_some_and(|threads| threads > cpus) => Processors::BusyNow,
-        0 | 1 => Processors::Idle,
+        0 | VERDICT_IDLE => Processors::Idle,
         _ => Processors::Busy,
     }
 }
+
+/// Whether the processors were busy when they were last looked at.
+pub fn are_busy(state: &State) -> bool {
+    state.idle_verdict.load(Relaxed) == VERDICT_BUSY
+}
+
+/// Of [`State::idle_verdict`].
+const VERDICT_IDLE: u32 = 1;
+/// Of [`State::idle_verdict`].
+const VERDICT_BUSY: u32 = 2;
 
 /// Shortest interval over which idle time is judged, in ns; /proc/uptime
 /// counts in 10 ms.

@@ -15,6 +15,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
+use super::processors::are_busy;
 use super::{logs, record, streams, synchronise, waiting};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
@@ -403,8 +404,11 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
         return ask_page_cache(request, method);
     }
+    // Where the processors are busy, asking must not start the read: the kernel's
+    // worker would take this thread's processor before it sleeps, and the
+    // others' slices come before it is back.
     if let Some(class) = class
-        && class.load(Relaxed) == class::FILE_STREAM
+        && (class.load(Relaxed) == class::FILE_STREAM || are_busy(state))
     {
         let known = matches!(frame.number, nr::READ | nr::PREAD64);
         let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
