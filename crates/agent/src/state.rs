@@ -274,6 +274,8 @@ pub struct State {
     pub credit: AtomicU32,
     /// Reads since one last waited, while none is asked about.
     pub calm: AtomicU32,
+    /// Stalls in a row, on busy processors, at which asking served nothing.
+    pub fruitless: AtomicU32,
     /// Reads that the stubs make without telling the hook, before the next
     /// one does; 0 wherever the hook must see them all. Counted down without
     /// a lock: two threads may lose a count between them.

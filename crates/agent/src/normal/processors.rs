@@ -21,7 +21,7 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
     }
     let since_ns = state.idle_asked_ns.load(Relaxed);
     let passed_ns = now_ns.saturating_sub(since_ns);
-    if since_ns == 0 || passed_ns >= IDLE_INTERVAL_NS {
+    if since_ns == 0 || is_look_due(state, now_ns) {
         let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
         state.idle_asked_ns.store(now_ns, Relaxed);
@@ -41,6 +41,11 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
 /// Whether the processors were busy when they were last looked at.
 pub fn are_busy(state: &State) -> bool {
     state.idle_verdict.load(Relaxed) == VERDICT_BUSY
+}
+
+/// Whether the last look at the processors is as old as one may be.
+pub fn is_look_due(state: &State, now_ns: u64) -> bool {
+    now_ns.saturating_sub(state.idle_asked_ns.load(Relaxed)) >= IDLE_INTERVAL_NS
 }
 
 /// Of [`State::idle_verdict`].

@@ -15,7 +15,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::processors::are_busy;
+use super::processors::{are_busy, is_look_due};
 use super::{logs, record, streams, synchronise, waiting};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
@@ -57,6 +57,11 @@ const CALM_READS: u32 = 16;
 /// Most reads that go unasked in a row: the stalls that may pass unnoticed
 /// when data that was in memory no longer is.
 const UNASKED_MAX: u32 = 15;
+
+/// Stalls in a row, on busy processors, at which asking served neither a
+/// stream nor a whole file, after which reads are only timed. A server's
+/// streams, 64 and more, stall twice each before they are recognised.
+const FRUITLESS_MAX: u32 = 256;
 
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
@@ -238,7 +243,9 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     // What was read is asked only now: most reads never wait.
     if class != class::UNKNOWN || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
-        earn(state, waited_ns);
+        if !rests(state) || is_look_due(state, sys::now_ns()) {
+            earn(state, waited_ns);
+        }
         state.calm.store(0, Relaxed);
     }
     result
@@ -384,6 +391,7 @@ fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
         earn(state, waited_ns);
         streams::came(state, frame, request, waited_ns, sys::now_ns());
     }
+    found(state, request, result.max(0) as usize);
     result
 }
 
@@ -550,8 +558,21 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     state.try_locked(|rations, _| {
         rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
     });
+    if are_busy(state) {
+        state.fruitless.store(state.fruitless.load(Relaxed).saturating_add(1), Relaxed);
+        if rests(state) {
+            state.credit.store(0, Relaxed);
+        }
+    }
     waiting::await_prediction(state);
     result
+}
+
+/// Whether reads are only timed for now: on busy processors no copy is made,
+/// and what else asking serves has not been needed for a while. Asked again
+/// when the processors are to be looked at.
+fn rests(state: &State) -> bool {
+    are_busy(state) && state.fruitless.load(Relaxed) > FRUITLESS_MAX
 }
 
 /// At a stall that nobody predicted, in a file no larger than the competitive
@@ -575,6 +596,7 @@ fn prefetch_whole(state: &State, request: &Request) {
     if decided == Some(true) {
         start_read(request.fd, 0, size);
         class.store(class::FILE_WHOLE, Relaxed);
+        state.fruitless.store(0, Relaxed);
     }
 }
 

@@ -164,6 +164,9 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
     if action.len != 0 {
         issue(request.fd, stat.dev, &action);
     }
+    if action.len != 0 || action.sequential {
+        state.fruitless.store(0, Relaxed);
+    }
     if (action.len != 0 || action.sequential)
         && let Some(class) = state.class(request.fd as u32 as usize)
         && class.load(Relaxed) == class::FILE
