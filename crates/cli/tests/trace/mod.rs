@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Room for events, in KiB a processor: some 200,000.
 const BUFFER_KIB: u32 = 16_384;
@@ -41,11 +42,16 @@ const EVENTS: [(&str, Event); 3] = [
 pub struct Trace(PathBuf);
 
 impl Trace {
-    /// Of the file with this inode number; `None` where tracefs is not there.
+    /// Of the file with this inode number; `None` where there is no tracefs.
     pub fn start(inode: u64) -> Option<Trace> {
-        let root = Path::new("/sys/kernel/tracing/instances");
-        let trace = Trace(root.join(format!("runahead-{}", std::process::id())));
-        fs::create_dir(&trace.0).ok()?;
+        let root = Path::new("/sys/kernel/tracing");
+        let instance = root.join("instances").join(format!("runahead-{}", std::process::id()));
+        // A machine without systemd has nothing mounted there.
+        if !root.join("instances").is_dir() {
+            Command::new("mount").args(["-t", "tracefs", "tracefs"]).arg(root).status().ok()?;
+        }
+        fs::create_dir(&instance).ok()?;
+        let trace = Trace(instance);
         trace.set("buffer_size_kb", &BUFFER_KIB.to_string());
         // One order for all processors.
         trace.set("trace_clock", "mono");
