@@ -18,9 +18,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REGIONS_MAX = 1024, CHUNK_PAGES = 512, REFUSED_MAX = 1024, TRIES_MAX = 64 };
+enum {
+    REGIONS_MAX = 1024,
+    CHUNK_PAGES = 512,
+    REFUSED_MAX = 1024,
+    TRIES_MAX = 64,
+    SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
+    SKIPPED_PAGES = 16384,
+};
 /* Kernels cap what one WILLNEED reads by the readahead window. */
 static const uint64_t WILLNEED_BYTES = 128 << 10;
+/* A shorter piece is no beginning of a sequence. */
+static const uint64_t SEQUENCE_BYTES_MIN = 64 << 10;
 /* So long nothing is read before hints stop, the first time; each time that they
  * stopped too early it is twice as long, up to the second figure. */
 static const uint64_t QUIET_NS_MIN = 1 * 1000000ull, QUIET_NS_MAX = 200 * 1000000ull;
@@ -31,6 +40,9 @@ static const uint64_t QUIET_NS_LARGE = 2000 * 1000000ull;
 static const uint64_t QUIET_PAGES = 256;
 /* Between two tries of what was refused. */
 static const uint64_t REFUSED_NS = 2 * 1000000ull;
+/* Between two sweeps at least; they take a 16th of a processor at most. */
+static const uint64_t SWEEP_NS = 4 * 1000000ull;
+static const uint64_t SWEEP_SHARE = 16;
 /* Between two looks at the mappings. */
 static const uint64_t MAPS_NS = 20 * 1000000ull;
 
@@ -61,10 +73,16 @@ static struct {
     uint32_t refused_head, refused_tail;
 } h;
 
-/* Bytes that this thread has asked the devices for so far. */
-static uint64_t own_reads(void) {
+uint64_t own_reads(void) {
     struct rusage usage;
     return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)usage.ru_inblock * 512 : 0;
+}
+
+/* Processor time that this thread has taken so far. */
+static uint64_t own_time_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static void read_regions(void) {
@@ -108,11 +126,15 @@ static void read_regions(void) {
                 fresh[i].fd = h.region[k].fd;
                 fresh[i].is_counted = h.region[k].is_counted;
                 h.region[k].fd = -2;
+                h.region[k].inode = 0;
             }
     /* Files of mappings that are gone: held until no release can name them. */
-    for (int k = 0; k < h.regions; ++k)
+    for (int k = 0; k < h.regions; ++k) {
         if (h.region[k].fd >= 0)
             retire_file(h.region[k].fd);
+        if (h.region[k].inode != 0)
+            leave_file(h.region[k].path, h.region[k].inode);
+    }
     memcpy(h.region, fresh, sizeof(fresh[0]) * (size_t)n);
     h.regions = n;
 }
@@ -170,13 +192,17 @@ static uint64_t ask(struct region *r, uint64_t at, uint64_t length) {
     return left;
 }
 
-/* To be asked for again; what does not fit is missing as if it had never been
- * asked for. */
+/* Missing as if it had never been asked for. */
+static void forget_refused(const struct refused *one) {
+    clear_bits(one->address >> PAGE_SHIFT, (one->address + one->bytes) >> PAGE_SHIFT);
+}
+
+/* To be asked for again, as far as there is room to keep it. */
 static void keep_refused(const struct refused *one) {
-    if (one->tries < TRIES_MAX && h.refused_head - h.refused_tail < REFUSED_MAX)
+    if (h.refused_head - h.refused_tail < REFUSED_MAX)
         h.refused[h.refused_head++ % REFUSED_MAX] = *one;
     else
-        clear_bits(one->address >> PAGE_SHIFT, (one->address + one->bytes) >> PAGE_SHIFT);
+        forget_refused(one);
 }
 
 /* The oldest of what was refused: is there memory for it now? */
@@ -194,13 +220,14 @@ static void ask_again(void) {
         if (absent == 0)
             continue;
         const uint64_t left = ask(r, one.address, one.bytes), got = one.bytes - left;
-        ++one.tries;
         if (got >= one.left)
             continue;
         one.left -= got;
-        keep_refused(&one);
-        if (got == 0)
-            return; /* no: the others neither */
+        if (++one.tries < TRIES_MAX)
+            h.refused[--h.refused_tail % REFUSED_MAX] = one; /* the oldest still */
+        else
+            forget_refused(&one);
+        return; /* no: for the others neither */
     }
 }
 
@@ -217,12 +244,23 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
             continue;
         }
         uint64_t n = r->high - address < bytes ? r->high - address : bytes;
-        if (n > WILLNEED_BYTES)
+        const uint64_t followed = r->is_file && !ra.manager
+            ? follow(r->path, r->inode, r->offset + (address - r->low), n) : 0;
+        if (followed)
+            n = followed;
+        else if (n > WILLNEED_BYTES)
             n = WILLNEED_BYTES;
         if (r->hinted_low > address)
             r->hinted_low = address;
         if (r->hinted_high < address + n)
             r->hinted_high = address + n;
+        if (followed) {
+            for (uint64_t page = address >> PAGE_SHIFT; page < (address + n) >> PAGE_SHIFT; ++page)
+                set_bit(ra.recent, page);
+            address += n;
+            bytes -= n;
+            continue;
+        }
         uint8_t missing[CHUNK_PAGES];
         uint64_t pages = n >> PAGE_SHIFT;
         if (!find_missing(r, address, pages, missing))
@@ -247,6 +285,8 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
             one.left = ask(r, at, length);
             if (one.left)
                 keep_refused(&one);
+            else if (r->is_counted && length >= SEQUENCE_BYTES_MIN)
+                may_go_on(r->path, r->inode, r->offset + (at + length - r->low));
         }
         address += n;
         bytes -= n;
@@ -279,8 +319,30 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     queue_release(&one);
 }
 
-/* Keeps the bit vector true: what the kernel has reclaimed loses its bit. What
- * was asked for since the last sweep may still be on its way. */
+/* Of `pages` pages, as far as the first that is looked at: those that may have
+ * been reclaimed unnoticed. What was asked for since the last sweep may still be
+ * on its way, what is not believed in memory costs no look. */
+static uint64_t skip_unbelieved(uint64_t page, uint64_t pages) {
+    uint64_t n = 0;
+    while (n < pages) {
+        const uint64_t at = (page + n) >> 3;
+        if (((page + n) & 7) == 0 && pages - n >= 8 &&
+            __atomic_load_n(&ra.bits[at], __ATOMIC_RELAXED) == 0) {
+            if (ra.recent[at])
+                __atomic_store_n(&ra.recent[at], 0, __ATOMIC_RELAXED);
+            n += 8;
+            continue;
+        }
+        if (bit(ra.bits, page + n) && !bit(ra.recent, page + n))
+            break;
+        if (bit(ra.recent, page + n))
+            clear_bit(ra.recent, page + n);
+        ++n;
+    }
+    return n;
+}
+
+/* Keeps the bit vector true: what the kernel has reclaimed loses its bit. */
 static void sweep(uint64_t pages_max) {
     for (int tried = 0; tried < h.regions && pages_max; ++tried) {
         if (h.sweep_region >= h.regions)
@@ -294,8 +356,17 @@ static void sweep(uint64_t pages_max) {
             h.sweep_at = r->hinted_low & ~(PAGE - 1);
         while (pages_max && h.sweep_at < r->hinted_high) {
             uint64_t pages = (r->hinted_high - h.sweep_at + PAGE - 1) >> PAGE_SHIFT;
-            if (pages > CHUNK_PAGES)
-                pages = CHUNK_PAGES;
+            if (pages > SKIPPED_PAGES)
+                pages = SKIPPED_PAGES;
+            const uint64_t skipped = skip_unbelieved(h.sweep_at >> PAGE_SHIFT, pages);
+            h.sweep_at += skipped << PAGE_SHIFT;
+            pages_max -= skipped * SWEEP_PAGES / SKIPPED_PAGES < pages_max
+                ? skipped * SWEEP_PAGES / SKIPPED_PAGES : pages_max;
+            if (skipped == pages)
+                continue;
+            pages = (r->hinted_high - h.sweep_at + PAGE - 1) >> PAGE_SHIFT;
+            if (pages > SWEEP_PAGES)
+                pages = SWEEP_PAGES;
             uint8_t missing[CHUNK_PAGES];
             if (!find_missing(r, h.sweep_at, pages, missing)) {
                 r->hinted_low = ~(uint64_t)0; /* gone */
@@ -370,7 +441,7 @@ static void *helper(void *nothing) {
     }
     uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_ns = QUIET_NS_MIN;
     uint64_t quiet_hinted = 0, quiet_issued = 0;
-    uint64_t swept_ns = 0, alone_ns = now_ns(), asked_again_ns = 0;
+    uint64_t sweep_ns = 0, alone_ns = now_ns(), asked_again_ns = 0;
     h.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     load_library();
     for (;;) {
@@ -395,9 +466,11 @@ static void *helper(void *nothing) {
             asked_again_ns = now;
         }
         bool active = atomic_load(&ra.active);
-        if (active && now - swept_ns > 4 * 1000000ull) {
+        if (active && now >= sweep_ns) {
+            const uint64_t began = own_time_ns();
             sweep(8192);
-            swept_ns = now;
+            const uint64_t rest = (own_time_ns() - began) * (SWEEP_SHARE - 1);
+            sweep_ns = now + (rest > SWEEP_NS ? rest : SWEEP_NS);
         }
         uint64_t reads = storage_reads();
         uint64_t hinted = atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);

@@ -21,6 +21,8 @@ enum {
     CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
+/* The largest that the kernel's readahead makes by default. */
+static const uint64_t FOLIO_BYTES = 128 << 10;
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
@@ -307,8 +309,14 @@ static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
         uint64_t low = sign > 0 ? f->released[i] : trail, high = sign > 0 ? trail : f->released[i];
         if (high <= low || high - low < RELEASE_BYTES || high > ADDRESSES)
             continue;
+        /* Whole folios, behind which there is no going back: part of one would
+         * have to be split off. */
         low = (low + PAGE - 1) & ~(PAGE - 1);
         high &= ~(PAGE - 1);
+        if (sign > 0)
+            high &= ~(FOLIO_BYTES - 1);
+        else
+            low = (low + FOLIO_BYTES - 1) & ~(FOLIO_BYTES - 1);
         if (high <= low)
             continue;
         count(&ra.behind, high - low); /* before the helper can take it off again */

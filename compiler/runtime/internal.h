@@ -192,6 +192,19 @@ void *releaser(void *nothing);
 void queue_release(const struct release *one);
 void retire_file(int fd);
 
+/* Bytes that this thread has asked the devices for so far. */
+uint64_t own_reads(void);
+
+/* ---- Long pieces of files (windows.c) --------------------------------------- */
+
+/* All until `offset` of a file was asked for; it may go on there. */
+void may_go_on(const char *path, uint64_t inode, uint64_t offset);
+/* The file is mapped no longer. */
+void leave_file(const char *path, uint64_t inode);
+/* Asks for bytes of a file that go on where others ended; returns how many, from
+ * the first on, have been asked for, 0 where they do not go on. */
+uint64_t follow(const char *path, uint64_t inode, uint64_t offset, uint64_t bytes);
+
 /* ---- Through the manager of the machine (disclose.c) ----------------------- */
 
 /* Whether a manager serves all programs, where the hint library looks for one. */

@@ -27,7 +27,7 @@ const PASS: [(&str, &str); 7] = sources!(
     "Insertion.cpp",
     "Runahead.cpp"
 );
-const RUNTIME: [(&str, &str); 8] = sources!(
+const RUNTIME: [(&str, &str); 9] = sources!(
     "runtime":
     "runahead_rt.h",
     "internal.h",
@@ -35,6 +35,7 @@ const RUNTIME: [(&str, &str); 8] = sources!(
     "hint.c",
     "helper.c",
     "release.c",
+    "windows.c",
     "disclose.c",
     "start.c"
 );

@@ -1,0 +1,271 @@
+/* The run-time layer's helper, on a kernel that has room for so many pages and
+ * refuses the others: those are asked for again, until they are there. And what
+ * goes on where the last piece ended is read as the kernel's readahead does. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static int pretend_madvise(void *address, size_t bytes, int advice);
+static int pretend_mincore(void *address, size_t bytes, unsigned char *present);
+static int pretend_getrusage(int who, struct rusage *usage);
+static long pretend_syscall(long number, ...);
+#define madvise pretend_madvise
+#define mincore pretend_mincore
+#define getrusage pretend_getrusage
+#define syscall pretend_syscall
+#include "../runtime/helper.c"
+#include "../runtime/windows.c"
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s: line %d: %s\n", __FILE__, __LINE__, #condition);                  \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+enum { PAGES = 4096, WINDOW = 32 };
+static const uint64_t BASE = 1 << 30;
+
+/* The file, mapped from its beginning on. */
+static bool is_there[PAGES];
+static uint64_t room, read_pages, willneeds, starts, looks;
+/* Room made after a window was read; and whether what is read is still on its way. */
+static uint64_t room_after_window;
+static bool is_slow;
+/* The kernel's readahead: where its last window began, its first page marked. */
+static uint64_t window_at, window_end;
+
+static void read_page(uint64_t page) {
+    if (page >= PAGES || is_there[page] || room == 0)
+        return;
+    is_there[page] = true;
+    --room;
+    ++read_pages;
+}
+
+static int pretend_madvise(void *address, size_t bytes, int advice) {
+    const uint64_t first = ((uint64_t)(uintptr_t)address - BASE) >> PAGE_SHIFT;
+    CHECK(advice == MADV_WILLNEED);
+    ++willneeds;
+    for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n)
+        read_page(first + n);
+    return 0;
+}
+
+static int pretend_mincore(void *address, size_t bytes, unsigned char *present) {
+    const uint64_t first = ((uint64_t)(uintptr_t)address - BASE) >> PAGE_SHIFT;
+    looks += bytes >> PAGE_SHIFT;
+    for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n)
+        present[n] = is_there[first + n] && !is_slow;
+    return 0;
+}
+
+static int pretend_getrusage(int who, struct rusage *usage) {
+    (void)who;
+    memset(usage, 0, sizeof(*usage));
+    usage->ru_inblock = (long)(read_pages * PAGE / 512);
+    return 0;
+}
+
+static long pretend_syscall(long number, ...) {
+    va_list arguments;
+    va_start(arguments, number);
+    va_arg(arguments, int);
+    if (number == SYS_cachestat) {
+        const uint64_t *range = va_arg(arguments, uint64_t *);
+        uint64_t *pages = va_arg(arguments, uint64_t *);
+        for (uint64_t n = 0; n < range[1] >> PAGE_SHIFT; ++n)
+            pages[0] += is_there[(range[0] >> PAGE_SHIFT) + n];
+    } else {
+        CHECK(number == SYS_preadv2);
+        va_arg(arguments, struct iovec *);
+        CHECK(va_arg(arguments, int) == 1);
+        const uint64_t page = (uint64_t)va_arg(arguments, long) >> PAGE_SHIFT;
+        CHECK(va_arg(arguments, long) == 0 && va_arg(arguments, int) == RWF_NOWAIT);
+        ++starts;
+        if (!is_there[page]) { /* none yet: its mark is on its last page */
+            window_end = page + WINDOW;
+            for (uint64_t n = page; n < window_end; ++n)
+                read_page(n);
+            window_at = window_end - 1;
+        } else if (page == window_at) {
+            window_at = window_end;
+            window_end += WINDOW;
+            for (uint64_t n = window_at; n < window_end; ++n)
+                read_page(n);
+        }
+        room += room_after_window;
+    }
+    va_end(arguments);
+    return 0;
+}
+
+static uint64_t waiting(void) { return h.refused_head - h.refused_tail; }
+
+static void prefetch(uint64_t page, uint64_t pages) {
+    set_bits((BASE >> PAGE_SHIFT) + page, (BASE >> PAGE_SHIFT) + page + pages);
+    do_prefetch(BASE + (page << PAGE_SHIFT), pages << PAGE_SHIFT, 0);
+}
+
+static uint64_t believed(uint64_t first, uint64_t pages) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < pages; ++i)
+        n += bit(ra.bits, (BASE >> PAGE_SHIFT) + first + i);
+    return n;
+}
+
+static void refused_and_asked_again(void) {
+    /* Two pieces, of which there is room for a part of the first. */
+    room = 10;
+    prefetch(0, 64);
+    CHECK(willneeds == 2 && ra.count.issued == 10 && waiting() == 2);
+
+    /* No room: one question tells, however many wait. */
+    ask_again();
+    CHECK(willneeds == 3 && waiting() == 2 && ra.count.issued == 10);
+
+    /* Room for some: the oldest first. */
+    room = 30;
+    ask_again();
+    CHECK(waiting() == 1 && is_there[31] && is_there[39] && !is_there[40]);
+    CHECK(ra.count.issued == 40);
+
+    /* The program has read the rest itself: nothing to ask for. */
+    const uint64_t asked = willneeds;
+    memset(is_there + 40, true, 24);
+    ask_again();
+    CHECK(waiting() == 0 && willneeds == asked);
+
+    /* Never any room: in the end it is missing as if it had never been asked for,
+     * so that the next hint is not dropped. */
+    room = 0;
+    prefetch(100, 32);
+    CHECK(waiting() == 1 && believed(100, 32) == 32);
+    for (int tries = 0; tries < TRIES_MAX; ++tries) {
+        CHECK(waiting() == 1);
+        ask_again();
+    }
+    CHECK(waiting() == 0 && believed(100, 32) == 0);
+
+    /* More than are kept: likewise. */
+    for (uint64_t n = 0; n <= REFUSED_MAX; ++n)
+        prefetch(200 + 2 * n, 1);
+    CHECK(waiting() == REFUSED_MAX && believed(200, 2 * REFUSED_MAX) == REFUSED_MAX);
+    CHECK(believed(200 + 2 * REFUSED_MAX, 1) == 0);
+    room = PAGES;
+    ask_again();
+    CHECK(waiting() == 0 && is_there[200] && is_there[202] && !is_there[201]);
+}
+
+static void long_pieces(void) {
+    memset(is_there, 0, sizeof(is_there));
+    room = PAGES, read_pages = willneeds = starts = 0;
+    ra.count.issued = ra.count.refused = 0;
+
+    /* The first piece as ever, what follows it a window at a time, each page once. */
+    prefetch(0, 128);
+    CHECK(willneeds == 1 && starts == 3 && read_pages == 128);
+    prefetch(128, 100); /* the last window is longer than what was wanted */
+    CHECK(willneeds == 1 && starts == 7 && read_pages == 256 && ra.count.issued == 256);
+    is_slow = true;
+    prefetch(228, 28);
+    CHECK(willneeds == 1 && starts == 7);
+    is_slow = false;
+    prefetch(256, 64);
+    CHECK(willneeds == 1 && starts == 9 && read_pages == 320);
+
+    /* Elsewhere, and a few pages that do go on: as ever. */
+    prefetch(1000, 16);
+    prefetch(1016, 16);
+    CHECK(willneeds == 3 && starts == 9 && read_pages == 352);
+
+    /* Where the memory is full the sequence ends, and the rest is asked for again. */
+    room = 8;
+    prefetch(320, 64);
+    CHECK(waiting() > 0 && believed(320, 64) == 64);
+    room = PAGES;
+    ask_again();
+    for (uint64_t page = 320; page < 384; ++page)
+        CHECK(is_there[page]);
+    CHECK(waiting() == 0);
+
+    /* And where there is room again behind the pages that it refused. */
+    prefetch(1200, 64);
+    room = 8, room_after_window = PAGES;
+    prefetch(1264, 40);
+    room_after_window = 0;
+    for (uint64_t page = 1200; page < 1304; ++page)
+        CHECK(is_there[page]);
+
+    /* Something is there already: nothing that is missing is passed over. */
+    memset(is_there + 2000, 0, 256);
+    prefetch(2000, 64);
+    is_there[2100] = true;
+    prefetch(2064, 128);
+    for (uint64_t page = 2000; page < 2192; ++page)
+        CHECK(is_there[page]);
+
+    /* Unmapped: no longer followed. */
+    const uint64_t asked = willneeds;
+    prefetch(2192, 64);
+    prefetch(2256, 32);
+    CHECK(willneeds == asked + 1);
+    leave_file(h.region[0].path, h.region[0].inode);
+    prefetch(2288, 32);
+    CHECK(willneeds == asked + 2);
+}
+
+/* Pages that the kernel reclaims lose their bits, and only what is believed in
+ * memory is looked at. */
+static void swept(void) {
+    const uint64_t page = BASE >> PAGE_SHIFT;
+    clear_bits(page, page + PAGES);
+    for (uint64_t i = 0; i < PAGES; ++i)
+        clear_bit(ra.recent, page + i);
+    memset(is_there, 0, sizeof(is_there));
+    is_there[70] = true;
+    set_bits(page + 70, page + 74);
+    set_bits(page + 2200, page + 2201);
+    set_bit(ra.recent, page + 72);
+    sweep(8192);
+    CHECK(believed(0, PAGES) == 2 && believed(70, 1) == 1 && believed(72, 1) == 1);
+    for (int times = 0; times < 4; ++times)
+        sweep(8192);
+    CHECK(believed(0, PAGES) == 1 && believed(70, 1) == 1);
+    clear_bits(page, page + PAGES);
+    looks = 0;
+    sweep(8192);
+    CHECK(looks == 0);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    struct stat status;
+    ra.memory = 64 << 20;
+    ra.bits = calloc(1, ((BASE >> PAGE_SHIFT) + PAGES) / 8 + 8);
+    ra.recent = calloc(1, ((BASE >> PAGE_SHIFT) + PAGES) / 8 + 8);
+    CHECK(ra.bits && ra.recent && stat(argv[0], &status) == 0);
+    /* Never read again: nothing is asked of what is not in it. */
+    h.read_ns = now_ns() + (uint64_t)1000000000 * 3600;
+    h.regions = 1;
+    h.region[0] = (struct region){.low = BASE, .high = BASE + PAGES * PAGE, .hinted_low = ~(uint64_t)0,
+                                  .is_file = true, .is_shared = true, .fd = -1,
+                                  .inode = status.st_ino};
+    CHECK(strlen(argv[0]) < sizeof(h.region[0].path));
+    strcpy(h.region[0].path, argv[0]); /* any file that can be opened */
+    refused_and_asked_again();
+    long_pieces();
+    swept();
+    puts("what was refused is asked for again, long pieces are followed");
+    return 0;
+}
