@@ -5,11 +5,19 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::{Context, Result};
+
+/// Bytes for which it is kept whether any of them was ever written.
+const BLOCK: usize = 64 << 10;
+
+/// What blocks that were never written are answered from: no request is longer
+/// (FUSE's `max_pages`).
+static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
 /// Sparse, mapped contents of a device. Reading is a copy from memory, so
 /// that only the model decides how long a request takes.
@@ -18,6 +26,9 @@ pub struct Store {
     file: File,
     base: NonNull<c_void>,
     len: usize,
+    /// A bit for each [`BLOCK`]: was it written? Reading memory that was not
+    /// would make the kernel allocate and clear it, 1 ms for each MiB.
+    written: Box<[AtomicU64]>,
 }
 
 // SAFETY: the mapping belongs to the Store alone and lives as long as it does;
@@ -62,7 +73,11 @@ impl Store {
         }
         .context(|| format!("map a disk image of {len} bytes"))?;
         let base = NonNull::new(base).expect("mmap never returns null");
-        Ok(Self { file, base, len })
+        // What is in a file of the user's is not known.
+        let bits = if directory.is_some() { u64::MAX } else { 0 };
+        let words = len.div_ceil(BLOCK).div_ceil(64);
+        let written = (0..words).map(|_| AtomicU64::new(bits)).collect();
+        Ok(Self { file, base, len, written })
     }
 
     /// Length in bytes.
@@ -75,12 +90,23 @@ impl Store {
         (start, len.min(self.len - start))
     }
 
+    /// Words of `written` for a range that lies within the device, each with
+    /// the bits of its blocks.
+    fn blocks(&self, start: usize, len: usize) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        (start / BLOCK..(start + len).div_ceil(BLOCK))
+            .filter_map(|block| Some((self.written.get(block / 64)?, 1 << (block % 64))))
+    }
+
     /// The bytes from `offset`, at most `len`, fewer at the end.
     ///
     /// The slice is for handing to the kernel (a `writev`): another request
     /// may be writing the same bytes.
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         let (start, len) = self.clamp(offset, len);
+        let is_written = |(word, bit): (&AtomicU64, u64)| word.load(Relaxed) & bit != 0;
+        if len <= ZEROS.len() && !self.blocks(start, len).any(is_written) {
+            return &ZEROS[..len];
+        }
         // SAFETY: start + len lies within the mapping, which lives as long as
         // `self`. Concurrent writes come from requests that overlap, whose
         // result no one may rely upon; the bytes are only copied by the kernel.
@@ -90,6 +116,9 @@ impl Store {
     /// Overwrites from `offset`; returns how many bytes fitted.
     pub fn write(&self, offset: u64, data: &[u8]) -> usize {
         let (start, len) = self.clamp(offset, data.len());
+        self.blocks(start, len).for_each(|(word, bit)| {
+            word.fetch_or(bit, Relaxed);
+        });
         // SAFETY: the destination lies within the mapping and `data` cannot
         // overlap it, since no slice of the mapping is handed to writers.
         unsafe {
@@ -128,8 +157,29 @@ mod tests {
         assert_eq!(store.write((1 << 20) - 2, b"hello"), 2, "cut at the end");
         assert_eq!(store.bytes((1 << 20) - 2, 10), b"he");
         assert_eq!(store.bytes(1 << 21, 10), b"");
+        // Blocks are noted one by one, those that a write only touches, too.
+        let edge = 3 * BLOCK as u64;
+        assert_eq!(store.write(edge - 1, b"ab"), 2);
+        assert_eq!(store.bytes(edge - 2, 4), b"\0ab\0");
+        assert_eq!(store.bytes(edge - 4, 4), b"\0\0\0a");
+        assert_eq!(store.bytes(edge, 1), b"b");
+        assert_eq!(store.bytes(edge - 1, BLOCK + 9)[..2], *b"ab");
         store.discard(4096, 4096).unwrap();
         assert_eq!(store.bytes(5000, 5), [0; 5]);
+    }
+
+    #[test]
+    fn what_was_never_written_takes_no_memory() {
+        let store = Store::new(8 << 20, None).unwrap();
+        store.write(1 << 20, b"x");
+        for at in 0..8 {
+            assert_eq!(
+                store.bytes(at << 20, 1 << 20).iter().filter(|&&byte| byte != 0).count(),
+                usize::from(at == 1)
+            );
+        }
+        let held = rustix::fs::fstat(&store.file).unwrap().st_blocks * 512;
+        assert!(held <= 2 << 20, "{held} bytes");
     }
 
     #[test]
