@@ -180,10 +180,21 @@ pub struct RequestFit {
     pub line: Line,
     /// Number of points, from the smallest size on, that the line fits.
     pub fitted: usize,
+    /// What becomes of larger requests; `None` where all lie on the line.
+    pub larger: Option<Larger>,
 }
 
-/// A point must be this much below the line, and this many standard errors,
-/// to count as served in parallel parts.
+/// What becomes of requests that are too large to be served as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Larger {
+    /// Served in parts, at the same time.
+    InParallel,
+    /// Served in pieces, one after the other.
+    InTurn,
+}
+
+/// A point must be this much below the line (or the line below it), and this
+/// many standard errors, to count as served in parts.
 const SPLIT_SHARE: f64 = 0.93;
 const SPLIT_ERRORS: f64 = 3.0;
 /// Points that the line begins with.
@@ -194,22 +205,30 @@ const FIT_POINTS_MIN: usize = 3;
 ///
 /// A request above the stripe unit of an array, or above what the kernel or
 /// the network passes on in one piece, is served by several servers at once
-/// and takes less than the line says: those points show another parameter and
-/// would spoil both of these. Weights are 1/y²: equal relative errors.
+/// and takes less than the line says; or, where the pieces follow each other
+/// (a file system in user space), more: those points show another parameter
+/// and would spoil both of these. Weights are 1/y²: equal relative errors.
 pub fn requests(points: &[Point]) -> Option<RequestFit> {
     let weight = |point: &Point| 1.0 / point.1.value.max(1.0).powi(2);
     let mut fitted = points.len().min(FIT_POINTS_MIN);
+    let mut larger = None;
     while let Some((x, mean)) = points.get(fitted) {
         let so_far = line(&points[..fitted], weight)?;
         let predicted = so_far.intercept.value + so_far.slope.value * x;
         // How uncertain the prediction is: nearly all of it is the slope's.
         let error = (mean.variance + (so_far.slope.half_width() * x / 2.0).powi(2)).sqrt();
-        if mean.value < SPLIT_SHARE * predicted && predicted - mean.value > SPLIT_ERRORS * error {
+        let is_sure = (predicted - mean.value).abs() > SPLIT_ERRORS * error;
+        if is_sure && mean.value < SPLIT_SHARE * predicted {
+            larger = Some(Larger::InParallel);
+            break;
+        }
+        if is_sure && predicted < SPLIT_SHARE * mean.value {
+            larger = Some(Larger::InTurn);
             break;
         }
         fitted += 1;
     }
-    Some(RequestFit { line: line(&points[..fitted], weight)?, fitted })
+    Some(RequestFit { line: line(&points[..fitted], weight)?, fitted, larger })
 }
 
 /// A random read: how far from the end of the last one, as a share of the

@@ -58,9 +58,23 @@ fn requests_served_in_parts_are_left_out_of_the_line() {
     let points = [4096.0, 65_536.0, 131_072.0, 262_144.0, 524_288.0, 1_048_576.0]
         .map(|x| (x, exact(time(x))));
     let fit = requests(&points).unwrap();
-    assert_eq!(fit.fitted, 4);
+    assert_eq!((fit.fitted, fit.larger), (4, Some(Larger::InParallel)));
     assert!((fit.line.intercept.value / 1e6 - 1.0).abs() < 1e-6);
     assert!((fit.line.slope.value - 5.0).abs() < 1e-6);
+}
+
+#[test]
+fn requests_cut_into_pieces_are_left_out_of_the_line() {
+    // 30 ms and 20 ns a byte, in pieces of 1 MiB one after the other.
+    let piece = f64::from(1 << 20);
+    let time = |bytes: f64| (bytes / piece).ceil() * 3e7 + 20.0 * bytes;
+    let sizes = [4096.0, 65_536.0, 262_144.0, piece, 2.0 * piece, 4.0 * piece];
+    let fit = requests(&sizes.map(|x| (x, exact(time(x))))).unwrap();
+    assert_eq!((fit.fitted, fit.larger), (4, Some(Larger::InTurn)));
+    assert!((fit.line.intercept.value / 3e7 - 1.0).abs() < 1e-6);
+    assert!((fit.line.slope.value - 20.0).abs() < 1e-6);
+    let fit = requests(&sizes.map(|x| (x, exact(3e7 + 20.0 * x)))).unwrap();
+    assert_eq!((fit.fitted, fit.larger), (6, None), "all on one line");
 }
 
 fn disk_jumps(seed: u64) -> Vec<Jump> {

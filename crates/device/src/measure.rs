@@ -116,6 +116,10 @@ struct Samples {
 impl Samples {
     fn profile(self, device: Identity, measured: Measurement) -> Result<DeviceProfile> {
         let fit = estimate::requests(&self.sizes).ok_or(Error::TooFew)?;
+        let larger = |how| {
+            let first = self.sizes.get(fit.fitted).filter(|_| fit.larger == Some(how));
+            first.map(|(bytes, _)| *bytes as u64)
+        };
         let latency = fit.line.intercept.at_least_zero();
         let bandwidth = fit.line.slope.inverse().scaled(1e3);
         let revolution = estimate::revolution(&self.rereads, &self.jumps);
@@ -143,7 +147,8 @@ impl Samples {
             measured,
             latency_us: latency.scaled(1e-3),
             bandwidth_mb_s: bandwidth,
-            split_bytes: self.sizes.get(fit.fitted).map(|(bytes, _)| *bytes as u64),
+            split_bytes: larger(estimate::Larger::InParallel),
+            cut_bytes: larger(estimate::Larger::InTurn),
             requests: self.sizes.iter().map(size_time).collect(),
             sequential,
             seek,

@@ -26,6 +26,10 @@ pub struct DeviceProfile {
     pub bandwidth_mb_s: Estimate,
     /// Request size from which several servers work at one request.
     pub split_bytes: Option<u64>,
+    /// Request size from which a request is cut into pieces that are served one
+    /// after the other.
+    #[serde(default)]
+    pub cut_bytes: Option<u64>,
     /// The points of the fit.
     pub requests: Vec<SizeTime>,
     /// One stream, one request at a time.

@@ -211,6 +211,10 @@ fn rows(profile: &DeviceProfile) -> Vec<(String, String)> {
         let value = format!("from {} KiB on", bytes >> 10);
         rows.push(("requests served in parallel parts".to_owned(), value));
     }
+    if let Some(bytes) = profile.cut_bytes {
+        let value = format!("from {} KiB on", bytes >> 10);
+        rows.push(("requests cut into pieces, in turn".to_owned(), value));
+    }
     match &profile.seek {
         Some(seek) => {
             rows.push(("seek, mean of random places".to_owned(), time(seek.mean_us)));
