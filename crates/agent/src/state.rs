@@ -94,6 +94,16 @@ pub mod class {
     }
 }
 
+/// Whether the aide watches the first thread wait; [`State::watch`].
+pub mod watched {
+    /// Nobody has asked for it.
+    pub const NO: u32 = 0;
+    /// It does.
+    pub const YES: u32 = 1;
+    /// It cannot.
+    pub const REFUSED: u32 = 2;
+}
+
 /// Fixed at start.
 #[derive(Debug)]
 pub struct Config {
@@ -140,6 +150,12 @@ pub struct Config {
     /// 1: somebody else's filter looks at the calls of this process (seccomp(2)):
     /// none is made for convenience.
     pub filtered: AtomicU32,
+    /// The process's first thread ([`crate::arch::thread_pointer`]), or that of
+    /// a parent.
+    pub first_thread: AtomicUsize,
+    /// 1: the program has said who may look at it (`PR_SET_PTRACER`), or a
+    /// parent has.
+    pub says_tracer: AtomicU32,
     /// First address of the agent's own image.
     pub image_start: AtomicUsize,
     /// Address after it.
@@ -212,6 +228,8 @@ pub static CONFIG: Config = Config {
     imports: AtomicU32::new(1),
     unseen: AtomicU32::new(0),
     filtered: AtomicU32::new(0),
+    first_thread: AtomicUsize::new(0),
+    says_tracer: AtomicU32::new(0),
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
     session: Text::new(),
@@ -403,6 +421,21 @@ pub struct State {
     pub noticed_ns: AtomicU64,
     /// Processor time of the thread then, in ns.
     pub noticed_cpu_ns: AtomicU64,
+    /// One of [`watched`].
+    pub watch: AtomicU32,
+    /// Of the watched thread, what the C library has registered by rseq(2); 0:
+    /// not known.
+    pub watch_area: AtomicUsize,
+    /// When a look found it waiting, in ns.
+    pub watch_seen_ns: AtomicU64,
+    /// How long before that it was last looked at, in ns.
+    pub watch_gap_ns: AtomicU64,
+    /// How much rarer the looks are, as a power of two.
+    pub watch_slower: AtomicU32,
+    /// Waits seen since the last that led to something.
+    pub watch_idle: AtomicU32,
+    /// Major faults of the watched thread when it was last seen to wait.
+    pub watch_majors: AtomicU64,
     /// Threads that get notice.
     pub noticed: [NoticedThread; NOTICED_THREADS_MAX],
     /// Large mappings of files.

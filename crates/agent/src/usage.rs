@@ -31,9 +31,19 @@ impl Usage {
 
 /// Of this process.
 pub fn of_self() -> Usage {
+    of(0)
+}
+
+/// Of this thread.
+pub fn of_thread() -> Usage {
+    const RUSAGE_THREAD: usize = 1;
+    of(RUSAGE_THREAD)
+}
+
+fn of(whom: usize) -> Usage {
     let mut usage = Usage::default();
     // SAFETY: the kernel writes one struct rusage, which Usage has the size of.
-    unsafe { call(nr::GETRUSAGE, &[0, core::ptr::from_mut(&mut usage) as usize]) };
+    unsafe { call(nr::GETRUSAGE, &[whom, core::ptr::from_mut(&mut usage) as usize]) };
     usage
 }
 

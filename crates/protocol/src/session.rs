@@ -114,6 +114,10 @@ pub const TEST_LEAVES_LATE: u64 = 1 << 7;
 /// reports, but stops nothing: the paper's design without it.
 pub const TEST_WITHOUT_MEMORY_CONTROL: u64 = 1 << 8;
 
+/// Testing: perf events are refused, as in containers: page faults are noticed
+/// by watching.
+pub const TEST_WITHOUT_PERF: u64 = 1 << 9;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

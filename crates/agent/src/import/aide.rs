@@ -11,6 +11,7 @@
 //! wherever the copy is, before such calls, `execve` and the end, and the
 //! kernel ends it when the program is killed (PR_SET_PDEATHSIG).
 
+use super::look::Look;
 use super::{Desk, PAGES_MAX, life, make_desk, page, question, regions};
 use crate::arch::{clone_shared, import_nr, nr};
 use crate::normal::logs;
@@ -118,6 +119,7 @@ fn prepare(parent: usize, desk: &Desk) -> Option<usize> {
 
 fn serve(parent: usize, desk: &Desk, pagemap: usize) {
     let mut seen = desk.answered.load(Relaxed);
+    let mut look = Look::default();
     loop {
         let mut asked = desk.asked.load(Acquire);
         let mut turns = 0;
@@ -127,7 +129,12 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             asked = desk.asked.load(Acquire);
         }
         if asked == seen {
-            sys::futex_wait(&desk.asked, seen, LOOK_NS);
+            let state = crate::state::state();
+            let due_ns = state.and_then(|state| look.due_ns(state)).unwrap_or(LOOK_NS);
+            sys::futex_wait(&desk.asked, seen, due_ns.min(LOOK_NS));
+            if let Some(state) = state {
+                look.once(state, parent);
+            }
             // SAFETY: a query.
             let orphaned = unsafe { call(nr::GETPPID, &[]) } != parent as isize;
             if orphaned || desk.life.load(Relaxed) == life::ENDING {

@@ -16,6 +16,7 @@
 //! memory, which needs no privilege.
 
 pub mod aide;
+mod look;
 pub mod regions;
 
 use crate::state::CONFIG;

@@ -36,6 +36,7 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     let result = with_session(state, frame, environment_arg);
     if own {
         unbar(state);
+        super::watch::again(state);
     }
     result
 }

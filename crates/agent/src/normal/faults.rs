@@ -5,10 +5,11 @@
 
 use super::synchronise::{self, Stall};
 use super::{logs, waiting};
-use crate::arch::{SignalContext, nr, thread_pointer};
+use crate::arch::{nr, thread_pointer};
 use crate::speculative::{self, Parent};
 use crate::state::State;
 use crate::sys::{self, PAGE_SIZE, call};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::ration::Standing;
 use runahead_protocol::log::{Log, life};
@@ -17,18 +18,37 @@ use runahead_protocol::stats::Counter;
 /// Longest wait that is believed, in ns.
 const STALL_MAX_NS: u64 = 1_000_000_000;
 
-/// After a fault at `address`, the last of `faults` since the notice before. In
-/// the speculative process that it makes, it returns there too, and the
-/// handler's return goes on with the program.
-pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: u32) {
+/// What is known of a fault that has waited.
+#[derive(Clone, Copy, Debug)]
+pub struct Waited {
+    /// Its address; `None` where nobody knows.
+    pub address: Option<usize>,
+    /// It is the last of so many since the notice before.
+    pub faults: u32,
+    /// The thread's signal mask.
+    pub mask: u64,
+    /// A place on the thread's stack, or where its registers lie there.
+    pub live: usize,
+    /// The argument of the handler that runs now; `None` where none does.
+    pub ucontext: Option<usize>,
+    /// No longer than this can the last of them have taken, in ns.
+    pub longest_ns: u64,
+}
+
+/// After a fault. In the speculative process that it makes, it returns there
+/// too, and what returns from here goes on with the program.
+pub fn at_fault(state: &'static State, waited: &Waited) {
+    let &Waited { address, faults, mask, live, ucontext, longest_ns } = waited;
     let now_ns = sys::now_ns();
-    let all_stalled_ns = stalled(state, now_ns);
-    let stalled_ns = all_stalled_ns / u64::from(faults);
-    let page = (address / PAGE_SIZE) as u64;
+    let stalled_ns = (stalled(state, now_ns) / u64::from(faults)).min(longest_ns);
+    let all_stalled_ns = stalled_ns.saturating_mul(u64::from(faults));
     let ours =
         state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer();
     let log = state.log().filter(|_| ours);
-    let predicted = log.is_some_and(|log| log.pages.contains(page));
+    // Of a page that nobody knows, a copy is not to blame.
+    let predicted = log.is_some_and(|log| {
+        address.is_none_or(|address| log.pages.contains((address / PAGE_SIZE) as u64))
+    });
     state.stalled(faults, all_stalled_ns);
     state.count(Counter::Stalls, u64::from(faults));
     state.count(Counter::StallNs, all_stalled_ns);
@@ -38,11 +58,14 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: 
     if predicted {
         // A partial stall: prefetched, or about to be, just not early enough.
         // As a hit it is counted with the other pages that have been used.
-        state.partial.store(state.partial.load(Relaxed).wrapping_add(1), Relaxed);
+        let late = |counter: &AtomicU64| {
+            counter.store(counter.load(Relaxed).wrapping_add(u64::from(faults)), Relaxed);
+        };
+        late(&state.partial);
         state.try_locked(|rations, _| {
             let usual_ns = rations.synchronisations.stall_ns();
             if stalled_ns >= usual_ns / 4 * 3 {
-                state.late.store(state.late.load(Relaxed).wrapping_add(1), Relaxed);
+                late(&state.late);
             }
         });
         return;
@@ -60,12 +83,10 @@ pub fn at_fault(state: &'static State, address: usize, ucontext: usize, faults: 
         rations.synchronisations.stalled(stalled_ns);
         rations.synchronisations.unnoticed(faults - 1, stalled_ns);
     });
-    // SAFETY: the argument of the handler that runs now.
-    let mask = unsafe { SignalContext::mask(ucontext) };
-    state.fault_context.store(ucontext, Relaxed);
+    state.fault_context.store(live, Relaxed);
     let copy = synchronise::attempt(
         state,
-        &Stall::Fault(address),
+        &Stall::Fault(address.unwrap_or(0)),
         standing,
         now_ns,
         &mut |log, parent| {

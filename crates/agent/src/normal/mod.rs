@@ -17,6 +17,7 @@ mod record;
 mod streams;
 mod synchronise;
 mod waiting;
+mod watch;
 
 use crate::arch::{Frame, StubKind, nr};
 use crate::hook::plain;
@@ -33,6 +34,7 @@ pub use reads::{CREDIT, Request, is_file};
 pub use streams::Table as StreamTable;
 pub use synchronise::end_speculation;
 use waiting::await_detached;
+pub use watch::ra_waited;
 
 /// What a normal process's calls of one number mean to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +210,9 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             // From here on rdtsc may fault: use the clock.
             CONFIG.ticks_per_us.store(0, Relaxed);
         }
+        Watch::Restrict if frame.number == nr::PRCTL && first == watch::PR_SET_PTRACER => {
+            CONFIG.says_tracer.store(1, Relaxed);
+        }
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
             return alone(state, frame);
         }
@@ -274,6 +279,7 @@ fn alone(state: &'static State, frame: &Frame) -> isize {
     end_speculation(state);
     let result = plain(frame);
     unbar(state);
+    watch::again(state);
     result
 }
 

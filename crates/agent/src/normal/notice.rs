@@ -25,11 +25,11 @@
 //!   led to no copy, and none runs, only every [`PERIOD_STEP`]th fault is
 //!   noticed, and fewer still when that leads to nothing either.
 
-use super::{faults, own};
+use super::{faults, own, watch};
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
 use crate::import::regions::swap_exists;
 use crate::maps;
-use crate::state::{CONFIG, NoticedThread, State, role, state};
+use crate::state::{CONFIG, NoticedThread, State, role, state, watched};
 use crate::sys::{self, IoVec, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::ptr::from_ref;
@@ -37,7 +37,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_protocol::notice::{NOTICES_MAX, QUEUED_SIGNALS_MIN, SIGNAL};
-use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
+use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS, TEST_WITHOUT_PERF};
 use runahead_protocol::stats::{Counter, Loss};
 
 /// Mappings of files from this length on are watched, in bytes.
@@ -50,6 +50,8 @@ const SWAPPED_BYTES: usize = 24 << 20;
 /// [`State::notice`]: every thread shall have it.
 pub const WANTED: u32 = 1;
 const REFUSED: u32 = 2;
+/// The aide watches for waits ([`watch`]).
+const WATCHED: u32 = 3;
 
 /// The handler of an ignored signal (signal(2)).
 const SIG_IGN: usize = 1;
@@ -209,7 +211,7 @@ pub fn unmapped(state: &State, start: usize, len: usize) {
 
 /// Whether an address lies in a large mapping of a file, or in anonymous
 /// memory that is watched.
-pub fn watched(state: &State, address: usize) -> bool {
+pub fn is_watched(state: &State, address: usize) -> bool {
     device(state, address).is_some()
 }
 
@@ -269,6 +271,16 @@ pub fn want(state: &'static State) {
     if ready {
         this_thread(state);
     } else {
+        otherwise(state);
+    }
+}
+
+/// Where the kernel gives no notice, the aide may.
+#[cold]
+fn otherwise(state: &'static State) {
+    state.notice.store(WATCHED, Relaxed);
+    if !watch::begin(state) {
+        state.notice.store(REFUSED, Relaxed);
         refused(state);
     }
 }
@@ -327,6 +339,14 @@ fn install(state: &State) -> bool {
     (unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) }) == 0
 }
 
+/// The signal is as it was.
+fn uninstall(state: &State) {
+    let ignored = state.notice_ignored.load(Relaxed) != 0;
+    let action = Action { handler: if ignored { SIG_IGN } else { 0 }, ..Action::default() };
+    // SAFETY: nothing sends the signal any more.
+    unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) };
+}
+
 fn entry(state: &'static State, thread: usize) -> Option<&'static NoticedThread> {
     state.noticed.iter().find(|entry| entry.thread.load(Relaxed) == thread)
 }
@@ -334,8 +354,10 @@ fn entry(state: &'static State, thread: usize) -> Option<&'static NoticedThread>
 /// Gives this thread notice, unless it has it.
 #[inline]
 pub fn this_thread(state: &'static State) {
-    if state.notice.load(Relaxed) == WANTED && entry(state, thread_pointer()).is_none() {
-        arm(state);
+    match state.notice.load(Relaxed) {
+        WANTED if entry(state, thread_pointer()).is_none() => arm(state),
+        WATCHED if state.watch.load(Relaxed) == watched::NO && own(state) => otherwise(state),
+        _ => {}
     }
 }
 
@@ -345,23 +367,30 @@ fn arm(state: &'static State) {
     if !own(state) {
         return;
     }
-    exclusively(state, || {
-        let Some(entry) = entry(state, 0) else { return };
+    let armed = exclusively(state, || {
+        let Some(entry) = entry(state, 0) else { return true };
         // Taken even where it is refused: it is not tried again.
         entry.ring.store(0, Relaxed);
         entry.left.store(0, Relaxed);
         entry.period.store(1, Relaxed);
         entry.idle.store(0, Relaxed);
         entry.thread.store(thread_pointer(), Relaxed);
-        if stack_is_large(state) {
+        let stack_is_large = stack_is_large(state);
+        if stack_is_large {
             renew(state, entry);
-            if entry.ring.load(Relaxed) == 0 {
-                refused(state);
-            }
         }
         state.noticed_ns.store(sys::now_ns(), Relaxed);
         state.noticed_cpu_ns.store(sys::thread_cpu_ns(), Relaxed);
+        entry.ring.load(Relaxed) != 0 || !stack_is_large
     });
+    if armed == Some(false) {
+        if state.noticed.iter().all(|entry| entry.ring.load(Relaxed) == 0) {
+            uninstall(state);
+            otherwise(state);
+        } else {
+            refused(state);
+        }
+    }
 }
 
 /// Whether a signal's frame can be put on this thread's stack whatever the
@@ -406,6 +435,9 @@ fn close_event(ring: usize) {
 /// Makes an event for this thread that gives notice of one in `period` faults;
 /// the mapping that keeps it alive.
 fn open_event(state: &State, period: u32) -> Option<usize> {
+    if CONFIG.test.load(Relaxed) & TEST_WITHOUT_PERF != 0 {
+        return None;
+    }
     const TYPE_SOFTWARE: u64 = 1;
     const ATTRIBUTES_LEN: u64 = 64;
     const PAGE_FAULTS_MINOR: u64 = 5;
@@ -472,6 +504,7 @@ fn open_event(state: &State, period: u32) -> Option<usize> {
 /// No more notices in this process.
 #[cold]
 pub fn disarm(state: &'static State) {
+    watch::end(state);
     if state.notice.swap(REFUSED, Relaxed) == WANTED {
         for entry in &state.noticed {
             close_event(entry.ring.swap(0, Relaxed));
@@ -518,7 +551,9 @@ pub fn before_exec(state: &'static State) {
 /// Before prlimit64(2) or setrlimit(2): the queue may become short.
 pub fn before_limit(state: &'static State, resource: Option<usize>) {
     const RLIMIT_SIGPENDING: u32 = 11;
-    if resource.is_some_and(|resource| resource as u32 == RLIMIT_SIGPENDING) && own(state) {
+    let concerns = state.notice.load(Relaxed) == WANTED;
+    let concerned = resource.is_some_and(|resource| resource as u32 == RLIMIT_SIGPENDING);
+    if concerns && concerned && own(state) {
         disarm(state);
     }
 }
@@ -584,8 +619,17 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
     let context = unsafe { SignalContext::of(notice.ucontext) };
     let at = context.instruction();
     let in_agent = at >= CONFIG.image_start.load(Relaxed) && at < CONFIG.image_end.load(Relaxed);
-    if !in_agent && watched(state, address) {
-        faults::at_fault(state, address, notice.ucontext, period);
+    if !in_agent && is_watched(state, address) {
+        let waited = faults::Waited {
+            address: Some(address),
+            faults: period,
+            // SAFETY: the kernel's argument of a running handler.
+            mask: unsafe { SignalContext::mask(notice.ucontext) },
+            live: notice.ucontext,
+            ucontext: Some(notice.ucontext),
+            longest_ns: u64::MAX,
+        };
+        faults::at_fault(state, &waited);
     }
     if state.role.load(Relaxed) == role::NORMAL {
         pace(state, entry, period);

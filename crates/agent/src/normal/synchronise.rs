@@ -336,6 +336,24 @@ fn aide_runs(state: &State) -> bool {
     started
 }
 
+/// Sees to it that there is an aide, where copies may be made; its process id,
+/// or 0.
+pub fn start_aide(state: &'static State) -> i32 {
+    if !super::own(state) || CONFIG.unseen.load(Relaxed) != 0 && !regions::is_single_threaded() {
+        return 0;
+    }
+    state.try_locked(|_, _| {
+        let first = state.aide.load(Relaxed) == 0;
+        if is_barred(state) || !settled(state) || first && !permitted(state) {
+            return;
+        }
+        state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
+        aide_runs(state);
+    });
+    await_detached(state);
+    state.aide.load(Relaxed).max(0)
+}
+
 /// Ends the aide.
 fn end_aide(state: &State) {
     let aide = state.aide.swap(0, Relaxed);

@@ -65,17 +65,27 @@ pub fn begin(state: &'static State, log: &'static Log, frame: &mut Frame, parent
     call(frame)
 }
 
-/// The same after a page fault, inside the handler of its notice: with the
-/// handler's return, this process goes on at the very instruction with all
-/// of the thread's registers, vector state included.
-pub fn begin_at_fault(state: &'static State, log: &'static Log, parent: Parent, ucontext: usize) {
+/// The same after a page fault, inside the handler of its notice (with this
+/// `ucontext`) or on the way back from it: with the return from there, this
+/// process goes on at the very instruction with all of the thread's registers,
+/// vector state included.
+pub fn begin_at_fault(
+    state: &'static State,
+    log: &'static Log,
+    parent: Parent,
+    ucontext: Option<usize>,
+) {
     enter(state, log, parent);
-    // SAFETY: the argument of the handler that runs now. With the program's
-    // own mask and alternate stack, our handlers would not be reached.
-    unsafe { SignalContext::resume_with(ucontext, signals::mask(), &signals::stack()) };
+    if let Some(ucontext) = ucontext {
+        // SAFETY: the argument of the handler that runs now. With the program's
+        // own mask and alternate stack, our handlers would not be reached.
+        unsafe { SignalContext::resume_with(ucontext, signals::mask(), &signals::stack()) };
+    }
 }
 
 fn enter(state: &'static State, log: &'static Log, parent: Parent) {
+    // Where this thread was led when it stood still last is not for a copy.
+    crate::arch::allow(false);
     prologue::leave_table(log, &parent);
     LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     let mut start = Start { log, parent };

@@ -34,6 +34,7 @@ pub fn report(report: &Report, totals: &Totals, elapsed: Duration, ended: Option
             "major": all.count(Counter::MajorFaults),
             "minor": all.count(Counter::MinorFaults),
             "notices": all.count(Counter::FaultNotices),
+            "notices_by_watching": all.count(Counter::FaultNoticesWatched),
             "cow": null,
         },
         "readahead": { "unused": null },

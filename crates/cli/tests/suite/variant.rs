@@ -5,7 +5,7 @@ use std::process::Command;
 
 use runahead_protocol::session::{
     TEST_ALWAYS_WRONG, TEST_DIE_AT_RANDOM, TEST_EVERY_READ_STALLS, TEST_IMPORTING,
-    TEST_LEAVES_LATE, TEST_REFUSE_PATCHING,
+    TEST_LEAVES_LATE, TEST_REFUSE_PATCHING, TEST_WITHOUT_PERF,
 };
 
 use super::RUNAHEAD;
@@ -82,6 +82,8 @@ pub const ALL: &[Variant] = &[
         test: SPECULATE.test | TEST_REFUSE_PATCHING | TEST_LEAVES_LATE,
         ..SPECULATE
     },
+    // Page faults are noticed by watching.
+    Variant { name: "watched", test: SPECULATE.test | TEST_WITHOUT_PERF, ..SPECULATE },
     Variant { name: "nobody", user: User::Nobody, ..SPECULATE },
     // With the switch, too: a busy machine would decline all synchronisations.
     Variant { name: "cold", cold: true, must: Must::Prefetch, ..SPECULATE },

@@ -7,8 +7,14 @@
 //! pushed onto the program's stack before its red zone has been skipped, and
 //! shadow stacks stay balanced.
 
+mod access;
+mod redirect;
 mod stubs;
 
+pub use access::accessed;
+pub use redirect::{
+    Bytes, INSTRUCTION_LEN_MAX, Redirect, Registers, SIGNATURE, allow, numbered, of as redirect_of,
+};
 pub use stubs::{STUB_ENTRY, STUB_LEN, STUB_TAIL_MAX, STUBS_MAX, StubKind, stub, stubs_address};
 
 use core::arch::{asm, global_asm};
@@ -95,6 +101,7 @@ pub mod nr {
     pub const EXECVEAT: usize = 322;
     pub const USERFAULTFD: usize = 323;
     pub const COPY_FILE_RANGE: usize = 326;
+    pub const RSEQ: usize = 334;
     pub const PREADV2: usize = 327;
     pub const IO_URING_SETUP: usize = 425;
     pub const CLOSE_RANGE: usize = 436;
