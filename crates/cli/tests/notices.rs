@@ -2,6 +2,7 @@
 //! was not noticed is counted all the same.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -49,35 +50,80 @@ fn printed(output: &Output) -> (String, u64) {
     (lines.next().unwrap().to_owned(), lines.next().unwrap().parse().unwrap())
 }
 
+/// The program, built, and where its data go.
+struct Built {
+    place: tempfile::TempDir,
+}
+
+impl Built {
+    fn new() -> Built {
+        // On the disk that holds the build: pages in memory only are never forgotten.
+        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let built = Built { place };
+        let (source, program) = (built.path("program.c"), built.path("program"));
+        fs::write(&source, PROGRAM).unwrap();
+        let done = Command::new("gcc").arg("-O1").arg("-o").args([&program, &source]).output();
+        assert!(done.as_ref().is_ok_and(|output| output.status.success()), "{done:?}");
+        built
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn run(&self, command: &mut Command) -> (String, u64) {
+        printed(&command.arg(self.path("data")).arg(PAGES.to_string()).output().unwrap())
+    }
+
+    /// What it prints under Runahead, which must be as without, and the
+    /// statistics.
+    fn observed(&self, options: &[String]) -> (u64, Value) {
+        let (expected, _) = self.run(&mut Command::new(self.path("program")));
+        let stats = self.path("stats.json");
+        let mut observed = Command::new(RUNAHEAD);
+        observed.arg("run").args(options).arg(format!("--stats={}", stats.display()));
+        let (found, faults) = self.run(observed.arg("--").arg(self.path("program")));
+        assert_eq!(found, expected);
+        (faults, serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap())
+    }
+}
+
+fn count(stats: &Value, at: &str) -> u64 {
+    stats.pointer(at).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {at} in {stats:#}"))
+}
+
 #[test]
 fn notices_become_fewer_and_all_stalls_are_counted() {
-    // On the disk that holds the build: pages in memory only are never forgotten.
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = |name: &str| place.path().join(name);
-    let (source, program) = (path("program.c"), path("program"));
-    fs::write(&source, PROGRAM).unwrap();
-    let built = Command::new("gcc").arg("-O1").arg("-o").args([&program, &source]).output();
-    assert!(built.as_ref().is_ok_and(|output| output.status.success()), "{built:?}");
-    let pages = PAGES.to_string();
-    let run = |command: &mut Command| command.arg(path("data")).arg(&pages).output().unwrap();
-    let (expected, _) = printed(&run(&mut Command::new(&program)));
-    let stats = path("stats.json");
-    let mut observed = Command::new(RUNAHEAD);
     // Nothing comes of any notice.
-    observed.arg("--mode=observe").arg(format!("--stats={}", stats.display()));
-    let (found, faults) = printed(&run(observed.arg("--").arg(&program)));
-    assert_eq!(found, expected);
-    let stats: Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
+    let (faults, stats) = Built::new().observed(&["--mode=observe".into()]);
     if stats.pointer("/losses").and_then(Value::as_array).is_some_and(|all| !all.is_empty()) {
         // Perf events may be forbidden.
         assert!(std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS").is_none(), "{}", stats["losses"]);
         eprintln!("not tested: {}", stats["losses"]);
         return;
     }
-    let count = |at: &str| stats.pointer(at).and_then(Value::as_u64).unwrap();
-    let (stalls, notices) = (count("/io_stalls/count"), count("/faults/notices"));
+    let (stalls, notices) = (count(&stats, "/io_stalls/count"), count(&stats, "/faults/notices"));
     assert!(faults >= PAGES / 2, "{faults} faults only: {stats:#}");
     assert!(notices <= faults / 8, "{notices} notices of {faults} faults");
+    assert_eq!(count(&stats, "/faults/notices_by_watching"), 0);
     // A notice is still out when the last faults come.
     assert!(stalls <= faults && stalls + 200 >= faults, "{stalls} stalls of {faults} faults");
+}
+
+#[test]
+fn where_perf_events_are_refused_the_program_is_watched() {
+    use runahead_protocol::session::{TEST_EVERY_READ_STALLS, TEST_WITHOUT_PERF};
+    let test = TEST_EVERY_READ_STALLS | TEST_WITHOUT_PERF;
+    let (faults, stats) = Built::new().observed(&[format!("--test={test}")]);
+    if stats.pointer("/losses").and_then(Value::as_array).is_some_and(|all| !all.is_empty()) {
+        // Nobody may look at anybody, or the C library has no rseq(2).
+        assert!(std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS").is_none(), "{}", stats["losses"]);
+        eprintln!("not tested: {}", stats["losses"]);
+        return;
+    }
+    let notices = count(&stats, "/faults/notices_by_watching");
+    assert!(notices > 0, "none of {faults} faults was noticed: {stats:#}");
+    assert_eq!(count(&stats, "/faults/notices"), notices);
+    assert!(count(&stats, "/speculation/synchronizations/completed") > 0, "{stats:#}");
+    assert!(count(&stats, "/speculation/prefetches/issued") > 0, "{stats:#}");
 }

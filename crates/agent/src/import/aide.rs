@@ -120,9 +120,9 @@ fn prepare(parent: usize, desk: &Desk) -> Option<usize> {
 fn serve(parent: usize, desk: &Desk, pagemap: usize) {
     let mut seen = desk.answered.load(Relaxed);
     let mut look = Look::default();
+    let mut turns = 0;
     loop {
         let mut asked = desk.asked.load(Acquire);
-        let mut turns = 0;
         while asked == seen && turns < SPIN {
             core::hint::spin_loop();
             turns += 1;
@@ -133,7 +133,7 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             let due_ns = state.and_then(|state| look.due_ns(state)).unwrap_or(LOOK_NS);
             sys::futex_wait(&desk.asked, seen, due_ns.min(LOOK_NS));
             if let Some(state) = state {
-                look.once(state, parent);
+                look.where_due(state, parent);
             }
             // SAFETY: a query.
             let orphaned = unsafe { call(nr::GETPPID, &[]) } != parent as isize;
@@ -164,6 +164,10 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
         if let Some(wanted) = wanted {
             prefetch(&wanted);
         }
+        if let Some(state) = crate::state::state() {
+            look.where_due(state, parent);
+        }
+        turns = 0;
     }
 }
 

@@ -41,22 +41,30 @@ pub struct Look {
     /// `/proc/PID/task/PID/syscall` plus one; 0: not opened.
     file: usize,
     interval_ns: u64,
+    /// When to look next.
+    next_ns: u64,
     refusals: u32,
 }
 
 impl Look {
     /// How long until the next look, in ns; `None`: nobody wants one.
     pub fn due_ns(&self, state: &State) -> Option<u64> {
-        let often = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
-        let interval_ns = if often { LOOK_TEST_NS } else { self.interval_ns.max(LOOK_NS) };
-        (state.watch.load(Relaxed) == watched::YES).then_some(interval_ns)
+        (state.watch.load(Relaxed) == watched::YES)
+            .then(|| self.next_ns.saturating_sub(sys::now_ns()).max(1))
     }
 
-    /// Looks once.
-    pub fn once(&mut self, state: &State, pid: usize) {
-        if state.watch.load(Relaxed) != watched::YES {
+    /// Looks, if it is time.
+    pub fn where_due(&mut self, state: &State, pid: usize) {
+        if state.watch.load(Relaxed) != watched::YES || sys::now_ns() < self.next_ns {
             return;
         }
+        self.once(state, pid);
+        let often = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+        let interval_ns = if often { LOOK_TEST_NS } else { self.interval_ns.max(LOOK_NS) };
+        self.next_ns = sys::now_ns().saturating_add(interval_ns);
+    }
+
+    fn once(&mut self, state: &State, pid: usize) {
         if self.file == 0 {
             self.file = open(pid).map_or(0, |file| file + 1);
         }

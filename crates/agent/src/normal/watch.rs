@@ -127,7 +127,10 @@ fn registered_area() -> Option<usize> {
 /// The first thread comes back from a fault in which it has waited, at
 /// redirect number `index`, on a stack of the agent's, all signals blocked.
 /// Returns 1 in the copy that may be made here, else 0.
-pub extern "C" fn ra_waited(registers: *const Registers, index: usize) -> usize {
+///
+/// # Safety
+/// For the stubs of [`crate::arch::Redirect`] only.
+pub unsafe extern "C" fn ra_waited(registers: *const Registers, index: usize) -> usize {
     let Some(state) = state().filter(|state| state.role.load(Relaxed) == role::NORMAL) else {
         return 0;
     };

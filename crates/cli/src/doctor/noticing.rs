@@ -22,7 +22,7 @@ pub fn checks() -> Vec<Check> {
 
 /// Notices of page faults, for running ahead of mapped files.
 pub fn fault_checks() -> Vec<Check> {
-    vec![faults(), fault_signals()]
+    vec![faults(), fault_signals(), watching()]
 }
 
 fn agent_place() -> Check {
@@ -145,11 +145,11 @@ fn faults() -> Check {
     let paranoid = machine::text("/proc/sys/kernel/perf_event_paranoid");
     let paranoid =
         paranoid.map_or_else(String::new, |level| format!(" (perf_event_paranoid {level})"));
-    let standing = if outcome == Outcome::Works { Standing::Works } else { Standing::Missing };
+    let standing = if outcome == Outcome::Works { Standing::Works } else { Standing::Reduced };
     Check::new("memory", "perf counter of major faults", standing, outcome.text() + &paranoid)
         .or_lost(
-            "page faults in mapped files are not noticed as they happen; as root: \
-         sysctl kernel.perf_event_paranoid=2",
+            "page faults of threads but the first are not noticed, and those of the first by \
+             watching it; as root: sysctl kernel.perf_event_paranoid=2",
         )
 }
 
@@ -175,9 +175,39 @@ fn fault_signals() -> Check {
         }
         Ok(())
     });
+    let standing = if outcome == Outcome::Works { Standing::Works } else { Standing::Reduced };
+    Check::new("memory", "its notice to the thread", standing, outcome.text())
+        .or_lost("as above; so it is where fewer than 4096 signals may be queued (ulimit -i)")
+}
+
+/// Watching a process wait, as the agent's aide does where there is no such
+/// notice: a child looks at its parent, which may go on by way of a restartable
+/// sequence.
+fn watching() -> Check {
+    const ANYBODY: libc::c_ulong = libc::c_ulong::MAX;
+    let path = format!("/proc/{0}/task/{0}/syscall\0", std::process::id());
+    // SAFETY: who may look at this process (Yama).
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, ANYBODY) };
+    let outcome = attempt(|| {
+        // SAFETY: refused: there is no such area.
+        let found = check(unsafe { libc::syscall(libc::SYS_rseq, 0, 0, 0, 0) });
+        match found.err().and_then(|error| error.raw_os_error()) {
+            Some(libc::EINVAL | libc::EBUSY) | None => {}
+            Some(errno) => return Err(io::Error::from_raw_os_error(errno)),
+        }
+        let mut text = [0u8; 128];
+        // SAFETY: a path that ends in NUL, and a buffer of this length.
+        unsafe {
+            let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY);
+            check(file.into())?;
+            check(libc::read(file, text.as_mut_ptr().cast(), text.len()) as libc::c_long)?;
+        }
+        Ok(())
+    });
+    // SAFETY: as it was.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, 0) };
     let standing = if outcome == Outcome::Works { Standing::Works } else { Standing::Missing };
-    Check::new("memory", "its notice to the thread", standing, outcome.text()).or_lost(
-        "as above: faults are not noticed as they happen; they are not where fewer than \
-         4096 signals may be queued (ulimit -i)",
+    Check::new("memory", "watching a program wait", standing, outcome.text()).or_lost(
+        "where perf events are forbidden, too, programs that read through mappings gain nothing",
     )
 }
