@@ -92,7 +92,7 @@ impl Look {
                 }
                 self.interval_ns = shortest;
             }
-            None => self.interval_ns = (self.interval_ns * 2).clamp(shortest, LOOK_MAX_NS),
+            None => self.interval_ns = (self.interval_ns * 2).max(shortest).min(LOOK_MAX_NS),
         }
     }
 }
@@ -128,7 +128,11 @@ fn waits_at(text: &[u8]) -> Option<u64> {
     let text = text.strip_prefix(b"-1 0x")?.trim_ascii_end();
     let last = text.split(|&byte| byte == b' ').nth(1)?.strip_prefix(b"0x")?;
     let value = last.iter().try_fold(0u64, |value, &byte| {
-        let digit = char::from(byte).to_digit(16)?;
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
         value.checked_mul(16)?.checked_add(u64::from(digit))
     })?;
     (value != 0 && value < ADDRESS_END).then_some(value)

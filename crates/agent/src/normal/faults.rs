@@ -40,7 +40,8 @@ pub struct Waited {
 pub fn at_fault(state: &'static State, waited: &Waited) {
     let &Waited { address, faults, mask, live, ucontext, longest_ns } = waited;
     let now_ns = sys::now_ns();
-    let stalled_ns = (stalled(state, now_ns) / u64::from(faults)).min(longest_ns);
+    let each_ns = stalled(state, now_ns).checked_div(u64::from(faults)).unwrap_or(0);
+    let stalled_ns = each_ns.min(longest_ns);
     let all_stalled_ns = stalled_ns.saturating_mul(u64::from(faults));
     let ours =
         state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer();

@@ -108,7 +108,9 @@ global_asm!(
     ".set ra_redirect, 0",
     ".rept {count}",
     ".p2align 9",
-    ".long 0",
+    // The signature is the operand of an instruction that is undefined (ud1).
+    "nop",
+    ".byte 0x0f, 0xb9, 0x3d",
     ".long {signature}",
     "mov dword ptr [rip + {all} + ra_redirect * {len} + {entered}], 1",
     "mov [rip + {all} + ra_redirect * {len} + {saved} + 8], rcx",
