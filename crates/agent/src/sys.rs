@@ -6,6 +6,10 @@ use core::ptr;
 
 /// `EAGAIN`.
 pub const EAGAIN: isize = -11;
+/// `ENOENT`.
+pub const ENOENT: isize = -2;
+/// `ENOTDIR`.
+pub const ENOTDIR: isize = -20;
 /// `EPERM`.
 pub const EPERM: isize = -1;
 /// `ENOSYS`.

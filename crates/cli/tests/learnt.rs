@@ -117,7 +117,7 @@ static int mapped(const char *name) {
 }
 int main(int argc, char **argv) {
     char *none[] = { 0 };
-    execve("/nonexistent", none, none);
+    execve("/etc/passwd", none, none); /* is there, and cannot be executed */
     int own = mapped(argv[1]), status;
     pid_t child = fork();
     if (child == 0) raw(SYS_exit_group, mapped(argv[1]), 0, 0);

@@ -3,7 +3,7 @@
 //! one's at start.
 
 use super::{bar, end_speculation, learnt, own, unbar};
-use crate::arch::{Frame, nr, syscall6};
+use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::hook::plain;
 use crate::state::{CONFIG, State};
 use crate::sys;
@@ -44,15 +44,18 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
 /// The call itself, with the session in the environment.
 fn with_session(state: &'static State, frame: &Frame, environment_arg: usize) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
-    if CONFIG.forbidden.load(Relaxed) != 0
-        || environment == 0
-        || !readable(environment)
-        || !agent_reachable()
-    {
+    if CONFIG.forbidden.load(Relaxed) != 0 || environment == 0 {
+        return plain(frame);
+    }
+    // Of a program that is looked for along PATH most calls fail.
+    let (asked, stat) = target(&frame.args, environment_arg);
+    let missing = matches!(asked, sys::ENOENT | sys::ENOTDIR);
+    if missing || !readable(environment) || !agent_reachable() {
         return plain(frame);
     }
     learnt::executes(state);
-    if learnt::leaves_alone(state, &frame.args, environment_arg) {
+    let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
+    if asked == 0 && learnt::leaves_alone(state, &stat, arguments) {
         return plain(frame);
     }
     // SAFETY: the kernel is about to read the same NULL-terminated array;
@@ -87,6 +90,23 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
     // SAFETY: unmaps what was mapped above.
     unsafe { sys::call(nr::MUNMAP, &[address, words * WORD]) };
     result
+}
+
+/// What is about to be executed (stat(2)), and what asking for it returned.
+fn target(args: &[usize; 6], environment_arg: usize) -> (isize, sys::Stat) {
+    const AT_EMPTY_PATH: usize = 0x1000;
+    const AT_SYMLINK_NOFOLLOW: usize = 0x100;
+    let [first, second, _, _, fifth, _] = *args;
+    let (directory, path, flags) = match environment_arg {
+        2 => (sys::AT_FDCWD, first, 0),
+        _ => (first, second, fifth & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)),
+    };
+    let mut stat = sys::Stat::default();
+    let at = core::ptr::from_mut(&mut stat) as usize;
+    // SAFETY: the kernel reads the program's path, or answers EFAULT, and
+    // writes one struct stat.
+    let asked = unsafe { sys::call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) };
+    (asked, stat)
 }
 
 /// Whether the dynamic linker will find the agent. After a change of user or
@@ -157,11 +177,15 @@ impl Given {
         // SAFETY: the caller's promise.
         let variables = unsafe { count(array) }?;
         let mut given = Given { array, variables, preload_at: None, preload_len: 0 };
+        // Mostly they lie side by side: a page is asked about once.
+        let mut readable_page = usize::MAX;
         for index in 0..variables {
             let pointer = given.pointer(index);
-            if !readable(pointer) {
+            let page = pointer / sys::PAGE_SIZE;
+            if page != readable_page && !readable(pointer) {
                 return None;
             }
+            readable_page = page;
             // SAFETY: a string that the kernel is about to read as well;
             // `begins` stops at its NUL.
             unsafe {

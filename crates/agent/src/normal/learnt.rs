@@ -14,8 +14,6 @@ use runahead_policy::learning::{Record, Start};
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
-const AT_EMPTY_PATH: usize = 0x1000;
-const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 /// Most arguments that are counted: more are all many.
 const ARGUMENTS_MAX: usize = 256;
 
@@ -47,27 +45,14 @@ pub fn executes(state: &State) {
     }
 }
 
-/// Whether the program that a call with `args` is about to execute is left
-/// without the agent; `environment_arg`: which of them is the environment (2:
-/// execve, 3: execveat). Never where somebody counts or tests.
-pub fn leaves_alone(state: &State, args: &[usize; 6], environment_arg: usize) -> bool {
+/// Whether the program that is about to be executed with these arguments is
+/// left without the agent. Never where somebody counts or tests.
+pub fn leaves_alone(state: &State, stat: &sys::Stat, arguments: usize) -> bool {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
         return false;
     }
     let Some(table) = table(state) else { return false };
-    let [first, second, third, _, fifth, _] = *args;
-    let (directory, path, arguments, flags) = match environment_arg {
-        2 => (sys::AT_FDCWD, first, second, 0),
-        _ => (first, second, third, fifth & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)),
-    };
-    let mut stat = sys::Stat::default();
-    let at = core::ptr::from_mut(&mut stat) as usize;
-    // SAFETY: the kernel reads the program's path, or answers EFAULT, and
-    // writes one struct stat.
-    if unsafe { call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) } != 0 {
-        return false;
-    }
     let key = key(stat.dev, stat.ino, count_arguments(arguments));
     let Some(cell) = table.find(key) else { return false };
     let mut record = Record::from_bits(cell.load(Relaxed));
