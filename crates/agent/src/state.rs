@@ -13,6 +13,7 @@ use crate::normal::Control;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use runahead_policy::asking::Asking;
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
 use runahead_policy::refork::Refork;
@@ -292,8 +293,11 @@ pub struct State {
     pub credit: AtomicU32,
     /// Reads since one last waited, while none is asked about.
     pub calm: AtomicU32,
-    /// Stalls in a row, on busy processors, at which asking served nothing.
-    pub fruitless: AtomicU32,
+    /// Since asking last served something on busy processors: time spent on
+    /// it, in ns (see [`runahead_policy::asking`]).
+    pub asked_ns: AtomicU64,
+    /// What [`State::stalls_ns`] was then.
+    pub served_at_ns: AtomicU64,
     /// Reads that the stubs make without telling the hook, before the next
     /// one does; 0 wherever the hook must see them all. Counted down without
     /// a lock: two threads may lose a count between them.
@@ -348,9 +352,14 @@ pub struct State {
     pub cpus: AtomicU32,
     /// When idle time was last asked for, in ns; 0: never.
     pub idle_asked_ns: AtomicU64,
+    /// The same in ticks of the time-stamp counter.
+    pub idle_asked_ticks: AtomicU64,
     /// Idle time then, in 10 ms.
     pub idle_cs: AtomicU64,
-    /// 0: not known yet; 1: a processor was idle lately; 2: none was.
+    /// When runnable threads were last counted, in ns; 0: never.
+    pub idle_counted_ns: AtomicU64,
+    /// 0: not known yet; 1: a processor was idle lately; 2: none was; 3: none
+    /// is, by a count of the runnable threads.
     pub idle_verdict: AtomicU32,
     /// Why there is no speculation in this process: a [`Loss`] plus one; 0:
     /// there is.
@@ -505,6 +514,19 @@ impl State {
     pub fn stalled(&self, count: u32, ns: u64) {
         self.stalls.store(self.stalls.load(Relaxed).saturating_add(count), Relaxed);
         self.stalls_ns.store(self.stalls_ns.load(Relaxed).saturating_add(ns), Relaxed);
+    }
+
+    /// What asking has come to since it last served something.
+    pub fn asking(&self) -> Asking {
+        let waited_ns =
+            self.stalls_ns.load(Relaxed).saturating_sub(self.served_at_ns.load(Relaxed));
+        Asking { asked_ns: self.asked_ns.load(Relaxed), waited_ns }
+    }
+
+    /// Asking has served something.
+    pub fn served(&self) {
+        self.asked_ns.store(0, Relaxed);
+        self.served_at_ns.store(self.stalls_ns.load(Relaxed), Relaxed);
     }
 
     /// How long a wait for storage takes on average, in ns; 0: none yet.

@@ -7,6 +7,7 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+pub mod asking;
 pub mod competitive;
 pub mod device_limit;
 pub mod horizon;

@@ -1,11 +1,13 @@
 //! Whether there is a processor for the speculative process: it runs on idle
 //! cycles only.
 
-use crate::state::State;
+use crate::arch::ticks;
+use crate::state::{CONFIG, State};
 use crate::sys::{self, call};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::ration::Processors;
+use runahead_protocol::session::Mode;
 
 /// Whether a processor would be idle while this thread waits.
 ///
@@ -25,6 +27,7 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
         let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
         state.idle_asked_ns.store(now_ns, Relaxed);
+        state.idle_asked_ticks.store(ticks(), Relaxed);
         if since_ns != 0 {
             let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
             let idle = idle_ns >= passed_ns / IDLE_SHARE;
@@ -32,15 +35,55 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
         }
     }
     match state.idle_verdict.load(Relaxed) {
-        0 if runnable().is_some_and(|threads| threads > cpus) => Processors::BusyNow,
-        0 | VERDICT_IDLE => Processors::Idle,
-        _ => Processors::Busy,
+        VERDICT_IDLE => Processors::Idle,
+        VERDICT_BUSY => Processors::Busy,
+        _ if count(state, cpus, now_ns) => Processors::BusyNow,
+        _ => Processors::Idle,
     }
 }
 
 /// Whether the processors were busy when they were last looked at.
 pub fn are_busy(state: &State) -> bool {
-    state.idle_verdict.load(Relaxed) == VERDICT_BUSY
+    matches!(state.idle_verdict.load(Relaxed), VERDICT_BUSY | VERDICT_BUSY_NOW)
+}
+
+/// Whether they were, at a look or a count that is not to be repeated yet.
+pub fn holds_busy(state: &State, now_ns: u64) -> bool {
+    let counted_ns = state.idle_counted_ns.load(Relaxed);
+    match state.idle_verdict.load(Relaxed) {
+        VERDICT_BUSY => !is_look_due(state, now_ns),
+        // The first look must be made for the second to tell anything.
+        VERDICT_BUSY_NOW => {
+            state.idle_asked_ns.load(Relaxed) != 0
+                && !is_look_due(state, now_ns)
+                && now_ns.saturating_sub(counted_ns) < COUNT_INTERVAL_NS
+        }
+        _ => false,
+    }
+}
+
+/// The same for a process of which the first read is about to be asked about:
+/// it counts who is runnable, lest the first 60 ms of a process, which are all
+/// that many have, go by as if nobody were.
+pub fn are_busy_at_first(state: &State) -> bool {
+    let speculates = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
+    if speculates && state.idle_counted_ns.load(Relaxed) == 0 {
+        let cpus = processors(&state.cpus);
+        return cpus != 1 && count(state, cpus, sys::now_ns());
+    }
+    are_busy(state)
+}
+
+/// Whether more threads are runnable than there are processors, counted at
+/// most once in [`COUNT_INTERVAL_NS`]: what is believed before idle time tells.
+fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
+    let counted_ns = state.idle_counted_ns.load(Relaxed);
+    if counted_ns == 0 || now_ns.saturating_sub(counted_ns) >= COUNT_INTERVAL_NS {
+        state.idle_counted_ns.store(now_ns.max(1), Relaxed);
+        let busy = runnable().is_some_and(|threads| threads > cpus);
+        state.idle_verdict.store(if busy { VERDICT_BUSY_NOW } else { 0 }, Relaxed);
+    }
+    state.idle_verdict.load(Relaxed) == VERDICT_BUSY_NOW
 }
 
 /// Whether the last look at the processors is as old as one may be.
@@ -48,10 +91,27 @@ pub fn is_look_due(state: &State, now_ns: u64) -> bool {
     now_ns.saturating_sub(state.idle_asked_ns.load(Relaxed)) >= IDLE_INTERVAL_NS
 }
 
+/// The same by the time-stamp counter, in place of a call.
+pub fn is_look_overdue(state: &State) -> bool {
+    let per_us = CONFIG.ticks_per_us.load(Relaxed);
+    let passed = ticks().wrapping_sub(state.idle_asked_ticks.load(Relaxed));
+    match passed.checked_div(per_us) {
+        Some(us) => us >= IDLE_INTERVAL_NS / 1000,
+        None => is_look_due(state, sys::now_ns()),
+    }
+}
+
 /// Of [`State::idle_verdict`].
 const VERDICT_IDLE: u32 = 1;
 /// Of [`State::idle_verdict`].
 const VERDICT_BUSY: u32 = 2;
+/// Of [`State::idle_verdict`].
+const VERDICT_BUSY_NOW: u32 = 3;
+
+/// Shortest time from one count of the runnable threads to the next, in ns: a
+/// count takes as long as a few reads, and on flash there are ten stalls in so
+/// much time.
+const COUNT_INTERVAL_NS: u64 = 1_000_000;
 
 /// Shortest interval over which idle time is judged, in ns; /proc/uptime
 /// counts in 10 ms.

@@ -15,7 +15,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::processors::{are_busy, is_look_due};
+use super::processors::{are_busy, are_busy_at_first, holds_busy, is_look_overdue};
 use super::{logs, record, streams, synchronise, waiting};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
@@ -58,10 +58,8 @@ const CALM_READS: u32 = 16;
 /// when data that was in memory no longer is.
 const UNASKED_MAX: u32 = 15;
 
-/// Stalls in a row, on busy processors, at which asking served neither a
-/// stream nor a whole file, after which reads are only timed. A server's
-/// streams, 64 and more, stall twice each before they are recognised.
-const FRUITLESS_MAX: u32 = 256;
+/// What asking is taken to cost where no counter tells the time, in ns.
+const QUESTION_NS: u64 = 10_000;
 
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
@@ -240,10 +238,18 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         }
         return result;
     }
+    let rests = rests(state);
+    let due = rests && is_look_overdue(state);
+    // Among busy processors each call counts: while reads are only timed, and
+    // nobody collects, this wait is not worth finding out what was read.
+    if rests && !due && class == class::UNKNOWN && state.slot().is_none() {
+        state.calm.store(0, Relaxed);
+        return result;
+    }
     // What was read is asked only now: most reads never wait.
     if class != class::UNKNOWN || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
-        if !rests(state) || is_look_due(state, sys::now_ns()) {
+        if !rests || due {
             earn(state, waited_ns);
         }
         state.calm.store(0, Relaxed);
@@ -350,6 +356,7 @@ fn asked(
     mut request: Request,
     standing: Standing,
 ) -> isize {
+    let began = ticks();
     let answer = ask(state, frame, &mut request);
     let credit = state.credit.load(Relaxed);
     state.count(Counter::Reads, 1);
@@ -360,11 +367,13 @@ fn asked(
         Answer::Resident(copied) if !stalls_always => {
             let cost = 1 + (copied / CREDIT_BYTES).min(CREDIT as usize) as u32;
             state.credit.store(credit.saturating_sub(cost), Relaxed);
+            book_question(state, began);
             found(state, &request, copied);
             plain(frame)
         }
         Answer::Coming if !stalls_always => {
             state.credit.store(credit.saturating_sub(1), Relaxed);
+            book_question(state, began);
             coming(state, frame, &request)
         }
         // Nobody says (no rights on a file of overlayfs or FUSE). A read has
@@ -374,11 +383,11 @@ fn asked(
             timed(state, frame, &request, class::FILE)
         }
         Answer::Refused => {
-            let result = stall(state, frame, request, standing);
+            let result = stall(state, frame, request, standing, began);
             state.credit.store(credit.min(CREDIT).saturating_sub(BLIND_COST), Relaxed);
             result
         }
-        _ => stall(state, frame, request, standing),
+        _ => stall(state, frame, request, standing, began),
     }
 }
 
@@ -416,7 +425,7 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
     // worker would take this thread's processor before it sleeps, and the
     // others' slices come before it is back.
     if let Some(class) = class
-        && (class.load(Relaxed) == class::FILE_STREAM || are_busy(state))
+        && (class.load(Relaxed) == class::FILE_STREAM || are_busy_at_first(state))
     {
         let known = matches!(frame.number, nr::READ | nr::PREAD64);
         let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
@@ -529,20 +538,31 @@ pub fn start_read(fd: i32, offset: u64, len: u64) {
     unsafe { sys::call(nr::READAHEAD, &[fd as usize, offset as usize, len.min(1 << 20) as usize]) };
 }
 
-/// The read would wait, and nobody predicted it.
-fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: Standing) -> isize {
+/// The read would wait, and nobody predicted it. Asking began at `began`.
+fn stall(
+    state: &'static State,
+    frame: &mut Frame,
+    request: Request,
+    standing: Standing,
+    began: u64,
+) -> isize {
     earn(state, 0);
     let start_ns = sys::now_ns();
-    if streams::is_crowded(state, &request, start_ns) {
+    let mut stat = sys::Stat::default();
+    sys::fstat(request.fd, &mut stat);
+    if streams::is_crowded(state, &stat, start_ns) {
         synchronise::give_way(state);
+    } else if is_hopeless(state, standing, start_ns) {
+        state.count(Counter::SyncsDeclined, 1);
     } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
         // In the speculative process: what the read comes to there.
         return result;
     }
-    let stalled = streams::at_stall(state, frame, &request);
+    let stalled = streams::at_stall(state, frame, &request, &stat);
     if !stalled.is_some_and(|stalled| stalled.prefetched()) {
-        prefetch_whole(state, &request);
+        prefetch_whole(state, &request, &stat);
     }
+    book_question(state, began);
     let synchronised_ns = sys::now_ns();
     let result = plain(frame);
     waiting::await_detached(state);
@@ -558,45 +578,58 @@ fn stall(state: &'static State, frame: &mut Frame, request: Request, standing: S
     state.try_locked(|rations, _| {
         rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
     });
-    if are_busy(state) {
-        state.fruitless.store(state.fruitless.load(Relaxed).saturating_add(1), Relaxed);
-        if rests(state) {
-            state.credit.store(0, Relaxed);
-        }
+    if rests(state) {
+        state.credit.store(0, Relaxed);
     }
     waiting::await_prediction(state);
     result
+}
+
+/// Whether no copy can come of a stall: there is none, and the processors were
+/// busy at a look that holds. The slow path would find the same, by some ten
+/// system calls that on busy processors nothing hides.
+fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
+    let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    standing == Standing::None
+        && state.speculative.load(Relaxed) == 0
+        && holds_busy(state, now_ns)
+        && !always
 }
 
 /// Whether reads are only timed for now: on busy processors no copy is made,
 /// and what else asking serves has not been needed for a while. Asked again
 /// when the processors are to be looked at.
 fn rests(state: &State) -> bool {
-    are_busy(state) && state.fruitless.load(Relaxed) > FRUITLESS_MAX
+    are_busy(state) && state.asking().rests()
+}
+
+/// A question that began at `began` is answered.
+fn book_question(state: &State, began: u64) {
+    if !are_busy(state) {
+        return;
+    }
+    let passed = ticks().wrapping_sub(began).saturating_mul(1000);
+    let ns = passed.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(QUESTION_NS);
+    state.asked_ns.store(state.asking().asked(ns).asked_ns, Relaxed);
 }
 
 /// At a stall that nobody predicted, in a file no larger than the competitive
 /// depth: all of the file (see `policy::competitive`).
-fn prefetch_whole(state: &State, request: &Request) {
+fn prefetch_whole(state: &State, request: &Request, stat: &sys::Stat) {
     let Some(class) = state.class(request.fd as u32 as usize) else { return };
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
-        return;
-    }
-    let eager = state.try_locked(|rations, _| rations.whole_files.eager());
-    let mut stat = sys::Stat::default();
-    if eager != Some(true) || sys::fstat(request.fd, &mut stat) != 0 {
         return;
     }
     let size = stat.size.max(0) as u64;
     let rate = state.bytes_per_s.load(Relaxed);
     let decided = state.try_locked(|rations, _| {
         let depth = depth_bytes(rations.synchronisations.stall_ns(), rate);
-        rations.whole_files.decide(size, request.len, depth)
+        rations.whole_files.eager()
+            && rations.whole_files.decide(size, request.offset, request.len, depth)
     });
     if decided == Some(true) {
         start_read(request.fd, 0, size);
         class.store(class::FILE_WHOLE, Relaxed);
-        state.fruitless.store(0, Relaxed);
     }
 }
 
@@ -611,6 +644,8 @@ fn found(state: &State, request: &Request, copied: usize) {
     {
         class.store(class::FILE, Relaxed);
         state.try_locked(|rations, _| rations.whole_files.used());
+        let asking = state.asking().saved(state.mean_stall_ns());
+        state.asked_ns.store(asking.asked_ns, Relaxed);
     }
 }
 

@@ -123,7 +123,12 @@ impl Stalled {
 
 /// The program's read is about to wait, and nobody predicted it: prefetches
 /// what a stream will read behind it.
-pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stalled> {
+pub fn at_stall(
+    state: &State,
+    frame: &Frame,
+    request: &Request,
+    stat: &sys::Stat,
+) -> Option<Stalled> {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
         || request.offset == super::OFFSET_NONE
         || request.len == u64::MAX
@@ -131,8 +136,7 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
     {
         return None;
     }
-    let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 || stat.mode & sys::S_IFMT != sys::S_IFREG {
+    if stat.mode & sys::S_IFMT != sys::S_IFREG {
         return None;
     }
     let size = stat.size.max(0) as u64;
@@ -165,7 +169,7 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
         issue(request.fd, stat.dev, &action);
     }
     if action.len != 0 || action.sequential {
-        state.fruitless.store(0, Relaxed);
+        state.served();
     }
     if (action.len != 0 || action.sequential)
         && let Some(class) = state.class(request.fd as u32 as usize)
@@ -183,7 +187,10 @@ pub fn at_stall(state: &State, frame: &Frame, request: &Request) -> Option<Stall
 /// The program's read was on its way already, and has waited `ns` for that
 /// until `now_ns`.
 pub fn came(state: &State, frame: &Frame, request: &Request, ns: u64, now_ns: u64) {
-    if let Some(stalled) = at_stall(state, frame, request) {
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) == 0
+        && let Some(stalled) = at_stall(state, frame, request, &stat)
+    {
         ended(state, &stalled, ns, now_ns);
     }
 }
@@ -196,10 +203,8 @@ const DISK_STALL_NS: u64 = 3_000_000;
 /// switches, or mean stalls where seeks have not been measured, ago. Devices
 /// that answer sooner, or are known to have no seeks, serve requests beside
 /// each other.
-pub fn is_crowded(state: &State, request: &Request, now_ns: u64) -> bool {
-    let mut stat = sys::Stat::default();
+pub fn is_crowded(state: &State, stat: &sys::Stat, now_ns: u64) -> bool {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
-        || sys::fstat(request.fd, &mut stat) != 0
         || stat.mode & sys::S_IFMT != sys::S_IFREG
     {
         return false;

@@ -13,6 +13,21 @@ const LARGE_PASS_OVER: u32 = 3;
 /// Stalls passed over after prefetched files have not been used.
 const PASS_OVER: u32 = 256;
 
+/// Bytes that the kernel reads at the start of a file at a read of `len` bytes
+/// there (mm/readahead.c, `get_init_ra_size` at the default maximum of 128 KiB,
+/// Linux 6.18).
+fn first_window_bytes(len: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    const PAGES_MAX: u64 = 32;
+    let pages = len.div_ceil(PAGE).clamp(1, PAGES_MAX).next_power_of_two();
+    let window = match pages {
+        1 => 4,
+        2..=8 => 2 * pages,
+        _ => PAGES_MAX,
+    };
+    window * PAGE
+}
+
 /// Whether a program uses the files whose rest was prefetched. All-zero is a
 /// valid start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,9 +46,10 @@ impl WholeFiles {
     }
 
     /// Whether to prefetch all of a file of `size` bytes at a stall on a read
-    /// of `len` bytes.
-    pub fn decide(&mut self, size: u64, len: u64, depth_bytes: u64) -> bool {
-        if size > depth_bytes || size <= len {
+    /// of `len` bytes at `offset`.
+    pub fn decide(&mut self, size: u64, offset: u64, len: u64, depth_bytes: u64) -> bool {
+        let comes_anyway = if offset == 0 { len.max(first_window_bytes(len)) } else { len };
+        if size > depth_bytes || size <= comes_anyway {
             // Not a program that this helps, as far as this file goes.
             self.pass_over = LARGE_PASS_OVER;
             return false;
@@ -64,8 +80,9 @@ mod tests {
     #[test]
     fn files_that_are_only_begun_stop_it() {
         let mut files = WholeFiles::default();
-        let prefetched =
-            (0..10_000).filter(|_| files.eager() && files.decide(100_000, 4096, 200_000)).count();
+        let prefetched = (0..10_000)
+            .filter(|_| files.eager() && files.decide(100_000, 0, 4096, 200_000))
+            .count();
         assert!(prefetched < 700, "{prefetched}");
     }
 
@@ -73,10 +90,13 @@ mod tests {
     fn files_that_are_read_keep_it_going() {
         let mut files = WholeFiles::default();
         for _ in 0..1000 {
-            assert!(files.decide(100_000, 4096, 200_000));
+            assert!(files.decide(100_000, 0, 4096, 200_000));
             files.used();
         }
-        assert!(!files.decide(300_000, 4096, 200_000), "larger than the depth");
-        assert!(!files.decide(4096, 32_768, 200_000), "read as a whole anyway");
+        assert!(!files.decide(300_000, 0, 4096, 200_000), "larger than the depth");
+        assert!(!files.decide(4096, 0, 32_768, 200_000), "read as a whole anyway");
+        assert!(!files.decide(32_768, 0, 10_240, 200_000), "the kernel's first window");
+        assert!(files.decide(32_769, 0, 10_240, 200_000));
+        assert!(files.decide(32_768, 4096, 10_240, 200_000), "not at the start");
     }
 }

@@ -1,0 +1,99 @@
+//! Whether reads are asked about while the processors are busy.
+//!
+//! Fraser and Chang ask at each read whether it would wait (section 4.1.2),
+//! because a synchronisation may follow. Where no processor is idle none does;
+//! asking serves streams and whole files alone, nothing hides what it takes,
+//! and among busy processors a program pays for it twice. So it may take a
+//! small share of the waiting since it last served something: on a disk that
+//! is each stall, on flash a few, and then one now and then.
+
+/// Time of asking that is free, in ns: some forty stalls, two for each of a
+/// server's streams until they are recognised.
+pub const FREE_NS: u64 = 300_000;
+
+/// Asking may take one of so many parts of the waiting.
+pub const SHARE: u64 = 128;
+
+/// Most that one question counts, in ns: beyond it another program had the
+/// processor.
+const QUESTION_NS_MAX: u64 = 50_000;
+
+/// Time since asking last served something. All-zero is a valid start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asking {
+    /// Spent on questions, in ns.
+    pub asked_ns: u64,
+    /// Waited for storage, in ns.
+    pub waited_ns: u64,
+}
+
+impl Asking {
+    /// A question took `ns`.
+    #[must_use]
+    pub fn asked(self, ns: u64) -> Asking {
+        Asking { asked_ns: self.asked_ns.saturating_add(ns.min(QUESTION_NS_MAX)), ..self }
+    }
+
+    /// What came of a question saved a wait of about `ns`: asking may take up
+    /// to half of that.
+    #[must_use]
+    pub fn saved(self, ns: u64) -> Asking {
+        Asking { asked_ns: self.asked_ns.saturating_sub(ns / 2), ..self }
+    }
+
+    /// Whether reads are left unasked.
+    pub fn rests(self) -> bool {
+        self.asked_ns > FREE_NS.saturating_add(self.waited_ns / SHARE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Questions of 8 µs at `stalls` stalls of `stall_ns`, of which every
+    /// `fruit`th serves something.
+    fn questions(stalls: u64, stall_ns: u64, fruit: u64) -> u64 {
+        let (mut asking, mut questions) = (Asking::default(), 0);
+        for stall in 1..=stalls {
+            if !asking.rests() {
+                questions += 1;
+                asking = asking.asked(8_000);
+            }
+            asking.waited_ns += stall_ns;
+            if stall % fruit == 0 {
+                asking = Asking::default();
+            }
+        }
+        questions
+    }
+
+    #[test]
+    fn on_flash_a_small_share_is_spent_on_questions() {
+        let asked = questions(10_000, 100_000, u64::MAX);
+        assert!(asked * 8_000 <= FREE_NS + 10_000 * 100_000 / SHARE + 8_000, "{asked}");
+        assert!(asked > 500, "it never stops for good: {asked}");
+        assert!(questions(60, 100_000, u64::MAX) < 50);
+    }
+
+    #[test]
+    fn on_slow_devices_and_where_it_serves_every_stall_is_asked_about() {
+        assert_eq!(questions(10_000, 10_000_000, u64::MAX), 10_000);
+        assert_eq!(questions(10_000, 100_000, 30), 10_000);
+    }
+
+    #[test]
+    fn what_it_saves_keeps_it_going() {
+        let rests_after = |stall_ns: u64| {
+            (0..10_000).fold(Asking::default(), |asking, _| asking.asked(8_000).saved(stall_ns))
+        };
+        assert!(!rests_after(20_000).rests());
+        assert!(rests_after(10_000).rests());
+    }
+
+    #[test]
+    fn a_question_during_which_others_ran_counts_little() {
+        assert!(!Asking::default().asked(u64::MAX).rests());
+        assert!((0..10).fold(Asking::default(), |asking, _| asking.asked(u64::MAX)).rests());
+    }
+}
