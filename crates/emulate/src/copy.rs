@@ -22,6 +22,11 @@ const PIECES: u64 = 4;
 /// only every so manieth is searched: the device's data is cold.
 const MISSES_WHOLE_MAX: u32 = 16;
 
+/// Files in a row of which nothing was there when they were first read, after
+/// which only every so manieth is asked about, where asking takes a mapping.
+const FILES_COLD: u32 = 16;
+const FILES_COLD_ASKED: u32 = 4;
+
 impl<K: Kernel> Context<'_, K> {
     /// Copies what is resident.
     pub(crate) fn copy(&mut self, id: FileId, into: &Buffers, offset: u64) -> Result<Copied, Stop> {
@@ -178,6 +183,9 @@ impl<K: Kernel> Context<'_, K> {
         }
         let end = offset + wanted;
         let missing_all = Copied { result: wanted, missing: Some((offset, end)), begun: false };
+        if self.is_cold(id, offset) {
+            return Ok(missing_all);
+        }
         let mut oracle: Oracle = self.e.table.file(id).oracle;
         let mut pages = [0u8; PAGES_MAX];
         let known = match oracle.method {
@@ -187,6 +195,9 @@ impl<K: Kernel> Context<'_, K> {
         self.e.table.file_mut(id).oracle = oracle;
         let Some(count) = known else { return Ok(missing_all) };
         let seen = pages.get(..count).unwrap_or(&[]);
+        if seen.iter().any(|page| page & 1 == 1) {
+            self.e.files_cold = 0;
+        }
         let all_seen = (offset / PAGE_BYTES + count as u64) * PAGE_BYTES >= end;
         if all_seen && seen.iter().all(|page| page & 1 == 1) {
             let arguments = [real, into.vector, into.count, offset as usize, 0, 0];
@@ -199,6 +210,21 @@ impl<K: Kernel> Context<'_, K> {
         let first_missing = seen.iter().position(|page| page & 1 == 0).unwrap_or(count) as u64;
         let start = ((offset / PAGE_BYTES + first_missing) * PAGE_BYTES).min(end - 1).max(offset);
         Ok(Copied { result: wanted, missing: Some((start, end)), begun: false })
+    }
+
+    /// Whether the first read of a file is taken for missing unasked, because
+    /// those of the files before were: on overlayfs the question costs a
+    /// mapping, half of what the prefetch itself does. One that is there is
+    /// found at one of the next.
+    fn is_cold(&mut self, id: FileId, offset: u64) -> bool {
+        let file = self.e.table.file(id);
+        let first = offset == 0 && file.stream_next == 0 && file.prefetched_to == 0;
+        if file.oracle.method != Method::Mincore || file.inherited_plus1 != 0 || !first {
+            return false;
+        }
+        self.e.files_cold = self.e.files_cold.saturating_add(1);
+        let files_cold = self.e.files_cold;
+        files_cold > FILES_COLD && !files_cold.is_multiple_of(FILES_COLD_ASKED)
     }
 
     /// Copies each run of resident pages.

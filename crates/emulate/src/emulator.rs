@@ -153,6 +153,8 @@ pub struct Emulator {
     pub(crate) opened: Opened,
     /// Misses in a row behind whose first missing page nothing was resident.
     pub(crate) misses_whole: u32,
+    /// Files in a row of which nothing was there at their first read.
+    pub(crate) files_cold: u32,
     /// Missing files that the program has read in one piece, and then found
     /// the end of by one more read.
     pub(crate) whole_files: u32,
@@ -181,6 +183,7 @@ impl Default for Emulator {
             normal_fds_plus1: 0,
             opened: Opened::NONE,
             misses_whole: 0,
+            files_cold: 0,
             whole_files: 0,
             path: [0; PATH_MAX_BYTES],
             counters: Counters::default(),

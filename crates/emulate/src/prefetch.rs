@@ -18,6 +18,16 @@ const IN_FLIGHT_MAX: usize = DEPTH_MAX as usize;
 /// The oldest prefetches that are asked about in one look.
 const LOOKS_MAX: usize = 8;
 
+/// A prefetch is asked about for all before it: this part of what is in
+/// flight, and at most so many. Requests end about in the order of their issue
+/// where many are in flight; where few are, as on one disk, each is asked
+/// about.
+const LEAP_PART: usize = 4;
+const LEAP_MAX: usize = 8;
+
+/// Looks in the time that a prefetch takes, where nothing waits for one.
+const LOOKS_PER_LATENCY: u64 = 8;
+
 /// Unconsumed prefetched reads that are remembered.
 const AHEAD_MAX: usize = HORIZON_MAX as usize;
 
@@ -67,6 +77,8 @@ pub(crate) struct Prefetcher {
     /// Entries of them that are not complete.
     count: u16,
     pub(crate) limit: DeviceLimit,
+    /// When one was last looked at, in ns.
+    looked_ns: u64,
     /// Time spent waiting for the normal process, which is not the device's.
     waited_ns: u64,
     pause_ns: u64,
@@ -84,6 +96,7 @@ impl Prefetcher {
             span: 0,
             count: 0,
             limit: DeviceLimit::default(),
+            looked_ns: 0,
             waited_ns: 0,
             pause_ns: 0,
             ahead: [0; AHEAD_MAX],
@@ -124,12 +137,23 @@ impl Prefetcher {
         self.ahead.get(at).copied().unwrap_or(0).saturating_add(1)
     }
 
-    /// When the oldest was last looked at, in ns; 0: there is none.
-    fn oldest_looked_ns(&self) -> u64 {
-        self.ring
-            .get(self.head as usize)
-            .filter(|_| self.span > 0)
-            .map_or(0, |entry| entry.looked_ns)
+    /// Ring position of the `nth` oldest that is not complete, from 1 on.
+    fn incomplete(&self, nth: usize) -> Option<usize> {
+        let (head, span) = (self.head as usize, self.span as usize);
+        (head..head + span)
+            .map(|at| at % IN_FLIGHT_MAX)
+            .filter(|at| self.ring.get(*at).is_some_and(|entry| entry.file_plus1 != 0))
+            .nth(nth.checked_sub(1)?)
+    }
+
+    /// For how many one is asked about.
+    fn leap(&self) -> usize {
+        (self.count as usize / LEAP_PART).min(LEAP_MAX)
+    }
+
+    /// Time between two looks where nothing waits for one, in ns.
+    fn look_every_ns(&self) -> u64 {
+        PAUSE_MIN_NS.max(self.limit.latency_ns() / LOOKS_PER_LATENCY)
     }
 
     /// Takes the entry at ring position `at` for complete.
@@ -198,7 +222,7 @@ impl<K: Kernel> Context<'_, K> {
             if self.e.prefetcher.limit.admit(in_flight.min(DEPTH_MAX), sharers) {
                 return;
             }
-            if self.look_at_oldest(LOOKS_MAX) > 0 {
+            if self.look(LOOKS_MAX) > 0 {
                 self.e.prefetcher.pause_ns = PAUSE_MIN_NS;
                 continue;
             }
@@ -219,11 +243,12 @@ impl<K: Kernel> Context<'_, K> {
         self.e.counters.prefetched_bytes = self.e.counters.prefetched_bytes.wrapping_add(bytes);
         self.log.prefetches.store(self.e.counters.prefetches, Ordering::Relaxed);
         self.log.prefetched_bytes.store(self.e.counters.prefetched_bytes, Ordering::Relaxed);
-        // One look per prefetch keeps latency known where the limit is never
+        // Looks now and then keep latency known where the limit is never
         // reached; where it is, the wait has just looked.
         let now_ns = self.k.now_ns();
-        if now_ns.saturating_sub(self.e.prefetcher.oldest_looked_ns()) >= PAUSE_MIN_NS {
-            self.look_at_oldest(1);
+        let p = &self.e.prefetcher;
+        if now_ns.saturating_sub(p.looked_ns) >= p.look_every_ns() {
+            self.look(usize::from(p.leap() <= 1));
         }
         if self.e.prefetcher.span as usize >= IN_FLIGHT_MAX {
             return;
@@ -241,26 +266,54 @@ impl<K: Kernel> Context<'_, K> {
         }
     }
 
+    /// Looks whether prefetches are complete: at one for those before it, too,
+    /// and where it is not, at the `looks` oldest. How many were.
+    fn look(&mut self, looks: usize) -> usize {
+        let now_ns = self.k.now_ns();
+        self.e.prefetcher.looked_ns = now_ns;
+        let leap = self.e.prefetcher.leap();
+        let done = if leap > 1 { self.look_at(leap, now_ns, true) } else { 0 };
+        if done > 0 { done } else { self.look_at_oldest(looks, now_ns) }
+    }
+
+    /// Looks at the `nth` oldest, whose completion is that of those before it.
+    fn look_at(&mut self, nth: usize, now_ns: u64, timed: bool) -> usize {
+        let Some(last) = self.e.prefetcher.incomplete(nth) else { return 0 };
+        let Some(entry) = self.e.prefetcher.ring.get(last).copied() else { return 0 };
+        if !self.is_complete(&entry, now_ns) {
+            self.looked(last, now_ns);
+            return 0;
+        }
+        for _ in 0..nth {
+            let Some(at) = self.e.prefetcher.incomplete(1) else { break };
+            let InFlight { file_plus1, bytes, .. } =
+                self.e.prefetcher.ring.get(at).copied().unwrap_or_default();
+            // The time of the one that was looked at is theirs: when they were
+            // complete nobody has seen.
+            self.complete(at, &InFlight { file_plus1, bytes, ..entry }, now_ns, timed);
+        }
+        nth
+    }
+
+    fn looked(&mut self, at: usize, now_ns: u64) {
+        if let Some(entry) = self.e.prefetcher.ring.get_mut(at) {
+            entry.looked_ns = now_ns;
+        }
+    }
+
     /// Looks whether the oldest prefetches are complete, `looks` of them at
     /// most; how many were.
-    fn look_at_oldest(&mut self, looks: usize) -> usize {
-        let (mut looked, mut completed) = (0, 0);
-        let now_ns = self.k.now_ns();
-        let (head, span) = (self.e.prefetcher.head as usize, self.e.prefetcher.span as usize);
-        for at in (head..head + span).map(|at| at % IN_FLIGHT_MAX) {
+    fn look_at_oldest(&mut self, looks: usize, now_ns: u64) -> usize {
+        let (mut nth, mut completed) = (1, 0);
+        for _ in 0..looks {
+            let Some(at) = self.e.prefetcher.incomplete(nth) else { break };
             let entry = self.e.prefetcher.ring.get(at).copied().unwrap_or_default();
-            if entry.file_plus1 == 0 {
-                continue;
-            }
-            if looked == looks {
-                break;
-            }
-            looked += 1;
             if self.is_complete(&entry, now_ns) {
                 completed += 1;
                 self.complete(at, &entry, now_ns, true);
-            } else if let Some(entry) = self.e.prefetcher.ring.get_mut(at) {
-                entry.looked_ns = now_ns;
+            } else {
+                nth += 1;
+                self.looked(at, now_ns);
             }
         }
         completed
@@ -269,6 +322,11 @@ impl<K: Kernel> Context<'_, K> {
     /// After a wait that had nothing to do with the device: drops what is
     /// complete by now, without a word about its latency.
     fn drop_completed_unseen(&mut self, now_ns: u64) {
+        let count = self.e.prefetcher.count as usize;
+        // Most of the time all are, and the newest says so.
+        if self.e.prefetcher.leap() > 1 && self.look_at(count, now_ns, false) > 0 {
+            return;
+        }
         let (head, span) = (self.e.prefetcher.head as usize, self.e.prefetcher.span as usize);
         for at in (head..head + span).map(|at| at % IN_FLIGHT_MAX) {
             let entry = self.e.prefetcher.ring.get(at).copied().unwrap_or_default();

@@ -369,10 +369,13 @@ fn what_pages_are_asked_about_through_is_mapped_once_and_given_back() {
     }
     assert_eq!(copy.machine.count(nr::MMAP), 1);
     assert!(copy.machine.count(nr::MINCORE) >= 3);
-    // The prefetch is complete before the file is closed.
-    copy.machine.now_ns += 20_000_000;
-    let other = copy.open(dir.file("g", 40_000), libc::O_RDONLY);
-    copy.read(other, 40_000);
+    // Its prefetches are complete, and seen to be, before the file is closed.
+    for other in ["g", "h", "i"] {
+        copy.machine.now_ns += 20_000_000;
+        let other = copy.open(dir.file(other, 40_000), libc::O_RDONLY);
+        copy.read(other, 40_000);
+    }
+    assert_eq!(copy.machine.count(nr::MUNMAP), 0);
     assert_eq!(copy.call(nr::CLOSE, &[fd as usize]), 0);
     assert_eq!(copy.machine.count(nr::MUNMAP), 1);
 }
@@ -404,6 +407,43 @@ fn a_small_cold_file_takes_few_calls() {
     // then at what is not there yet.
     let calls = copy.machine.calls.len() / FILES;
     assert!(calls <= 8, "{calls} calls for each file");
+}
+
+/// On overlayfs a question takes a mapping: cold files are not asked about one
+/// by one, and prefetches in flight not either.
+#[test]
+fn cold_files_are_hardly_asked_about_where_that_takes_a_mapping() {
+    const FILES: usize = 200;
+    let dir = TempDir::new("unasked");
+    let mut copy = Copy::new();
+    copy.machine.fs = FileSystem::Overlay;
+    copy.machine.cold = true;
+    copy.log.horizon.store(4000, Relaxed);
+    let small = |copy: &mut Copy, number: usize| {
+        let path = dir.file(&number.to_string(), 10_000);
+        if number >= FILES {
+            [0, 4096, 8192].iter().for_each(|offset| copy.machine.warm(&path, *offset));
+        }
+        let fd = copy.open(&path, libc::O_RDONLY) as usize;
+        let read = copy.pread(fd as isize, 32768, 0);
+        assert_eq!(read.0, 10_000);
+        assert_eq!(copy.call(nr::CLOSE, &[fd]), 0);
+        copy.machine.now_ns += 20_000;
+        read.1
+    };
+    for number in 0..FILES {
+        small(&mut copy, number);
+    }
+    assert_eq!(copy.emulator.counters().prefetches, FILES as u64);
+    let mapped = copy.machine.count(nr::MMAP);
+    assert!((FILES / 4..FILES * 2 / 3).contains(&mapped), "{mapped} mappings for {FILES} files");
+    // The first that is there is not seen, one of the next is, and from then
+    // on all are.
+    let there = (FILES..FILES + 16)
+        .map(|number| small(&mut copy, number)[..10_000] == contents(10_000))
+        .collect::<Vec<_>>();
+    let first = there.iter().position(|there| *there).unwrap();
+    assert!(first < 4 && there[first..].iter().all(|there| *there), "{there:?}");
 }
 
 #[test]

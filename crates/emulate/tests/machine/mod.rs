@@ -21,6 +21,8 @@ pub enum FileSystem {
     NoWait,
     /// Like FUSE: refuses NOWAIT, cachestat answers.
     Cachestat,
+    /// Like overlayfs: refuses NOWAIT, cachestat sees nothing.
+    Overlay,
     /// Like FUSE for somebody who neither owns nor may write the files.
     Foreign,
 }
@@ -207,7 +209,16 @@ impl Machine {
     }
 
     fn mincore(&mut self, args: [usize; 6]) -> isize {
-        let Some((fd, offset)) = self.mappings.get(&args[0]).copied() else { return -12 };
+        // The newest mapping that begins there or before; none is large.
+        let Some((start, (fd, offset))) = self
+            .mappings
+            .range(..=args[0])
+            .next_back()
+            .filter(|(start, _)| args[0] - *start < 1 << 20)
+        else {
+            return -12;
+        };
+        let (fd, offset) = (*fd, offset + (args[0] - start) as u64);
         // SAFETY: the emulator's vector has a byte for each page.
         let pages =
             unsafe { std::slice::from_raw_parts_mut(args[2] as *mut u8, args[1].div_ceil(4096)) };
@@ -264,6 +275,11 @@ impl Calls for Machine {
             nr::READAHEAD => return self.readahead(args),
             nr::MINCORE if !self.pretend_memory => return self.mincore(args),
             nr::CACHESTAT => return self.cachestat(args),
+            nr::FSTATFS if self.fs == FileSystem::Overlay => {
+                // SAFETY: the emulator's struct statfs; f_type is its first word.
+                unsafe { (args[1] as *mut u64).write(0x794c_7630) };
+                return 0;
+            }
             nr::FACCESSAT2 if self.fs == FileSystem::Foreign => return -(libc::EACCES as isize),
             nr::MMAP if args[4] as i32 >= 0 && !self.pretend_memory => {
                 let mapping = raw(number, args);
