@@ -70,7 +70,8 @@ pub struct File {
     pub(crate) direct: bool,
     /// A read has been told its end by the size known.
     pub(crate) ended: bool,
-    /// Its first read asked for more than all of it, and nothing was there.
+    /// Of what its first read asked for nothing was there, and each since has
+    /// gone on with as much.
     pub(crate) whole: bool,
     /// Descriptors that refer to it.
     pub(crate) descriptors: u16,
@@ -97,6 +98,8 @@ pub struct File {
     pub(crate) stream_next: u64,
     /// End of what is known to have been prefetched of that stream.
     pub(crate) prefetched_to: u64,
+    /// How much its first read asked for, where `whole`.
+    pub(crate) piece: u64,
     /// How its pages are asked for.
     pub(crate) oracle: Oracle,
 }
@@ -122,6 +125,7 @@ impl File {
         name: 0,
         stream_next: 0,
         prefetched_to: 0,
+        piece: 0,
         oracle: Oracle::UNASKED,
     };
 

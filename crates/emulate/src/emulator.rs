@@ -158,6 +158,8 @@ pub struct Emulator {
     /// Missing files that the program has read in one piece, and then found
     /// the end of by one more read.
     pub(crate) whole_files: u32,
+    /// The same in several pieces.
+    pub(crate) pieced_files: u32,
     /// A path of the program, or one for the kernel.
     pub(crate) path: [u8; PATH_MAX_BYTES],
     pub(crate) counters: Counters,
@@ -185,6 +187,7 @@ impl Default for Emulator {
             misses_whole: 0,
             files_cold: 0,
             whole_files: 0,
+            pieced_files: 0,
             path: [0; PATH_MAX_BYTES],
             counters: Counters::default(),
         }

@@ -19,6 +19,10 @@ const WRONG_BYTES: u64 = 64 * 1024;
 /// by one more read, before the next ones end at once.
 const WHOLE_FILES_SEEN: u32 = 2;
 
+/// The same for files that it reads in several pieces of one length, and most
+/// pieces.
+const PIECES_MAX: u64 = 8;
+
 /// A buffer, or several, of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers {
@@ -177,9 +181,10 @@ impl<K: Kernel> Context<'_, K> {
         } else {
             self.read_file(fd, id, &into, offset)?
         };
-        let next = offset.saturating_add(result);
+        let mut next = offset.saturating_add(result);
         if at.is_none() && self.ends_at_once(fd, id, offset, into.len, result) {
             result = 0;
+            next = self.e.table.file(id).size;
         }
         let file = self.e.table.file_mut(id);
         if at.is_none() {
@@ -189,9 +194,9 @@ impl<K: Kernel> Context<'_, K> {
         Ok(result as usize)
     }
 
-    /// Whether a read of a whole file that is not there is told the file's end
-    /// at once, and the read by which the program would find it is logged with
-    /// it.
+    /// Whether the first read of a file that is not there is told the file's
+    /// end at once, and the reads by which the program would come to it are
+    /// logged, and what they miss prefetched.
     ///
     /// What a program does with data that is missing (it hashes, compresses or
     /// searches what its buffer held before) is half of a copy's time for
@@ -200,13 +205,37 @@ impl<K: Kernel> Context<'_, K> {
     /// error.
     fn ends_at_once(&mut self, fd: usize, id: FileId, offset: u64, len: u64, result: u64) -> bool {
         let file = *self.e.table.file(id);
-        if file.whole && offset == file.size && result == 0 {
-            self.e.table.file_mut(id).whole = false;
-            self.e.whole_files = self.e.whole_files.saturating_add(1);
-        }
-        let learnt = self.e.whole_files >= WHOLE_FILES_SEEN && !self.e.always_wrong;
-        if !file.whole || offset != 0 || len <= file.size || !learnt {
+        if !file.whole {
             return false;
+        }
+        let seen = match file.piece > file.size {
+            true => &mut self.e.whole_files,
+            false => &mut self.e.pieced_files,
+        };
+        if offset == file.size && result == 0 {
+            *seen = seen.saturating_add(1);
+            self.e.table.file_mut(id).whole = false;
+            return false;
+        }
+        if offset != 0 || len != file.piece {
+            // One more piece of a stream, or something else.
+            let goes_on = offset == file.stream_next && len == file.piece;
+            self.e.table.file_mut(id).whole = goes_on;
+            return false;
+        }
+        let learnt = *seen >= WHOLE_FILES_SEEN && !self.e.always_wrong;
+        if !learnt || len.saturating_mul(PIECES_MAX) <= file.size {
+            return false;
+        }
+        let mut at = len;
+        while at < file.size {
+            let result = len.min(file.size - at);
+            let missing = Some((at, at + result));
+            self.e.table.file_mut(id).stream_next = at;
+            let behind = self.is_behind();
+            let copied = Copied { result, missing, begun: false };
+            self.predict(fd, id, (at, len), &copied, behind);
+            at += len;
         }
         let flags = FLAG_END | if self.is_behind() { FLAG_BEHIND } else { 0 };
         self.e.counters.reads += 1;
@@ -261,7 +290,10 @@ impl<K: Kernel> Context<'_, K> {
         self.predict(fd, id, (offset, into.len), &copied, behind);
         let file = self.e.table.file_mut(id);
         let opened_here = file.inherited_plus1 == 0 && !file.dirty;
-        file.whole |= opened_here && into.len > file.size && copied.missing == Some((0, file.size));
+        let beginning = into.len.min(file.size);
+        if opened_here && beginning > 0 && copied.missing == Some((0, beginning)) {
+            (file.whole, file.piece) = (true, into.len);
+        }
         Ok(copied.result)
     }
 

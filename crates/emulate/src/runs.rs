@@ -7,7 +7,7 @@ use crate::kernel::Kernel;
 
 /// What one `RWF_NOWAIT` miss starts at most, in bytes: Linux's default
 /// `read_ahead_kb`.
-const NOWAIT_WINDOW_BYTES: u64 = 128 * 1024;
+pub(crate) const NOWAIT_WINDOW_BYTES: u64 = 128 * 1024;
 
 /// Most bytes in one `readahead(2)`: the kernel silently cuts longer ones
 /// (1280 KiB seen with `read_ahead_kb` 128; less where `max_sectors_kb` is).

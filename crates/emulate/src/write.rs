@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, park};
+use crate::runs::NOWAIT_WINDOW_BYTES;
 use runahead_protocol::stats::Park;
 
 impl<K: Kernel> Context<'_, K> {
@@ -318,6 +319,8 @@ impl<K: Kernel> Context<'_, K> {
             _ => return Ok(0),
         }
         match a[3] {
+            // Longer windows have nothing to bring of a file within one.
+            POSIX_FADV_SEQUENTIAL if self.e.table.file(id).size <= NOWAIT_WINDOW_BYTES => {}
             0..=POSIX_FADV_SEQUENTIAL => {
                 // Of the copy's own description alone, and only where it has
                 // one already.

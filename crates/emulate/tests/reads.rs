@@ -84,6 +84,50 @@ fn missing_files_that_are_read_to_their_end_end_at_once_after_two() {
 }
 
 #[test]
+fn missing_files_that_are_read_to_their_end_in_pieces_end_at_once_after_two() {
+    let dir = TempDir::new("pieces");
+    let paths = ["a", "b", "c", "d"].map(|name| dir.file(name, 36_834));
+    let short = dir.file("short", 10_000);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        for path in &paths[..2] {
+            let fd = copy.open(path, libc::O_RDONLY);
+            assert_eq!(copy.read(fd, 32768).0, 32768, "{fs:?}: learning");
+            assert_eq!(copy.read(fd, 32768).0, 4066, "{fs:?}");
+            assert_eq!(copy.read(fd, 28672).0, 0, "{fs:?}");
+        }
+        let fd = copy.open(&short, libc::O_RDONLY);
+        assert_eq!(copy.read(fd, 32768).0, 10_000, "{fs:?}: files of one piece are another matter");
+        let prefetches = copy.emulator.counters().prefetched_bytes;
+        let fd = copy.open(&paths[2], libc::O_RDONLY);
+        assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: nothing to compute on");
+        // The kernel's own window behind a miss covers the rest.
+        let bytes = if fs == FileSystem::NoWait { 32_768 } else { 36_834 };
+        assert_eq!(copy.emulator.counters().prefetched_bytes - prefetches, bytes, "{fs:?}");
+        let entry = |number| {
+            let entry = copy.log.get(number).unwrap();
+            (entry.fd, entry.offset, entry.len, entry.flags)
+        };
+        assert_eq!(entry(7), (fd as i32, 0, 32768, FLAG_PREFETCHED), "{fs:?}");
+        assert_eq!(entry(8), (fd as i32, 32768, 32768, FLAG_PREFETCHED), "{fs:?}");
+        assert_eq!((entry(9).1, entry(9).3), (36_834, FLAG_END), "{fs:?}");
+        assert_eq!(copy.log.lead(), 10, "{fs:?}: as many as the normal process makes");
+        assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: it stands at the end");
+        // Of one that is read otherwise nothing is learnt.
+        let mut copy = Copy::new();
+        copy.machine.cold = true;
+        for path in &paths {
+            let fd = copy.open(path, libc::O_RDONLY);
+            assert_eq!(copy.read(fd, 4096).0, 4096, "{fs:?}");
+            assert_eq!(copy.read(fd, 36_000).0, 32_738, "{fs:?}");
+            assert_eq!(copy.read(fd, 4096).0, 0, "{fs:?}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_is_there_never_ends_early() {
     let dir = TempDir::new("ends-resident");
     let paths = ["a", "b", "c"].map(|name| dir.file(name, 10_000));
