@@ -23,6 +23,7 @@ enum {
     CHUNK_PAGES = 512,
     REFUSED_MAX = 1024,
     TRIES_MAX = 64,
+    WALKED_MAX = 16,
     SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
     SKIPPED_PAGES = 16384,
 };
@@ -71,6 +72,11 @@ static struct {
         uint32_t tries;
     } refused[REFUSED_MAX];
     uint32_t refused_head, refused_tail;
+    /* What walks across rows write, as far as they were seen. */
+    struct walked {
+        uint64_t low, high;
+    } walked[WALKED_MAX];
+    uint32_t walks;
 } h;
 
 uint64_t own_reads(void) {
@@ -223,15 +229,37 @@ static void ask_again(void) {
         if (got >= one.left)
             continue;
         one.left -= got;
-        if (++one.tries < TRIES_MAX)
-            h.refused[--h.refused_tail % REFUSED_MAX] = one; /* the oldest still */
-        else
+        if (++one.tries >= TRIES_MAX)
             forget_refused(&one);
-        return; /* no: for the others neither */
+        else if (got > 0)
+            keep_refused(&one);
+        else
+            h.refused[--h.refused_tail % REFUSED_MAX] = one; /* the oldest still */
+        if (got == 0)
+            return; /* no: the others neither */
     }
 }
 
-static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
+static void note_walk(uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < h.walks; ++i) {
+        struct walked *one = &h.walked[i];
+        if ((low > one->high || high < one->low) && i + 1 < WALKED_MAX)
+            continue;
+        one->low = low < one->low ? low : one->low;
+        one->high = high > one->high ? high : one->high;
+        return;
+    }
+    h.walked[h.walks++] = (struct walked){low, high};
+}
+
+static bool is_walked(uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < h.walks; ++i)
+        if (low < h.walked[i].high && high > h.walked[i].low)
+            return true;
+    return false;
+}
+
+static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool is_passed) {
     while (bytes) {
         struct region *r = region_of(address);
         if (!r) {
@@ -244,7 +272,10 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front) {
             continue;
         }
         uint64_t n = r->high - address < bytes ? r->high - address : bytes;
-        const uint64_t followed = r->is_file && !ra.manager
+        /* A walk that writes a piece of a large folio makes all of it dirty, each
+         * time that it comes back: none is left for it. */
+        const uint64_t followed = r->is_file && !ra.manager && is_passed &&
+                !is_walked(address, address + n)
             ? follow(r->path, r->inode, r->offset + (address - r->low), n) : 0;
         if (followed)
             n = followed;
@@ -454,8 +485,10 @@ static void *helper(void *nothing) {
                                  .operation = e->operation, .flags = e->flags};
             atomic_store_explicit(&e->turn, ra.ring_tail + RING_ENTRIES, memory_order_release);
             ++ra.ring_tail;
-            if (copy.operation == PREFETCH)
-                do_prefetch(copy.address, copy.bytes, copy.flags);
+            if (copy.operation == PREFETCH || copy.operation == PREFETCH_PASSED)
+                do_prefetch(copy.address, copy.bytes, copy.flags, copy.operation == PREFETCH_PASSED);
+            else if (copy.operation == WALKED)
+                note_walk(copy.address, copy.address + copy.bytes);
             else
                 do_release(copy.address, copy.bytes, copy.flags);
         }

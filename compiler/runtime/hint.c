@@ -59,7 +59,7 @@ static void wake_helper(void) {
     }
 }
 
-static bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags) {
+bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags) {
     for (;;) {
         uint64_t at = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
         struct entry *e = &ra.ring[at & (RING_ENTRIES - 1)];
@@ -82,7 +82,7 @@ static bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, 
 
 /* A block prefetch (section 2.4): "we check each page until one is found that
  * is not in memory, then pass all remaining pages to the OS". */
-static void prefetch(uint64_t low, uint64_t high) {
+static void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     if (high <= low || high > ADDRESSES)
         return;
     uint64_t first = low >> PAGE_SHIFT, end = (high + PAGE - 1) >> PAGE_SHIFT;
@@ -92,12 +92,16 @@ static void prefetch(uint64_t low, uint64_t high) {
     if (missing == end)
         return;
     uint32_t front = (uint32_t)atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
-    if (enqueue(PREFETCH, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, front)) {
+    if (enqueue(operation, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, front)) {
         set_bits(missing, end);
         count(&ra.count.queued, end - missing);
     } else {
         count(&ra.count.lost, end - missing);
     }
+}
+
+static void prefetch(uint64_t low, uint64_t high) {
+    prefetch_as(PREFETCH, low, high);
 }
 
 /* ---- Prefetching along a plan --------------------------------------------- */
@@ -159,7 +163,7 @@ static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, u
             low = low > first ? low : first;
         }
     }
-    prefetch(low, high);
+    prefetch_as(p->passed >> i & 1 ? PREFETCH_PASSED : PREFETCH, low, high);
 }
 
 /* a[b[i]]: looks ahead in b, as far as b itself is in memory. An array that fits

@@ -25,7 +25,9 @@ static const uint64_t AROUND_BYTES_MAX = 64 << 10;
 /* All of user space at one bit a page; only what is used costs memory. */
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 
-enum operation { PREFETCH, RELEASE };
+/* PREFETCH_PASSED: the nest gives it back behind itself. WALKED: a walk across
+ * rows writes within these bytes. */
+enum operation { PREFETCH, PREFETCH_PASSED, RELEASE, WALKED };
 /* Beside the flags of the stream. The program never waits for such a release. */
 enum { RELEASE_UNAWAITED = 1 << 16 };
 
@@ -47,6 +49,7 @@ struct ra_plan {
     uint32_t levels, streams;
     uint32_t tick_level;
     uint32_t releases;                /* bit per stream */
+    uint32_t passed;                  /* bit per stream: it, or one that it goes with, is released */
     uint64_t strip;                   /* iterations of the tick level */
     uint64_t total;                   /* iterations of the tick level in all */
     uint64_t look_ahead;              /* iterations of the tick level */
@@ -179,6 +182,7 @@ void expect_shifted(struct ra_plan *p, struct ra_plan *last);
 
 void start_helper(void);
 void do_without(void);
+bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
 bool start_thread(void *(*body)(void *));
 uint64_t now_ns(void);
 

@@ -113,6 +113,15 @@ static void plan_releases(struct ra_plan *p) {
     }
 }
 
+/* What the nest leaves nothing of behind itself may be in large folios, of which
+ * writing a piece would make the whole dirty. */
+static void plan_passed(struct ra_plan *p) {
+    for (uint32_t i = 0; i < p->streams; ++i)
+        for (uint32_t k = 0; k < p->streams; ++k)
+            if (p->releases >> k & 1 && (i == k || overlap(p, &p->stream[i], &p->stream[k])))
+                p->passed |= 1u << i;
+}
+
 /* Which walks across rows are given back behind themselves: all that they will
  * go over is more than the memory. Where they write, reclaim would pass over what
  * they left, because it is dirty, and throw out what was asked for ahead. */
@@ -236,7 +245,15 @@ static void work_out(struct ra_plan *p) {
         p->look_ahead = 2 * p->strip;
     p->burst = p->look_ahead / 2;
     plan_releases(p);
+    plan_passed(p);
     p->walks &= ~p->releases;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        int64_t below, above;
+        if (!p->around[i] || !(p->stream[i].flags & RA_FLAG_WRITE))
+            continue;
+        spans(p, &p->stream[i], 0, &below, &above);
+        enqueue(WALKED, p->stream[i].base + (uint64_t)below, (uint64_t)(above - below), 0);
+    }
 }
 
 static uint64_t hash_of(const struct ra_site *site, const uint64_t *counts,

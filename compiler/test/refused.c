@@ -114,7 +114,7 @@ static uint64_t waiting(void) { return h.refused_head - h.refused_tail; }
 
 static void prefetch(uint64_t page, uint64_t pages) {
     set_bits((BASE >> PAGE_SHIFT) + page, (BASE >> PAGE_SHIFT) + page + pages);
-    do_prefetch(BASE + (page << PAGE_SHIFT), pages << PAGE_SHIFT, 0);
+    do_prefetch(BASE + (page << PAGE_SHIFT), pages << PAGE_SHIFT, 0, true);
 }
 
 static uint64_t believed(uint64_t first, uint64_t pages) {
@@ -225,6 +225,24 @@ static void long_pieces(void) {
     CHECK(willneeds == asked + 2);
 }
 
+/* What a walk writes is not followed, nor what the loop leaves dirty behind it. */
+static void walked(void) {
+    const uint64_t before = starts;
+    note_walk(BASE + 2600 * PAGE, BASE + 2700 * PAGE);
+    note_walk(BASE + 2700 * PAGE, BASE + 2800 * PAGE);
+    CHECK(h.walks == 1);
+    prefetch(2600, 32);
+    prefetch(2632, 64);
+    CHECK(starts == before);
+    do_prefetch(BASE + 2800 * PAGE, 64 * PAGE, 0, false);
+    do_prefetch(BASE + 2864 * PAGE, 64 * PAGE, 0, false);
+    CHECK(starts == before);
+    prefetch(2928, 64);
+    CHECK(starts == before + 2);
+    for (uint64_t page = 2600; page < 2696; ++page)
+        CHECK(is_there[page]);
+}
+
 /* Pages that the kernel reclaims lose their bits, and only what is believed in
  * memory is looked at. */
 static void swept(void) {
@@ -265,6 +283,7 @@ int main(int argc, char **argv) {
     strcpy(h.region[0].path, argv[0]); /* any file that can be opened */
     refused_and_asked_again();
     long_pieces();
+    walked();
     swept();
     puts("what was refused is asked for again, long pieces are followed");
     return 0;
