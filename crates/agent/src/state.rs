@@ -439,6 +439,8 @@ pub struct State {
     pub watch_seen_ns: AtomicU64,
     /// How long before that it was last looked at, in ns.
     pub watch_gap_ns: AtomicU64,
+    /// Times that the aide was made for it.
+    pub watch_starts: AtomicU32,
     /// How much rarer the looks are, as a power of two.
     pub watch_slower: AtomicU32,
     /// Waits seen since the last that led to something.

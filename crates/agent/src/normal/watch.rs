@@ -23,6 +23,10 @@ use runahead_protocol::stats::Counter;
 /// `prctl(PR_SET_PTRACER)` (Yama): who may look at this process.
 pub const PR_SET_PTRACER: usize = 0x5961_6d61;
 
+/// Times that the aide is made again after calls beside which it may not live: a
+/// program that makes many (a debugger's `wait4(__WALL)`) is watched no more.
+const RESTARTS_MAX: u32 = 16;
+
 /// Looks that led to nothing before they become fewer, by the factor 8 each
 /// time, and at most twice.
 const IDLE_WAITS: u32 = 64;
@@ -67,6 +71,10 @@ pub fn begin(state: &'static State) -> bool {
 #[cold]
 pub fn again(state: &'static State) {
     if state.watch.load(Relaxed) != watched::YES || state.disabled.load(Relaxed) != 0 {
+        return;
+    }
+    if state.aide.load(Relaxed) == 0 && state.watch_starts.fetch_add(1, Relaxed) > RESTARTS_MAX {
+        end(state);
         return;
     }
     let aide = synchronise::start_aide(state);
