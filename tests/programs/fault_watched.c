@@ -165,10 +165,11 @@ int main(int argc, char **argv)
 		forget();
 		unsigned found = touch(i, 64, 7), again = touch(i, 64, 7);
 		CHECK(found == again);
-		leave = 1;
-		if (sigsetjmp(out, 1) == 0)
+		if (sigsetjmp(out, 1) == 0) {
+			leave = 1;
 			for (;;)
 				touch(i, 64, 5);
+		}
 		leave = 0;
 	}
 	setitimer(ITIMER_REAL, &never, NULL);
