@@ -327,7 +327,7 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
     struct release one = {.address = address, .owed = flags & RELEASE_UNAWAITED ? 0 : bytes,
-                          .ns = now_ns(), .fd = -1};
+                          .ns = now_ns(), .fd = -1, .is_left = flags & RELEASE_LEFT};
     struct region *r = region_of(address);
     if (!r) {
         atomic_fetch_sub(&ra.behind, one.owed);

@@ -28,6 +28,7 @@ static const uint64_t FOLIO_BYTES = 128 << 10;
 static const uint64_t BRIDGED_BYTES = 16 << 10;
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
+static __thread struct ra_plan *walked_over; /* the last with walks that went to its end */
 /* How far that one had prefetched the nests behind it, the first of them `first`:
  * the next nest goes on from there. */
 static __thread struct {
@@ -411,6 +412,33 @@ static void release_walks_between(struct ra_plan *p, struct ra_plan *last) {
             release_walk(p, i, last->stream[i].base, p->stream[i].base, RELEASE_UNAWAITED);
 }
 
+/* A nest that goes over more than the memory begins: what walks across rows left
+ * of arrays that this one leaves alone are pieces here and there that will not be
+ * in memory any more when the program comes to them. Reclaim would keep them,
+ * because they were used, and throw out what was asked for ahead, because it was
+ * not yet. */
+static void release_left(const struct ra_plan *p) {
+    const struct ra_plan *left = walked_over;
+    if (!left || left == p || p->is_indirect || !fills_memory((double)p->bytes) ||
+        !ra.release_allowed)
+        return;
+    walked_over = NULL;
+    for (uint32_t i = 0; i < left->streams; ++i) {
+        const struct ra_stream *s = &left->stream[i];
+        bool is_wanted = (s->flags & RA_FLAG_INDIRECT) != 0;
+        for (uint32_t k = 0; k < p->streams && !is_wanted; ++k)
+            is_wanted = meet(left, s, p, &p->stream[k]);
+        if (is_wanted)
+            continue;
+        int64_t below, above;
+        spans(left, s, 0, &below, &above);
+        const uint64_t low = (s->base + (uint64_t)below + PAGE - 1) & ~(PAGE - 1);
+        const uint64_t high = (s->base + (uint64_t)above) & ~(PAGE - 1);
+        if (low < high && high <= ADDRESSES)
+            enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_UNAWAITED | RELEASE_LEFT);
+    }
+}
+
 /* A program that writes faster than the disks do fills the memory with dirty
  * pages and then waits in the kernel's reclaim, one page at a time, with all that
  * was prefetched for it thrown out. It waits here instead, for whole pieces. */
@@ -616,6 +644,7 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     if (previous && previous != p)
         atomic_store_explicit(&previous->next, p, memory_order_release);
     previous = p;
+    release_left(p);
     if (is_new || !atomic_load_explicit(&p->next, memory_order_relaxed))
         expect_shifted(p, site->last);
     if (p->walks && site->last)
@@ -670,8 +699,11 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     for (uint32_t l = (uint32_t)level + 1; l <= p->tick_level; ++l)
         f->index[l] = 0; /* between two iterations of the level */
     count(&ra.count.ticks, 1);
+    use(p);
     uint64_t done = position(p, f);
     go_on(p, f, done);
+    if (f->cursor == p->total && p->walks)
+        walked_over = p;
     if (p->walks)
         release_walks(p, f);
     if (p->releases)

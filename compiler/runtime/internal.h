@@ -28,8 +28,9 @@ static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 /* PREFETCH_PASSED: the nest gives it back behind itself. WALKED: a walk across
  * rows writes within these bytes. */
 enum operation { PREFETCH, PREFETCH_PASSED, RELEASE, WALKED };
-/* Beside the flags of the stream. The program never waits for such a release. */
-enum { RELEASE_UNAWAITED = 1 << 16 };
+/* Beside the flags of the stream. The program never waits for such a release;
+ * it is of what an earlier nest left, and nothing there was asked for again. */
+enum { RELEASE_UNAWAITED = 1 << 16, RELEASE_LEFT = 1 << 17 };
 
 struct entry {
     _Atomic uint64_t turn;
@@ -40,10 +41,11 @@ struct entry {
 };
 
 /* What is worked out about a nest with certain parameters. The memory of an old
- * plan is used again for a new one with about as many streams: whoever still
- * holds the old one finds another nest there, and gives hints that are of no
- * use, but within the bounds of that memory. */
+ * plan that was of no use lately is used again for a new one with about as many
+ * streams: whoever still holds the old one finds another nest there, and gives
+ * hints that are of no use, but within the bounds of that memory. */
 struct ra_plan {
+    _Atomic bool is_used; /* since it was last looked at for its memory */
     struct ra_site *site;
     uint64_t hash;
     uint32_t levels, streams;
@@ -89,7 +91,7 @@ struct ra_state {
     uint8_t *recent;   /* requested since the last sweep */
     char *plan_memory; /* a ring of plans for each class of sizes */
     uint64_t plan_bytes;
-    _Atomic uint64_t plans_made[PLAN_CLASSES];
+    _Atomic uint64_t plans_made[PLAN_CLASSES]; /* and passed over, by class */
     uint64_t memory;   /* bytes that the program may have in memory */
     uint64_t window;   /* bytes prefetched ahead */
     uint64_t tick_bytes;
@@ -119,6 +121,12 @@ static inline bool fills_memory(double bytes) {
 /* More bytes than this behind the program are not left in memory. */
 static inline uint64_t behind_most(void) {
     return ra.memory / 8;
+}
+
+/* A plan that is in use keeps its memory. */
+static inline void use(struct ra_plan *p) {
+    if (!atomic_load_explicit(&p->is_used, memory_order_relaxed))
+        atomic_store_explicit(&p->is_used, true, memory_order_relaxed);
 }
 
 static inline uint64_t magnitude(int64_t v) {
@@ -177,6 +185,9 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new);
 void expect_shifted(struct ra_plan *p, struct ra_plan *last);
+/* Do two streams come to the same addresses? */
+bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
+          const struct ra_stream *q);
 
 /* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
 
@@ -190,6 +201,7 @@ struct release {
     uint64_t address, bytes, ns, offset;
     uint64_t owed; /* bytes of ra.behind that it stands for */
     int fd; /* of the file, where pages may be dirty; below 0: none */
+    bool is_left; /* RELEASE_LEFT */
 };
 
 void *releaser(void *nothing);

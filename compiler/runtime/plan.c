@@ -5,6 +5,7 @@
 #include <string.h>
 
 static const uint64_t BLOCK_BYTES_MAX = 512 << 10;
+enum { PASSED_MAX = 16 }; /* plans in use that are passed over for a new one */
 
 static uint64_t extent(const struct ra_plan *p, const struct ra_stream *s, uint32_t level) {
     int64_t below, above;
@@ -29,13 +30,17 @@ static uint64_t touched(const struct ra_plan *p, const struct ra_stream *s, uint
     return (uint64_t)(run * runs < span ? run * runs : span);
 }
 
-/* Do two streams come to the same addresses? */
-static bool overlap(const struct ra_plan *p, const struct ra_stream *s, const struct ra_stream *q) {
+bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
+          const struct ra_stream *q) {
     int64_t below, above, q_below, q_above;
     spans(p, s, 0, &below, &above);
-    spans(p, q, 0, &q_below, &q_above);
+    spans(other, q, 0, &q_below, &q_above);
     return (int64_t)q->base + q_above > (int64_t)s->base + below &&
            (int64_t)q->base + q_below < (int64_t)s->base + above;
+}
+
+static bool overlap(const struct ra_plan *p, const struct ra_stream *s, const struct ra_stream *q) {
+    return meet(p, s, p, q);
 }
 
 /* Does a stream before this one go over the same? The planes of a grid whose
@@ -279,7 +284,9 @@ static bool same_plan(const struct ra_plan *p, const struct ra_site *site, const
     return true;
 }
 
-/* Memory for a plan, that of the oldest one with about as many streams. */
+/* Memory for a plan, that of the oldest one with about as many streams that was
+ * not used since the last time round: a nest that goes on for long still ticks
+ * after many small ones inside it were planned. */
 static struct ra_plan *new_plan(uint32_t streams) {
     uint32_t class = 0;
     while (1u << class < streams)
@@ -287,9 +294,13 @@ static struct ra_plan *new_plan(uint32_t streams) {
     const uint64_t bytes = ra.plan_bytes / PLAN_CLASSES & ~(uint64_t)63;
     const uint64_t one =
         (sizeof(struct ra_plan) + (sizeof(struct ra_stream) << class) + 63) & ~(uint64_t)63;
-    uint64_t at = atomic_fetch_add_explicit(&ra.plans_made[class], 1, memory_order_relaxed);
-    struct ra_plan *p =
-        (struct ra_plan *)(void *)(ra.plan_memory + class * bytes + at % (bytes / one) * one);
+    struct ra_plan *p;
+    uint32_t passed = 0;
+    do {
+        uint64_t at = atomic_fetch_add_explicit(&ra.plans_made[class], 1, memory_order_relaxed);
+        p = (struct ra_plan *)(void *)(ra.plan_memory + class * bytes + at % (bytes / one) * one);
+    } while (atomic_exchange_explicit(&p->is_used, false, memory_order_relaxed) &&
+             ++passed < PASSED_MAX);
     memset(p, 0, sizeof(*p));
     return p;
 }
@@ -298,16 +309,20 @@ static struct ra_plan *new_plan(uint32_t streams) {
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new) {
     *is_new = false;
-    if (site->last && same_plan(site->last, site, counts, streams))
+    if (site->last && same_plan(site->last, site, counts, streams)) {
+        use(site->last);
         return site->last;
+    }
     uint64_t hash = hash_of(site, counts, streams);
     enum { PROBES_MAX = 16 };
     _Atomic(struct ra_plan *) *slot = &ra.plans[hash & (PLANS_MAX - 1)];
     for (uint64_t probe = 0; probe < PROBES_MAX; ++probe) {
         _Atomic(struct ra_plan *) *tried = &ra.plans[(hash + probe) & (PLANS_MAX - 1)];
         struct ra_plan *p = atomic_load_explicit(tried, memory_order_acquire);
-        if (p && p->hash == hash && same_plan(p, site, counts, streams))
+        if (p && p->hash == hash && same_plan(p, site, counts, streams)) {
+            use(p);
             return p;
+        }
         if (!p || (p->hash & (PLANS_MAX - 1)) > ((hash + probe) & (PLANS_MAX - 1))) {
             slot = tried; /* free, or its plan has made room for another one */
             break;

@@ -58,6 +58,10 @@ static void give_back(const struct release *one) {
      * on private memory it would destroy the data. */
     if (madvise((void *)(uintptr_t)one->address, one->bytes, MADV_PAGEOUT) == 0)
         count(&ra.count.released, one->bytes >> PAGE_SHIFT);
+    /* PAGEOUT passes over what is in the page cache and not mapped, such as what
+     * the kernel read around a fault. Of files this drops clean pages only. */
+    if (one->fd >= 0 && one->is_left)
+        posix_fadvise(one->fd, (off_t)one->offset, (off_t)one->bytes, POSIX_FADV_DONTNEED);
     count(&ra.count.calls, 1);
     atomic_fetch_sub(&ra.behind, one->owed);
 }
@@ -84,7 +88,7 @@ static void take(void) {
         uint32_t i = 0;
         for (; i < w.pieces; ++i) {
             struct release *piece = &w.piece[i];
-            if (piece->fd != one->fd)
+            if (piece->fd != one->fd || piece->is_left != one->is_left)
                 continue;
             if (one->address + one->bytes == piece->address) {
                 piece->address = one->address;

@@ -1,5 +1,6 @@
 /* The run-time layer's own: long nests that begin while everything is in memory
- * still tick, and walks across rows are given back behind themselves. */
+ * still tick, those that go on keep their plans, and walks across rows are given
+ * back behind themselves, what is left of them by the next nest. */
 #include "../runtime/hint.c"
 
 #include <stdio.h>
@@ -93,8 +94,65 @@ static void planes(void) {
     released_within(0, 0);
 }
 
+/* A nest that goes on while small ones inside it are planned, in other places all
+ * the time, more of them than there is memory for: its plan stays. */
+static void plan_in_use(void) {
+    const uint64_t counts[] = {4096}, few[] = {8};
+    const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {PAGE}};
+    struct ra_site outer = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "outer"};
+    struct ra_site inner = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "inner"};
+    struct ra_frame *f = frame_of(1, counts, &stream);
+    ra_begin(&outer, f);
+    const uint64_t made = atomic_load(&ra.plans_made[0]);
+    for (uint64_t n = 0; atomic_load(&ra.plans_made[0]) - made < ra.plan_bytes / 512; ++n) {
+        const struct ra_stream at = {.base = 2 * ARRAY + n * SMALL_BYTES, .high = 8, .stride = {8}};
+        struct ra_frame *g = frame_of(1, few, &at);
+        ra_begin(&inner, g);
+        free(g);
+        if (n % 16 == 0) {
+            f->index[0] = 1;
+            ra_tick(&outer, f, 0);
+        }
+        CHECK(f->plan->site == &outer && f->plan->stream[0].base == ARRAY);
+        released_within(0, ADDRESSES);
+    }
+    atomic_store(&ra.behind, 0);
+}
+
+/* A walk comes to its end, and a nest begins that goes over `bytes` at `base`:
+ * what is given back then of the walk's array. */
+static uint64_t left_for(uint64_t base, uint64_t bytes) {
+    const uint64_t counts[] = {ROWS, 86, PLACES};
+    const struct ra_stream stream = {.base = ARRAY, .high = 40, .stride = {88 * 40, 40, PLANE}};
+    struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "rows"};
+    struct ra_frame *f = frame_of(3, counts, &stream);
+    ra_begin(&rows, f);
+    CHECK(f->plan->walks == 1);
+    f->index[0] = ROWS - 1;
+    ra_tick(&rows, f, 0);
+    released_within(0, ADDRESSES);
+    const uint64_t pages = bytes >> PAGE_SHIFT;
+    const struct ra_stream next = {.base = base, .high = 8, .stride = {PAGE}};
+    struct ra_site over = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "over"};
+    ra_begin(&over, frame_of(1, &pages, &next));
+    walked_over = NULL;
+    return released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE);
+}
+
+static void left(void) {
+    const uint64_t all = (uint64_t)(PLACES - 1) * PLANE;
+    CHECK(left_for(2 * ARRAY, ra.memory) >= all);
+    CHECK(left_for(2 * ARRAY, ra.memory / 2) == 0); /* there is room for both */
+    CHECK(left_for(ARRAY, ra.memory) == 0);         /* wanted again */
+    ra.release_allowed = false;
+    CHECK(left_for(2 * ARRAY + PAGE, ra.memory) == 0);
+    ra.release_allowed = true;
+    atomic_store(&ra.behind, 0);
+}
+
 int main(void) {
     start(20 << 20);
+    plan_in_use();
     /* Rows, and across them planes: each row is in another place of every plane. */
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 6, .name = "rows"};
     const uint64_t counts[] = {ROWS, 86, PLACES};
@@ -141,9 +199,10 @@ int main(void) {
     ra_begin(&by_row, r);
     CHECK(r->plan->tick_level == 0 && r->plan->walks == 1 && r->strip[0] < ROWS);
     stream.base = ARRAY;
-    released_within(0, 0);
+    released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE); /* left by the walk before */
 
     planes();
+    left();
 
     /* The same walk one row at a time, the nest anew for each; and downwards. */
     for (int way = 1; way >= -1; way -= 2) {
