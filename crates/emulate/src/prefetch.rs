@@ -35,6 +35,9 @@ const AHEAD_MAX: usize = HORIZON_MAX as usize;
 /// overwritten that it still needs.
 const ENTRIES_SPARE: u64 = 64;
 
+/// The newest prefetches that a read is compared with.
+const REPEATS_MAX: usize = 16;
+
 /// Bounds of one pause while the device is full, in ns.
 const PAUSE_MIN_NS: u64 = 50_000;
 const PAUSE_MAX_NS: u64 = 200_000;
@@ -264,6 +267,19 @@ impl<K: Kernel> Context<'_, K> {
             let file = self.e.table.file_mut(id);
             file.in_flight = file.in_flight.saturating_add(1);
         }
+    }
+
+    /// Whether one of the newest prefetches in flight brings all of a range: one
+    /// that is read again saves no second stall.
+    pub(crate) fn is_coming(&self, id: FileId, (start, end): (u64, u64)) -> bool {
+        let p = &self.e.prefetcher;
+        let (head, span) = (p.head as usize, p.span as usize);
+        let newest = (head..head + span).rev().take(REPEATS_MAX);
+        newest.filter_map(|at| p.ring.get(at % IN_FLIGHT_MAX)).any(|entry| {
+            entry.file_plus1 == id.0 + 1
+                && end <= entry.last_byte.saturating_add(1)
+                && start.saturating_add(entry.bytes) > entry.last_byte
+        })
     }
 
     /// Looks whether prefetches are complete: at one for those before it, too,

@@ -366,7 +366,7 @@ impl<K: Kernel> Context<'_, K> {
         }
         match copied.missing {
             None => self.e.counters.reads_resident += 1,
-            Some((start, end)) if !behind => {
+            Some((start, end)) if !behind && !self.is_repeat(id, offset, (start, end)) => {
                 self.prefetch_missing(id, offset, (start, end), copied.begun);
                 flags |= FLAG_PREFETCHED;
                 prefetched_len = end - start;
@@ -376,6 +376,13 @@ impl<K: Kernel> Context<'_, K> {
             Some(_) => {}
         }
         self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len });
+    }
+
+    /// Whether what a read misses is coming already, because it was read
+    /// before. The pieces of a stream, of which one prefetch brings several,
+    /// are no repeats.
+    fn is_repeat(&self, id: FileId, offset: u64, missing: (u64, u64)) -> bool {
+        offset != self.e.table.file(id).stream_next && self.is_coming(id, missing)
     }
 
     /// A read of `len` bytes at `offset` whose data goes elsewhere than into

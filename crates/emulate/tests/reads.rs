@@ -56,6 +56,30 @@ fn a_missing_file_leaves_the_buffer_and_is_prefetched() {
 }
 
 #[test]
+fn what_is_read_again_before_it_has_come_saves_no_second_stall() {
+    let dir = TempDir::new("repeats");
+    let path = dir.file("f", 1 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        let flags = |copy: &mut Copy, number, offset, len| {
+            copy.pread(fd, len, offset);
+            copy.log.get(number).unwrap().flags
+        };
+        assert_eq!(flags(&mut copy, 0, 500_000, 8192), FLAG_PREFETCHED, "{fs:?}");
+        let prefetches = copy.emulator.counters().prefetches;
+        assert_eq!(flags(&mut copy, 1, 500_000, 8192), 0, "{fs:?}: the same");
+        assert_eq!(flags(&mut copy, 2, 501_000, 100), 0, "{fs:?}: a part of it");
+        assert_eq!(copy.emulator.counters().prefetches, prefetches, "{fs:?}: asked for once");
+        assert_eq!(flags(&mut copy, 3, 700_000, 8192), FLAG_PREFETCHED, "{fs:?}: another");
+        assert_eq!(flags(&mut copy, 4, 500_000, 8192), 0, "{fs:?}: not the newest");
+        assert_eq!(flags(&mut copy, 5, 500_000, 60_000), FLAG_PREFETCHED, "{fs:?}: more than that");
+    }
+}
+
+#[test]
 fn missing_files_that_are_read_to_their_end_end_at_once_after_two() {
     let dir = TempDir::new("ends");
     let paths = ["a", "b", "c", "d"].map(|name| dir.file(name, 10_000));
