@@ -356,6 +356,8 @@ pub struct State {
     pub idle_asked_ticks: AtomicU64,
     /// Idle time then, in 10 ms.
     pub idle_cs: AtomicU64,
+    /// Processor time that this process's copies had taken by then, in ns.
+    pub idle_copies_ns: AtomicU64,
     /// When runnable threads were last counted, in ns; 0: never.
     pub idle_counted_ns: AtomicU64,
     /// 0: not known yet; 1: a processor was idle lately; 2: none was; 3: none

@@ -13,10 +13,12 @@ use runahead_protocol::session::Mode;
 ///
 /// Over the last [`IDLE_INTERVAL_NS`] or more, from the machine's idle time;
 /// before that much is known, from the number of runnable threads, which is
-/// strict: whoever serves the read just started is among them. On a single
-/// processor the copy's own time would be missing from the idle time, so
-/// there only its outcome decides. Idle where unknown.
-pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
+/// strict: whoever serves the read just started is among them. What this
+/// program's copies take they take from nobody, and is idle time, too;
+/// `copies_ns` is that of the ended ones so far. On a single processor what is
+/// left of it would say nothing, so there only a copy's outcome decides. Idle
+/// where unknown.
+pub fn idle_processors(state: &State, copies_ns: u64, now_ns: u64) -> Processors {
     let cpus = processors(&state.cpus);
     if cpus == 1 {
         return Processors::Idle;
@@ -26,11 +28,14 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
     if since_ns == 0 || is_look_due(state, now_ns) {
         let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
+        let copies_ns = copies_ns.saturating_add(living_copy_ns(state));
+        let copies_before_ns = state.idle_copies_ns.swap(copies_ns, Relaxed);
         state.idle_asked_ns.store(now_ns, Relaxed);
         state.idle_asked_ticks.store(ticks(), Relaxed);
         if since_ns != 0 {
             let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
-            let idle = idle_ns >= passed_ns / IDLE_SHARE;
+            let copies_ns = copies_ns.saturating_sub(copies_before_ns);
+            let idle = idle_ns.saturating_add(copies_ns) >= passed_ns / IDLE_SHARE;
             state.idle_verdict.store(if idle { VERDICT_IDLE } else { VERDICT_BUSY }, Relaxed);
         }
     }
@@ -39,6 +44,14 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
         VERDICT_BUSY => Processors::Busy,
         _ if count(state, cpus, now_ns) => Processors::BusyNow,
         _ => Processors::Idle,
+    }
+}
+
+/// Processor time of the copy that there is, in ns.
+fn living_copy_ns(state: &State) -> u64 {
+    match state.speculative.load(Relaxed) {
+        0 => 0,
+        copy => sys::process_cpu_ns(copy as u32),
     }
 }
 

@@ -161,7 +161,10 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
     let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
     match standing {
         Standing::None | Standing::OffTrack if always => Decision::Synchronise,
-        _ => ration.decide(standing, idle_processors(state, now_ns)),
+        _ => {
+            let processors = idle_processors(state, ration.spent_ns(), now_ns);
+            ration.decide(standing, processors)
+        }
     }
 }
 
