@@ -293,9 +293,15 @@ pub struct State {
     pub credit: AtomicU32,
     /// Reads since one last waited, while none is asked about.
     pub calm: AtomicU32,
-    /// Since asking last served something on busy processors: time spent on
-    /// it, in ns (see [`runahead_policy::asking`]).
+    /// Since asking last served something: time spent on it, in ns (see
+    /// [`runahead_policy::asking`]).
     pub asked_ns: AtomicU64,
+    /// The ration passes over the next stalls, and no copy runs ahead.
+    pub passes_over: AtomicU32,
+    /// Waits that were only timed and of which the ration has not been told.
+    pub untold: AtomicU32,
+    /// Their time in ns.
+    pub untold_ns: AtomicU64,
     /// What [`State::stalls_ns`] was then.
     pub served_at_ns: AtomicU64,
     /// Reads that the stubs make without telling the hook, before the next

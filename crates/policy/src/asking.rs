@@ -1,18 +1,24 @@
-//! Whether reads are asked about while the processors are busy.
+//! Whether reads are asked about while no synchronisation can follow.
 //!
 //! Fraser and Chang ask at each read whether it would wait (section 4.1.2),
-//! because a synchronisation may follow. Where no processor is idle none does;
-//! asking serves streams and whole files alone, nothing hides what it takes,
-//! and among busy processors a program pays for it twice. So it may take a
-//! small share of the waiting since it last served something: on a disk that
-//! is each stall, on flash a few, and then one now and then.
+//! because a synchronisation may follow. Where no processor is idle, or the
+//! ration passes the stalls over ([`crate::ration`]), none does: asking serves
+//! streams and whole files alone. On busy processors nothing hides what it
+//! takes, and a program pays for it twice; a program that reads what the
+//! kernel's readahead brings from flash makes ten reads in the time of one
+//! question at a stall. So it may take a small share of the waiting since it
+//! last served something: on a disk that is each stall, on flash a few, and
+//! then one now and then.
 
 /// Time of asking that is free, in ns: some forty stalls, two for each of a
 /// server's streams until they are recognised.
 pub const FREE_NS: u64 = 300_000;
 
-/// Asking may take one of so many parts of the waiting.
-pub const SHARE: u64 = 128;
+/// Asking may take one of so many parts of the waiting, on busy processors.
+pub const SHARE_BUSY: u64 = 128;
+
+/// And where a processor is idle.
+pub const SHARE_IDLE: u64 = 64;
 
 /// Most that one question counts, in ns: beyond it another program had the
 /// processor.
@@ -41,9 +47,10 @@ impl Asking {
         Asking { asked_ns: self.asked_ns.saturating_sub(ns / 2), ..self }
     }
 
-    /// Whether reads are left unasked.
-    pub fn rests(self) -> bool {
-        self.asked_ns > FREE_NS.saturating_add(self.waited_ns / SHARE)
+    /// Whether reads are left unasked; `share` is [`SHARE_BUSY`] or
+    /// [`SHARE_IDLE`].
+    pub fn rests(self, share: u64) -> bool {
+        self.asked_ns > FREE_NS.saturating_add(self.waited_ns / share)
     }
 }
 
@@ -56,7 +63,7 @@ mod tests {
     fn questions(stalls: u64, stall_ns: u64, fruit: u64) -> u64 {
         let (mut asking, mut questions) = (Asking::default(), 0);
         for stall in 1..=stalls {
-            if !asking.rests() {
+            if !asking.rests(SHARE_BUSY) {
                 questions += 1;
                 asking = asking.asked(8_000);
             }
@@ -71,7 +78,7 @@ mod tests {
     #[test]
     fn on_flash_a_small_share_is_spent_on_questions() {
         let asked = questions(10_000, 100_000, u64::MAX);
-        assert!(asked * 8_000 <= FREE_NS + 10_000 * 100_000 / SHARE + 8_000, "{asked}");
+        assert!(asked * 8_000 <= FREE_NS + 10_000 * 100_000 / SHARE_BUSY + 8_000, "{asked}");
         assert!(asked > 500, "it never stops for good: {asked}");
         assert!(questions(60, 100_000, u64::MAX) < 50);
     }
@@ -87,13 +94,15 @@ mod tests {
         let rests_after = |stall_ns: u64| {
             (0..10_000).fold(Asking::default(), |asking, _| asking.asked(8_000).saved(stall_ns))
         };
-        assert!(!rests_after(20_000).rests());
-        assert!(rests_after(10_000).rests());
+        assert!(!rests_after(20_000).rests(SHARE_BUSY));
+        assert!(rests_after(10_000).rests(SHARE_BUSY));
     }
 
     #[test]
     fn a_question_during_which_others_ran_counts_little() {
-        assert!(!Asking::default().asked(u64::MAX).rests());
-        assert!((0..10).fold(Asking::default(), |asking, _| asking.asked(u64::MAX)).rests());
+        assert!(!Asking::default().asked(u64::MAX).rests(SHARE_BUSY));
+        assert!(
+            (0..10).fold(Asking::default(), |asking, _| asking.asked(u64::MAX)).rests(SHARE_BUSY)
+        );
     }
 }

@@ -149,6 +149,23 @@ impl Ration {
         self.unaided_ns = self.unaided_ns.saturating_sub(u64::from(stalls).saturating_mul(ns));
     }
 
+    /// The program waited `waits` times, `ns` in all, in reads that nobody
+    /// asked about.
+    ///
+    /// The kernel's submission of a readahead window looks like a short wait:
+    /// it is no stall.
+    pub fn timed(&mut self, waits: u32, ns: u64) {
+        let mean_ns = ns.checked_div(u64::from(waits)).unwrap_or(0);
+        let stalls = if mean_ns >= self.stall_ns / 2 { waits } else { 0 };
+        self.pass_over = self.pass_over.saturating_sub(stalls);
+        self.unaided_ns = self.unaided_ns.saturating_sub(ns);
+    }
+
+    /// Whether the next stalls are passed over, whatever is asked about them.
+    pub fn passes_over(&self) -> bool {
+        self.pass_over > 0 || self.unaided_ns > 0
+    }
+
     /// A synchronisation took `ns` of the normal process's time, after a page
     /// fault or during the wait of a read.
     pub fn synchronised(&mut self, ns: u64, after_fault: bool) {
@@ -343,13 +360,37 @@ mod tests {
         let mut ration = begun();
         ration.stalled(1_000_000);
         for _ in 0..4 {
-            ration.synchronised(100_000, false);
+            ration.synchronised(10_000, false);
             ration.outcome(0, 0, false);
         }
         ration.unnoticed(7, 1_000_000);
         let idle = Processors::Idle;
         assert_eq!(ration.decide(Standing::None, idle), Decision::PassOver, "8 were left");
         assert_eq!(ration.decide(Standing::None, idle), Decision::Synchronise);
+    }
+
+    #[test]
+    fn stalls_that_were_only_timed_end_the_passing_over() {
+        let mut ration = begun();
+        ration.stalled(80_000);
+        assert!(!ration.passes_over());
+        for _ in 0..2 {
+            ration.synchronised(100_000, false);
+            ration.outcome(0, 0, false);
+        }
+        let left = ration.pass_over;
+        assert!(left > 1);
+        ration.timed(1000, 30_000_000);
+        assert_eq!(ration.pass_over, left, "submissions, not stalls");
+        ration.timed(left - 1, 80_000 * u64::from(left - 1));
+        assert!(ration.passes_over());
+        ration.timed(1, 80_000);
+        assert!(!ration.passes_over());
+        ration.begin(Start::Later(1_000_000));
+        ration.timed(19, 19 * 50_000);
+        assert!(ration.passes_over());
+        ration.timed(1, 50_000);
+        assert!(!ration.passes_over());
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::state::{CONFIG, State, class};
 use crate::sys::{self, IoVec, RWF_NOWAIT};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
+use runahead_policy::asking::{SHARE_BUSY, SHARE_IDLE};
 use runahead_policy::competitive::depth_bytes;
 use runahead_policy::ration::Standing;
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
@@ -239,22 +240,42 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         return result;
     }
     let rests = rests(state);
-    let due = rests && is_look_overdue(state);
+    let due = rests && are_busy(state) && is_look_overdue(state);
     // Among busy processors each call counts: while reads are only timed, and
     // nobody collects, this wait is not worth finding out what was read.
-    if rests && !due && class == class::UNKNOWN && state.slot().is_none() {
+    let counts = !rests || due || !are_busy(state) || state.slot().is_some();
+    if class == class::UNKNOWN && !counts {
         state.calm.store(0, Relaxed);
         return result;
     }
     // What was read is asked only now: most reads never wait.
     if class != class::UNKNOWN || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
-        if !rests || due {
+        if !rests || due || is_again_wanted(state, waited_ns) {
             earn(state, waited_ns);
         }
         state.calm.store(0, Relaxed);
     }
     result
+}
+
+/// Notes a wait that was only timed, for the ration; whether the next read is
+/// to be asked about, because the ration passes over no more stalls.
+#[cold]
+fn is_again_wanted(state: &State, waited_ns: u64) -> bool {
+    state.untold.fetch_add(1, Relaxed);
+    state.untold_ns.fetch_add(waited_ns, Relaxed);
+    if are_busy(state) {
+        return false;
+    }
+    let passes_over = state.try_locked(|rations, _| {
+        synchronise::tell(state, rations);
+        rations.synchronisations.passes_over()
+    });
+    if passes_over == Some(false) {
+        state.passes_over.store(0, Relaxed);
+    }
+    passes_over == Some(false)
 }
 
 /// Lane two: a speculative process of this thread runs ahead, or did.
@@ -575,9 +596,12 @@ fn stall(
     if let Some(stalled) = stalled {
         streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
     }
-    state.try_locked(|rations, _| {
-        rations.synchronisations.stalled(end_ns.saturating_sub(synchronised_ns));
+    let passes_over = state.try_locked(|rations, _| {
+        let ration = &mut rations.synchronisations;
+        ration.stalled(end_ns.saturating_sub(synchronised_ns));
+        state.speculative.load(Relaxed) == 0 && ration.passes_over()
     });
+    state.passes_over.store(u32::from(passes_over == Some(true)), Relaxed);
     if rests(state) {
         state.credit.store(0, Relaxed);
     }
@@ -596,18 +620,19 @@ fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
         && !always
 }
 
-/// Whether reads are only timed for now: on busy processors no copy is made,
-/// and what else asking serves has not been needed for a while. Asked again
-/// when the processors are to be looked at.
+/// Whether reads are only timed for now: no copy is made, because the
+/// processors are busy or the ration passes stalls over, and what else asking
+/// serves has not been needed for a while. Asked again when the processors are
+/// to be looked at, or the ration has passed over what it would.
 fn rests(state: &State) -> bool {
-    are_busy(state) && state.asking().rests()
+    if are_busy(state) {
+        return state.asking().rests(SHARE_BUSY);
+    }
+    state.passes_over.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
 }
 
 /// A question that began at `began` is answered.
 fn book_question(state: &State, began: u64) {
-    if !are_busy(state) {
-        return;
-    }
     let passed = ticks().wrapping_sub(began).saturating_mul(1000);
     let ns = passed.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(QUESTION_NS);
     state.asked_ns.store(state.asking().asked(ns).asked_ns, Relaxed);

@@ -98,16 +98,16 @@ pub fn attempt(
     let standing = if gone { Standing::None } else { standing };
     let begin = (state.begun.swap(1, Relaxed) == 0).then(|| learnt::start(state));
     state.try_locked(|rations, mask| {
-        let ration = &mut rations.synchronisations;
         if let Some(start) = begin {
-            ration.begin(start);
+            rations.synchronisations.begin(start);
         }
+        tell(state, rations);
         // Asked under the lock, for which whoever bars copies waits.
         if is_barred(state) || !settled(state) {
             state.count(Counter::SyncsDeclined, 1);
             return None;
         }
-        if !rations.control.permits(state, ration.stall_ns(), now_ns) {
+        if !rations.control.permits(state, rations.synchronisations.stall_ns(), now_ns) {
             state.count(Counter::SyncsDeclined, 1);
             end(state, &mut rations.control, Park::Disabled);
             return None;
@@ -130,10 +130,35 @@ pub fn attempt(
             }
             Decision::PassOver => {
                 state.count(Counter::SyncsDeclined, 1);
+                if matches!(stall, Stall::Read(_)) && has_ended(state) {
+                    end_accounted(state, &mut rations.control, Park::OffTrack);
+                }
                 None
             }
         }
     })?
+}
+
+/// Tells the ration of the waits that were only timed.
+pub fn tell(state: &State, rations: &mut Rations) {
+    let (waits, ns) = (state.untold.swap(0, Relaxed), state.untold_ns.swap(0, Relaxed));
+    if waits != 0 {
+        rations.synchronisations.timed(waits, ns);
+    }
+}
+
+/// Whether this thread's copy is gone by itself, at a read that it did not
+/// predict: nothing more comes of it, and for as long as it counts as there
+/// each of the thread's reads is asked about. Predicted pages may still be
+/// used.
+fn has_ended(state: &State) -> bool {
+    state.speculative.load(Relaxed) != 0
+        && state.owner.load(Relaxed) == crate::arch::thread_pointer()
+        && state.log().is_some_and(|log| {
+            let pages = &log.pages;
+            log.life.load(Relaxed) == life::PARKED
+                && pages.consumed.load(Relaxed) >= pages.tail.load(Relaxed)
+        })
 }
 
 /// Whether no copy may be made for now.
