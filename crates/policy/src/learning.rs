@@ -22,10 +22,10 @@ pub const LEFT_ALONE_MIN: u8 = 8;
 pub const LEFT_ALONE_MAX: u8 = 64;
 
 /// Bound of [`Record::worth`], to either side.
-const WORTH_MAX: i8 = 6;
+const WORTH_MAX: i8 = 7;
 
 /// How long a process waits unaided for each point that its executable is
-/// below zero, doubling, in ns: 1 ms up to 32 ms. Time and not stalls, so that
+/// below zero, doubling, in ns: 1 ms up to 64 ms. Time and not stalls, so that
 /// what a misjudgement loses is the same on every device.
 const UNAIDED_NS: u64 = 500_000;
 
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(after(&[GOOD]).start(), Start::AtOnce);
         assert_eq!(after(&[GOOD, SHORT]).start(), Start::Unknown);
         assert_eq!(after(&[BAD]).start(), Start::Later(1_000_000));
-        assert_eq!(after(&[BAD; 100]).start(), Start::Later(32_000_000));
+        assert_eq!(after(&[BAD; 100]).start(), Start::Later(64_000_000));
         assert_eq!(after(&[BAD, BAD, BAD, GOOD]).start(), Start::AtOnce);
         assert_eq!(after(&[SHORT; 3]).start(), Start::Unknown);
     }

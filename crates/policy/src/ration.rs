@@ -13,11 +13,15 @@ use crate::learning::{Ended, Start};
 /// Most stalls passed over between two attempts.
 pub const PASS_OVER_MAX: u32 = 1024;
 
-/// What an attempt cost beyond what it saved has to be at most an eighth of
+/// What an attempt cost beyond what it saved has to be at most this part of
 /// what is waited before the next one: a program of a few hundred stalls has
 /// ended before doubling alone has made the attempts few (a merge join of
 /// PostgreSQL, 2 ms to an attempt, 0.7 ms to a stall: 0.89 of its speed).
-const WAITED_PER_LOSS: u64 = 8;
+const WAITED_PER_LOSS: u64 = 32;
+
+/// The same where the copies so far have paid, taken together: what one of
+/// them lost has been earned before, and the next may earn more.
+const WAITED_PER_LOSS_WHERE_PAID: u64 = 8;
 
 /// Stalls that a speculative process may lag behind before it is given up.
 pub const BEHIND_STALLS_MAX: u32 = 64;
@@ -220,11 +224,17 @@ impl Ration {
             self.pass_over_next = 0;
         } else {
             let lost_ns = self.last_cost_ns.saturating_sub(benefit_ns);
-            let waited = lost_ns.saturating_mul(WAITED_PER_LOSS).checked_div(self.stall_ns);
+            let waited = lost_ns.saturating_mul(self.waited_per_loss()).checked_div(self.stall_ns);
             let waited = waited.unwrap_or(0).min(u64::from(PASS_OVER_MAX)) as u32;
             self.pass_over_next = (self.pass_over_next * 2).max(waited).clamp(1, PASS_OVER_MAX);
             self.pass_over = self.pass_over_next;
         }
+    }
+
+    fn waited_per_loss(&self) -> u64 {
+        // As a single copy is judged, and the next process's beginning.
+        let paid = self.benefits_ns > self.costs_ns.saturating_mul(2);
+        if paid { WAITED_PER_LOSS_WHERE_PAID } else { WAITED_PER_LOSS }
     }
 
     /// Whether the program waits for the first prediction of its copies.
@@ -351,8 +361,23 @@ mod tests {
         };
         let lost_ns = attempts(2_000_000) * 1_300_000;
         assert!(lost_ns * WAITED_PER_LOSS <= 300 * 700_000 + 4 * 1_300_000 * WAITED_PER_LOSS);
-        assert!(attempts(2_000_000) <= 6, "{}", attempts(2_000_000));
+        assert!(attempts(2_000_000) <= 3, "{}", attempts(2_000_000));
         assert_eq!(attempts(700_000), 9, "nothing lost: doubling alone");
+    }
+
+    #[test]
+    fn where_copies_have_paid_the_next_attempt_comes_sooner() {
+        let stalls_passed_over = |hits| {
+            let mut ration = begun();
+            ration.stalled(1_000_000);
+            ration.synchronised(2_000_000, false);
+            ration.outcome(hits, 0, false);
+            ration.synchronised(2_000_000, false);
+            ration.outcome(0, 0, false);
+            ration.pass_over
+        };
+        assert_eq!(stalls_passed_over(100), 2 * WAITED_PER_LOSS_WHERE_PAID as u32);
+        assert!(stalls_passed_over(1) >= 2 * WAITED_PER_LOSS as u32);
     }
 
     #[test]
