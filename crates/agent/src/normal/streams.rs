@@ -232,10 +232,8 @@ const FIRST_READ_BYTES: u64 = 64 * 1024;
 
 /// The stall took `ns` and has just ended.
 pub fn ended(state: &State, stalled: &Stalled, ns: u64, now_ns: u64) {
-    if stalled.action.counts {
-        let tell = |entry: &mut Entry| entry.streams.waited(&stalled.action, ns, now_ns);
-        state.streams.with(stalled.dev, tell);
-    }
+    let tell = |entry: &mut Entry| entry.streams.waited(&stalled.action, ns, now_ns);
+    state.streams.with(stalled.dev, tell);
 }
 
 /// Whether a speculative process runs ahead of this thread: then that

@@ -9,7 +9,9 @@
 //! say where it should stall: at the end of the last one.
 //!
 //! A run is twice as long as the last one until it has the competitive depth
-//! ("slow start"). Runs are issued only while the stalls of streams show that
+//! ("slow start"), which the bound does not need: it spares streams that are
+//! short. Where most are longer than the depth, the first stall is followed by
+//! a run of all of it. Runs are issued only while the stalls of streams show that
 //! switches are being paid for: a program that reads alone is served by the
 //! kernel's readahead, which never lets the device idle.
 
@@ -40,17 +42,33 @@ pub const KNOWN_BYTES_MAX: u64 = 4 << 20;
 /// long be complete: if its pages are missing, they have been evicted.
 const LATE_WAITS: u64 = 4;
 
-/// A stream that has not stalled for so many smoothed waits has ended.
+/// A stream that has not stalled for so many smoothed waits is not being read
+/// any more.
 const ENDED_WAITS: u64 = 16;
 
 /// And for so long, at least, in ns.
 const ENDED_NS_MIN: u64 = 200_000_000;
 
+/// One whose last stall ended so many smoothed waits ago, and for so long in
+/// ns at least, is judged: who goes on uses a run in far less. Those that go on
+/// are seen to at their next stall; were it much later that those which have
+/// stopped are, those of a program's beginning would all seem to go on.
+const STOPPED_WAITS: u64 = 2;
+const STOPPED_NS_MIN: u64 = 50_000_000;
+
 /// One of so many streams is read without trusting the end of its file, to
-/// see whether streams still get there: at first, and when this many in a row
-/// have.
+/// see whether streams still get there: when one of the last eight samples did
+/// not, at first, and when this many in a row have.
+const SAMPLE_WARY: u32 = 2;
 const SAMPLE: u32 = 8;
 const SAMPLE_SURE: u32 = 32;
+
+/// A stream that begins is taken for a long one where this many of the last
+/// [`BEGUN_MAX`] that began in such a place were. Beginning with the whole depth
+/// costs a short one the transfer of that, as long as one switch, and spares a
+/// long one the two switches of the kernel's first windows.
+const BEGUN_LONG_MIN: u32 = 12;
+const BEGUN_MAX: u8 = 16;
 
 /// Runs after which the depth recovers by a half, if few of them are evicted.
 const RECOVERY_RUNS: u32 = 64;
@@ -100,12 +118,13 @@ pub struct Action {
     /// The kernel is to be told that the file is read sequentially: it keeps
     /// two windows in flight, and they are too short for this device.
     pub sequential: bool,
-    /// Its wait says whether switches are being paid for: tell
-    /// [`Streams::waited`].
+    /// Its wait says whether switches are being paid for.
     pub counts: bool,
     /// Whether prefetching pays here is being compared (see
     /// [`super::adapt`]).
     pub compared: bool,
+    /// Number of the stream that it is about, from 1 on.
+    pub stream: u16,
     /// The data of a run that should be there: if this many bytes from the
     /// miss on are not in memory, tell [`Streams::evicted`]. 0: not to be
     /// asked.
@@ -124,10 +143,17 @@ struct Stream {
     end: u64,
     /// Size of the file.
     size: u64,
-    /// When it stalled last, in ns.
+    /// When its last stall began or, if that is over, ended, in ns.
     at_ns: u64,
+    /// Whether that goes on.
+    waits: bool,
     /// Bytes behind `offset` that count as used already.
     credited: u64,
+    /// A stall of a read that goes beyond this shows that the stream is longer
+    /// than the competitive depth; 0: known, or not to be known.
+    long_at: u64,
+    /// Whether it began at the beginning of its file.
+    at_start: bool,
     /// Length of the last run; 0: not known to be sequential.
     run: u32,
     /// How much further than its last stall it may be without one: what the
@@ -142,7 +168,8 @@ struct Stream {
     judged: bool,
 }
 
-/// Whether streams go on to the ends of their files, by the last eight.
+/// Whether streams go on to the ends of their files, by the last eight that
+/// were read without trusting that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ends {
     history: u8,
@@ -162,11 +189,48 @@ impl Ends {
     /// may be chance; from eight samples more it hardly is, and each sample
     /// pays all its switches.
     fn sample(&self) -> u32 {
-        if u32::from(self.in_row) >= 8 + SAMPLE { SAMPLE_SURE } else { SAMPLE }
+        match u32::from(self.in_row) {
+            0..8 if self.judged == 8 => SAMPLE_WARY,
+            row if row >= 8 + SAMPLE => SAMPLE_SURE,
+            _ => SAMPLE,
+        }
     }
 
     fn known(&self) -> bool {
         self.judged == 8 && self.history.count_ones() >= 7
+    }
+}
+
+/// Whether streams are longer than the competitive depth, by the last sixteen
+/// of which that has been seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Begun {
+    history: u16,
+    judged: u8,
+}
+
+impl Begun {
+    fn judge(&mut self, long: bool) {
+        self.history = self.history << 1 | u16::from(long);
+        self.judged = (self.judged + 1).min(BEGUN_MAX);
+    }
+
+    fn are_long(self) -> bool {
+        self.judged == BEGUN_MAX && self.history.count_ones() >= BEGUN_LONG_MIN
+    }
+}
+
+/// Of streams that began inside of a file, and at its beginning: an index that
+/// is looked up at random is not the files that are read beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Beginnings {
+    inside: Begun,
+    at_start: Begun,
+}
+
+impl Beginnings {
+    fn of(&mut self, stream: &Stream) -> &mut Begun {
+        if stream.at_start { &mut self.at_start } else { &mut self.inside }
     }
 }
 
@@ -187,6 +251,7 @@ pub struct Streams {
     /// [`EVICTED_ONE_OF`] for each eviction, less one for each run.
     evictions: u32,
     ends: Ends,
+    beginnings: Beginnings,
     seeks: SeekDistance,
     adapt: Adapt,
     /// Bytes that streams have come further. Reads that find their data are
@@ -213,13 +278,17 @@ impl Streams {
             end: 0,
             size: 0,
             at_ns: 0,
+            waits: false,
             credited: 0,
+            long_at: 0,
+            at_start: false,
             run: 0,
             slack: 0,
             forward: 0,
             sample: false,
             judged: false,
         };
+        const NONE: Begun = Begun { history: 0, judged: 0 };
         Streams {
             table: [FREE; STREAMS_MAX],
             used: 0,
@@ -229,6 +298,7 @@ impl Streams {
             runs: 0,
             evictions: 0,
             ends: Ends { history: 0, judged: 0, in_row: 0 },
+            beginnings: Beginnings { inside: NONE, at_start: NONE },
             seeks: SeekDistance::NONE,
             adapt: Adapt::NEW,
             used_bytes: 0,
@@ -254,16 +324,28 @@ impl Streams {
         }
         let depth = self.depth(miss, device);
         let Some(index) = self.find(miss) else {
-            let index = self.begin(miss);
-            return self.known(miss, index, depth, Action::default());
+            let index = self.begin(miss, device);
+            let action = self.first(miss, device, index, depth);
+            return Action { stream: index as u16 + 1, ..action };
         };
+        let action = self.next(miss, device, index, depth);
+        Action { stream: index as u16 + 1, ..action }
+    }
+
+    /// Another stall of a stream.
+    fn next(&mut self, miss: &Miss, device: &Device, index: usize, depth: u64) -> Action {
         let Some(stream) = self.table.get_mut(index) else { return Action::default() };
         let last = *stream;
         stream.offset = miss.offset;
         stream.read_end = miss.offset.saturating_add(miss.len);
-        stream.at_ns = miss.now_ns;
+        (stream.at_ns, stream.waits) = (miss.now_ns, true);
         stream.size = miss.size;
         stream.credited = last.credited.saturating_sub(miss.offset - last.offset);
+        if last.long_at != 0 && stream.read_end > last.long_at {
+            stream.long_at = 0;
+            self.beginnings.of(&last).judge(true);
+        }
+        let Some(stream) = self.table.get_mut(index) else { return Action::default() };
         if last.run != 0 && stream.read_end <= last.end {
             // Inside its run, which is on its way; or was, long ago.
             let come = miss.offset.saturating_sub(last.offset);
@@ -293,22 +375,56 @@ impl Streams {
             }
         }
         if last.run == 0 {
-            self.established = self.established.wrapping_add(1);
-            stream.sample = self.established.is_multiple_of(self.ends.sample());
             // What has been read so far counts as the last run: where the
             // kernel has seen the stream, with the window that it has asked
             // for already.
             let ahead = if continued { 0 } else { WINDOW_BYTES };
             let window = miss.offset.saturating_sub(last.offset).min(WINDOW_BYTES) + ahead;
             stream.run = window.max(RUN_FIRST_BYTES) as u32;
+            self.establish(index);
         }
+        // What the last run has brought already is not asked for again.
+        let issued = last.run != 0 && last.end > miss.offset;
+        let start = if issued { last.end } else { miss.offset };
+        self.run(miss, device, index, depth, start)
+    }
+
+    /// The first stall of a stream, or a random read.
+    fn first(&mut self, miss: &Miss, device: &Device, index: usize, depth: u64) -> Action {
+        let Some(stream) = self.table.get_mut(index) else { return Action::default() };
+        if stream.long_at == 0 || !self.beginnings.of(stream).are_long() {
+            return self.known(miss, index, depth, Action::default());
+        }
+        stream.run = depth.min(u64::from(u32::MAX)) as u32;
+        self.establish(index);
+        self.run(miss, device, index, depth, miss.offset)
+    }
+
+    /// A stream has turned out to be sequential, or is taken for that.
+    fn establish(&mut self, index: usize) {
+        self.established = self.established.wrapping_add(1);
+        if let Some(stream) = self.table.get_mut(index) {
+            stream.sample = self.established.is_multiple_of(self.ends.sample());
+        }
+    }
+
+    /// The next run of a stream that is known to be sequential, from `start`
+    /// on.
+    fn run(
+        &mut self,
+        miss: &Miss,
+        device: &Device,
+        index: usize,
+        depth: u64,
+        start: u64,
+    ) -> Action {
+        let Some(stream) = self.table.get(index) else { return Action::default() };
         let whole = self.ends.known() && !stream.sample;
         let len = if whole && self.shrink == 0 {
             KNOWN_BYTES_MAX.max(depth)
         } else {
             (u64::from(stream.run) * 2).min(depth)
         };
-        let action = Action { counts: true, ..Action::default() };
         let deeper = self.deeper_than_kernel(miss, device);
         let sequential =
             device.is_parallel() && self.competitive(miss, device) >> self.shrink > WINDOW_BYTES;
@@ -319,7 +435,7 @@ impl Streams {
         // Only the end of the file is deeper than two windows in flight.
         let to_end = sequential && whole && self.shrink == 0;
         let compared = (deeper || to_end) && self.switches_are_paid(device);
-        let action = Action { compared, sequential, ..action };
+        let action = Action { counts: true, compared, sequential, ..Action::default() };
         let Some(stream) = self.table.get_mut(index) else { return action };
         stream.slack = if sequential { SEQUENTIAL_BYTES as u32 } else { 0 };
         if sequential && !whole && !stream.judged && reached(stream) {
@@ -329,18 +445,22 @@ impl Streams {
         if !compared || self.adapt.arm() == Arm::Kernel {
             return self.known(miss, index, depth, action);
         }
-        // What the last run has brought already is not asked for again.
-        let issued = last.run != 0 && last.end > miss.offset;
-        let start = if issued { last.end } else { miss.offset };
         let rest = miss.size.saturating_sub(start);
         let Some(stream) = self.table.get_mut(index) else { return action };
         stream.run = len.min(depth) as u32;
         stream.slack = 0;
         let len = len.max(stream.read_end.saturating_sub(start)).min(rest);
         stream.end = start.saturating_add(len).max(stream.read_end);
-        if len == rest && !stream.judged && !whole {
+        if whole && stream.end > stream.long_at {
+            // It will not be seen.
+            stream.long_at = 0;
+        }
+        if len == rest && !stream.judged {
+            // Whether one that is trusted gets there will not be seen.
             stream.judged = true;
-            self.ends.judge(true);
+            if !whole {
+                self.ends.judge(true);
+            }
         }
         let ends = len == rest && self.ends.known();
         self.credit(index, if ends { len } else { len / 2 });
@@ -442,17 +562,20 @@ impl Streams {
     /// The stream that a miss continues.
     fn find(&mut self, miss: &Miss) -> Option<usize> {
         let mut found: Option<(usize, u64)> = None;
-        let ended_ns = self.ended_ns();
+        let stopped_ns = (STOPPED_WAITS * self.wait_ns).max(STOPPED_NS_MIN);
         for (index, stream) in self.table.iter_mut().enumerate().take(self.used as usize) {
-            if stream.run != 0
-                && !stream.judged
-                && !(stream.file == miss.file && continues(stream, miss))
-                && miss.now_ns.saturating_sub(stream.at_ns) > ended_ns
-            {
+            let continued = stream.file == miss.file && continues(stream, miss);
+            let passed_ns = miss.now_ns.saturating_sub(stream.at_ns);
+            let stopped = !continued && !stream.waits && passed_ns > stopped_ns;
+            if stopped && stream.run != 0 && !stream.judged {
                 stream.judged = true;
                 self.ends.judge(reached(stream));
             }
-            if stream.file == miss.file && continues(stream, miss) {
+            if stopped && stream.long_at != 0 {
+                stream.long_at = 0;
+                self.beginnings.of(stream).judge(false);
+            }
+            if continued {
                 // The nearest one behind.
                 let behind = miss.offset - stream.offset;
                 if found.is_none_or(|(_, least)| behind < least) {
@@ -465,7 +588,8 @@ impl Streams {
 
     /// A new stream, or a random read, in the place of the one that has not
     /// stalled for longest.
-    fn begin(&mut self, miss: &Miss) -> usize {
+    fn begin(&mut self, miss: &Miss, device: &Device) -> usize {
+        let competitive = self.competitive(miss, device);
         let index = if (self.used as usize) < STREAMS_MAX {
             self.used += 1;
             self.used as usize - 1
@@ -473,26 +597,46 @@ impl Streams {
             let oldest = self.table.iter().enumerate().min_by_key(|(_, stream)| stream.at_ns);
             oldest.map_or(0, |(index, _)| index)
         };
-        let Some(stream) = self.table.get_mut(index) else { return index };
-        if stream.run != 0 && !stream.judged {
-            self.ends.judge(reached(stream));
+        let Some(last) = self.table.get(index).copied() else { return index };
+        if last.run != 0 && !last.judged {
+            self.ends.judge(reached(&last));
         }
+        if last.long_at != 0 {
+            self.beginnings.of(&last).judge(false);
+        }
+        let Some(stream) = self.table.get_mut(index) else { return index };
         let read_end = miss.offset.saturating_add(miss.len);
+        // What is to be read of files that are no longer than the depth is
+        // prefetched at once anyway, and of what names its length, that.
+        let long_at = miss.offset.saturating_add(competitive);
+        let shows = miss.known == 0 && long_at < miss.size;
         *stream = Stream {
+            long_at: if shows { long_at } else { 0 },
+            at_start: miss.offset == 0,
             file: miss.file,
             offset: miss.offset,
             read_end,
             end: read_end,
             size: miss.size,
             at_ns: miss.now_ns,
+            waits: true,
             ..Stream::default()
         };
         index
     }
 
-    /// The stall for which there was this action (one that counts) took
-    /// `ns` and ended at `now_ns`.
+    /// The stall for which there was this action took `ns` and ended at
+    /// `now_ns`.
     pub fn waited(&mut self, action: &Action, ns: u64, now_ns: u64) {
+        // Where another one has taken its place, that is judged too soon.
+        if let Some(index) = usize::from(action.stream).checked_sub(1)
+            && let Some(stream) = self.table.get_mut(index)
+        {
+            (stream.at_ns, stream.waits) = (now_ns, false);
+        }
+        if !action.counts {
+            return;
+        }
         self.wait_ns = match self.wait_ns {
             0 => ns.max(1),
             old => (old - old / 8 + ns / 8).max(1),
@@ -519,16 +663,17 @@ impl Streams {
         }
         let depth = self.depth(miss, device);
         let Some(index) = self.find(miss) else { return Action::default() };
+        let none = Action { stream: index as u16 + 1, ..Action::default() };
         let deeper = self.deeper_than_kernel(miss, device);
-        let Some(stream) = self.table.get_mut(index) else { return Action::default() };
+        let Some(stream) = self.table.get_mut(index) else { return none };
         let rest = stream.end.saturating_sub(miss.offset).min(depth);
         if !deeper || self.adapt.arm() == Arm::Kernel || rest <= miss.len {
             stream.end = stream.read_end;
-            return Action::default();
+            return none;
         }
         stream.end = miss.offset.saturating_add(rest);
         stream.run = rest as u32;
-        Action { offset: miss.offset, len: rest, ..Action::default() }
+        Action { offset: miss.offset, len: rest, ..none }
     }
 
     /// The arm in force (for statistics and tests).

@@ -7,7 +7,7 @@ mod workload;
 
 use runahead_policy::competitive::depth::Device;
 use runahead_policy::competitive::streams::{Action, Miss, Streams, WINDOW_BYTES};
-use workload::{Disk, READ_BYTES, Random, Reader, waited, workload};
+use workload::{Disk, FILE_BYTES, READ_BYTES, Random, Reader, Server, waited, workload};
 
 const WORKLOADS: u64 = 100_000;
 
@@ -118,6 +118,54 @@ fn on_a_seek_curve_servers_never_fall_below_half() {
     println!("servers: worst {worst:.3}");
 }
 
+fn some_blocks(random: &mut Random) -> u64 {
+    random.between(1, FILE_BYTES / READ_BYTES) * READ_BYTES
+}
+
+/// The paper's microbenchmarks, slow start counted: half of the optimum needs
+/// that streams which are as long as a rule do not begin with short runs.
+#[test]
+fn servers_stay_above_half_of_the_optimum_with_slow_start() {
+    let mut random = Random(13);
+    for handlers in [4, 16, 64] {
+        for files_each in [1, 2] {
+            let (mut streams, mut lengths) = (Box::<Streams>::default(), Random(14));
+            let mut server = Server::new(&mut streams, EVEN, handlers);
+            server.serve(4 * handlers, files_each, || some_blocks(&mut lengths), &mut random);
+            let share = server.serve(600, files_each, || some_blocks(&mut lengths), &mut random);
+            println!("{handlers} handlers, {files_each} files each: {share:.3}");
+            assert!(share >= 0.5, "{handlers} handlers, {files_each} files each: {share:.3}");
+        }
+        let mut streams = Box::<Streams>::default();
+        let mut server = Server::new(&mut streams, EVEN, handlers);
+        server.serve(4 * handlers, 1, || FILE_BYTES, &mut random);
+        let share = server.serve(600, 1, || FILE_BYTES, &mut random);
+        println!("{handlers} handlers, whole files: {share:.3}");
+        assert!(share >= 0.85, "{handlers} handlers, whole files: {share:.3}");
+    }
+}
+
+/// Recorded with 64 handlers on a network volume: those that got to the ends of
+/// their files were seen at once, those that had stopped much later, and from
+/// then on whole files were prefetched for good, 1.7 bytes for each one used.
+#[test]
+fn streams_that_stop_early_are_seen_in_time() {
+    for handlers in [16, 64] {
+        let (mut streams, mut random, mut lengths) =
+            (Box::<Streams>::default(), Random(15), Random(16));
+        let mut server = Server::new(&mut streams, EVEN, handlers);
+        let mut used = 0;
+        let mut length = || {
+            let length = some_blocks(&mut lengths);
+            used += length;
+            length
+        };
+        server.serve(2000, 1, &mut length, &mut random);
+        let read_per_used = server.disk.bytes as f64 / used as f64;
+        assert!(read_per_used < 1.2, "{handlers} handlers: {read_per_used:.2}");
+    }
+}
+
 /// Random reads cost hardly more than themselves.
 #[test]
 fn random_reads_cost_two_percent_at_most() {
@@ -135,9 +183,7 @@ fn random_reads_cost_two_percent_at_most() {
             ..Miss::default()
         };
         let action = streams.miss(&miss, &device);
-        if action.counts {
-            streams.waited(&action, 12_000_000, turn * 12_000_000);
-        }
+        streams.waited(&action, 12_000_000, turn * 12_000_000);
         let transfer_s = |bytes: u64| bytes as f64 / device.bytes_per_s(None) as f64;
         asked_s += device.switch_ns(None) as f64 / 1e9 + transfer_s(miss.len);
         beyond_s += transfer_s(action.len.saturating_sub(miss.len));
@@ -163,11 +209,11 @@ fn whole_files_are_learned_and_unlearned() {
     }
     let switches = (0..7).map(|file| switches_of(200 + file, 4 << 20)).min().unwrap();
     assert_eq!(switches, 2, "the first read, then all the rest");
-    // Now they stop early.
-    for file in 0..200 {
+    // Now they stop early: soon all of them have their switches.
+    for file in 0..40 {
         switches_of(300 + file, 256 << 10);
     }
-    let switches = (0..7).map(|file| switches_of(600 + file, 4 << 20)).max().unwrap();
+    let switches = (0..7).map(|file| switches_of(600 + file, 4 << 20)).min().unwrap();
     assert!(switches > 6, "{switches}");
 }
 

@@ -37,7 +37,7 @@ impl Random {
 /// Streams that have waited `wait_ns` for their switches so far.
 pub fn waited(wait_ns: u64) -> Box<Streams> {
     let mut streams = Box::<Streams>::default();
-    streams.waited(&Action::default(), wait_ns, 0);
+    streams.waited(&Action { counts: true, ..Action::default() }, wait_ns, 0);
     streams
 }
 
@@ -111,6 +111,8 @@ impl Reader {
             self.slow_switches += 1;
             self.slow_switching_s += switch_s;
         }
+        // The wait is over; how long it was is for the caller to say.
+        streams.waited(&Action { counts: false, ..action }, 0, disk.now_ns);
         Some(action)
     }
 
@@ -144,6 +146,8 @@ pub struct Disk {
     head: u64,
     now_ns: u64,
     busy_s: f64,
+    /// Bytes read so far.
+    pub bytes: u64,
     /// The dearest switch so far, at least that of independent random places,
     /// in seconds.
     dearest_s: f64,
@@ -152,7 +156,7 @@ pub struct Disk {
 impl Disk {
     pub fn new(device: Device) -> Self {
         let dearest_s = device.switch_ns(None) as f64 / 1e9;
-        Self { device, head: 0, now_ns: 1, busy_s: 0.0, dearest_s }
+        Self { device, head: 0, now_ns: 1, busy_s: 0.0, bytes: 0, dearest_s }
     }
 
     /// Serves a request of which `bytes` are new; returns the time of the
@@ -162,6 +166,7 @@ impl Disk {
         let transfer_s = bytes as f64 / self.device.bytes_per_s(Some(place)) as f64;
         self.head = place + len;
         self.busy_s += switch_s + transfer_s;
+        self.bytes += bytes;
         self.now_ns += ((switch_s + transfer_s) * 1e9) as u64;
         self.dearest_s = self.dearest_s.max(switch_s);
         (switch_s, transfer_s)
@@ -195,6 +200,82 @@ impl Cost {
     /// With slow start's switches.
     pub fn whole_share(&self) -> f64 {
         self.optimal_s / self.total_s
+    }
+}
+
+/// Handlers of a server, each with `files_each` open files that it reads in
+/// turns, all of them up to some length: requests are served in the order of
+/// their arrival.
+pub struct Server<'a> {
+    streams: &'a mut Streams,
+    pub disk: Disk,
+    files: u64,
+    handlers: Vec<Vec<Reader>>,
+}
+
+pub const FILE_BYTES: u64 = 4 << 20;
+
+impl<'a> Server<'a> {
+    pub fn new(streams: &'a mut Streams, device: Device, handlers: usize) -> Self {
+        let handlers = (0..handlers).map(|_| Vec::new()).collect();
+        Self { streams, disk: Disk::new(device), files: 0, handlers }
+    }
+
+    /// Opens `requests` times `files_each` files of 4 MiB, of each of which a
+    /// handler reads so much from the beginning as `length` says; returns the
+    /// throughput as a share of the optimum's, slow start counted.
+    pub fn serve(
+        &mut self,
+        requests: usize,
+        files_each: usize,
+        mut length: impl FnMut() -> u64,
+        random: &mut Random,
+    ) -> f64 {
+        let (mut optimal_s, began_s) = (0.0, self.disk.busy_s);
+        let device = self.disk.device;
+        let mut left = requests;
+        while left != 0 {
+            for handler in 0..self.handlers.len() {
+                if self.handlers[handler].iter().all(Reader::is_at_end) {
+                    if left == 0 {
+                        continue;
+                    }
+                    left -= 1;
+                    self.handlers[handler] = (0..files_each)
+                        .map(|_| {
+                            self.files += 1;
+                            let length = length();
+                            optimal_s += length as f64 / device.bytes_per_s(None) as f64
+                                + device.switch_ns(None) as f64 / 1e9;
+                            let places = device.size_bytes.saturating_sub(FILE_BYTES).max(1);
+                            Reader::open(self.files, random.next() % places, length, FILE_BYTES)
+                        })
+                        .collect();
+                }
+                self.until_stall(handler);
+            }
+        }
+        optimal_s / (self.disk.busy_s - began_s)
+    }
+
+    /// Lets a handler read until it has waited for the disk.
+    fn until_stall(&mut self, handler: usize) {
+        let count = self.handlers.len() as u64;
+        let Some(readers) = self.handlers.get_mut(handler) else { return };
+        while readers.iter().any(|reader| !reader.is_at_end()) {
+            let mut stalled = false;
+            for reader in readers.iter_mut().filter(|reader| !reader.is_at_end()) {
+                let began_ns = self.disk.now_ns;
+                let Some(action) = reader.read(self.streams, &mut self.disk, 0.0) else { continue };
+                stalled = true;
+                // All others' requests came first.
+                let wait_ns = (self.disk.now_ns - began_ns) * count;
+                self.streams.waited(&action, wait_ns, self.disk.now_ns);
+            }
+            if stalled {
+                return;
+            }
+        }
     }
 }
 
