@@ -11,9 +11,9 @@
 //! A run is twice as long as the last one until it has the competitive depth
 //! ("slow start"), which the bound does not need: it spares streams that are
 //! short. Where most are longer than the depth, the first stall is followed by
-//! a run of all of it. Runs are issued only while the stalls of streams show that
-//! switches are being paid for: a program that reads alone is served by the
-//! kernel's readahead, which never lets the device idle.
+//! a run of all of it. Runs are issued only while the stalls of streams show
+//! that switches are being paid for: a program that reads alone is served by
+//! the kernel's readahead, which never lets the device idle.
 
 use super::adapt::{Adapt, Arm};
 use super::depth::{Device, SeekDistance, depth_bytes};
@@ -49,12 +49,16 @@ const ENDED_WAITS: u64 = 16;
 /// And for so long, at least, in ns.
 const ENDED_NS_MIN: u64 = 200_000_000;
 
-/// One whose last stall ended so many smoothed waits ago, and for so long in
-/// ns at least, is judged: who goes on uses a run in far less. Those that go on
-/// are seen to at their next stall; were it much later that those which have
-/// stopped are, those of a program's beginning would all seem to go on.
-const STOPPED_WAITS: u64 = 2;
+/// One whose last stall ended so many of the longest waits ago, and for so long
+/// in ns at least, has stopped: who goes on uses a run in less, also where one
+/// stall between was not looked at. That a stream goes on shows at its next
+/// stall; were it found much later that one has stopped, all streams of a
+/// program's beginning would seem to go on.
+const STOPPED_WAITS: u64 = 3;
 const STOPPED_NS_MIN: u64 = 50_000_000;
+
+/// The longest wait is forgotten by this part at each stall.
+const LONGEST_FORGOTTEN: u64 = 64;
 
 /// One of so many streams is read without trusting the end of its file, to
 /// see whether streams still get there: when one of the last eight samples did
@@ -64,11 +68,16 @@ const SAMPLE: u32 = 8;
 const SAMPLE_SURE: u32 = 32;
 
 /// A stream that begins is taken for a long one where this many of the last
-/// [`BEGUN_MAX`] that began in such a place were. Beginning with the whole depth
+/// [`BEGUN`] that began in such a place were. Beginning with the whole depth
 /// costs a short one the transfer of that, as long as one switch, and spares a
 /// long one the two switches of the kernel's first windows.
 const BEGUN_LONG_MIN: u32 = 12;
-const BEGUN_MAX: u8 = 16;
+const BEGUN: u8 = 16;
+
+/// Streams are taken to go on to the ends of their files where this many of the
+/// last [`ENDS`] did.
+const ENDS_MIN: u32 = 7;
+const ENDS: u8 = 8;
 
 /// Runs after which the depth recovers by a half, if few of them are evicted.
 const RECOVERY_RUNS: u32 = 64;
@@ -164,59 +173,56 @@ struct Stream {
     /// Its runs are of the competitive depth though streams reach the ends of
     /// their files: a sample.
     sample: bool,
-    /// Whether it reached the end of its file has been counted.
+    /// Whether it reached the end of its file has been counted, or is not to
+    /// be.
     judged: bool,
+    /// Whether it has been taken to have stopped.
+    stopped: bool,
 }
 
-/// Whether streams go on to the ends of their files, by the last eight that
-/// were read without trusting that.
+/// What the last streams of which something has been seen did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ends {
-    history: u8,
+struct Verdicts {
+    /// One bit each, the last one lowest.
+    history: u16,
+    /// How many of these bits are verdicts.
     judged: u8,
-    /// Streams in a row that got there, up to [`SAMPLE`] beyond the eight.
-    in_row: u8,
 }
 
-impl Ends {
-    fn judge(&mut self, reached: bool) {
-        self.history = self.history << 1 | u8::from(reached);
-        self.judged = self.judged.saturating_add(1).min(8);
-        self.in_row = if reached { (self.in_row + 1).min(8 + SAMPLE as u8) } else { 0 };
+impl Verdicts {
+    const NONE: Verdicts = Verdicts { history: 0, judged: 0 };
+
+    fn judge(&mut self, verdict: bool) {
+        self.history = self.history << 1 | u16::from(verdict);
+        self.judged = (self.judged + 1).min(u16::BITS as u8);
+    }
+
+    /// The last stream of which it was said that it had stopped goes on.
+    fn withdraw(&mut self) {
+        let place = self.history.trailing_ones();
+        if place < self.judged.into() {
+            let later = self.history & ((1 << place) - 1);
+            self.history = (self.history >> place >> 1 << place) | later;
+            self.judged -= 1;
+        }
+    }
+
+    /// Whether at least `least` of the last `of` verdicts are true.
+    fn are(self, least: u32, of: u8) -> bool {
+        let last = self.history & (u16::MAX >> (u16::BITS - u32::from(of)));
+        self.judged >= of && last.count_ones() >= least
     }
 
     /// One of so many streams is a sample. What is known from eight streams
     /// may be chance; from eight samples more it hardly is, and each sample
     /// pays all its switches.
-    fn sample(&self) -> u32 {
-        match u32::from(self.in_row) {
-            0..8 if self.judged == 8 => SAMPLE_WARY,
-            row if row >= 8 + SAMPLE => SAMPLE_SURE,
+    fn sample(self) -> u32 {
+        match (self.judged, self.history.trailing_ones()) {
+            (0..8, _) => SAMPLE,
+            (_, 0..8) => SAMPLE_WARY,
+            (_, 16) => SAMPLE_SURE,
             _ => SAMPLE,
         }
-    }
-
-    fn known(&self) -> bool {
-        self.judged == 8 && self.history.count_ones() >= 7
-    }
-}
-
-/// Whether streams are longer than the competitive depth, by the last sixteen
-/// of which that has been seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Begun {
-    history: u16,
-    judged: u8,
-}
-
-impl Begun {
-    fn judge(&mut self, long: bool) {
-        self.history = self.history << 1 | u16::from(long);
-        self.judged = (self.judged + 1).min(BEGUN_MAX);
-    }
-
-    fn are_long(self) -> bool {
-        self.judged == BEGUN_MAX && self.history.count_ones() >= BEGUN_LONG_MIN
     }
 }
 
@@ -224,12 +230,14 @@ impl Begun {
 /// is looked up at random is not the files that are read beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Beginnings {
-    inside: Begun,
-    at_start: Begun,
+    inside: Verdicts,
+    at_start: Verdicts,
 }
 
 impl Beginnings {
-    fn of(&mut self, stream: &Stream) -> &mut Begun {
+    const NONE: Beginnings = Beginnings { inside: Verdicts::NONE, at_start: Verdicts::NONE };
+
+    fn of(&mut self, stream: &Stream) -> &mut Verdicts {
         if stream.at_start { &mut self.at_start } else { &mut self.inside }
     }
 }
@@ -244,13 +252,19 @@ pub struct Streams {
     established: u32,
     /// Smoothed wait of stalls at the ends of windows and runs, in ns.
     wait_ns: u64,
+    /// Longest wait of late, in ns. The smoothed one is short for a while when
+    /// many streams wait for the rest of a request that has just come.
+    longest_ns: u64,
     /// Halvings of the depth because prefetched pages were evicted.
     shrink: u32,
     /// Runs since the last change of `shrink`.
     runs: u32,
     /// [`EVICTED_ONE_OF`] for each eviction, less one for each run.
     evictions: u32,
-    ends: Ends,
+    /// Whether streams went on to the ends of their files, of those that were
+    /// read without trusting that.
+    ends: Verdicts,
+    /// Whether streams were longer than the competitive depth.
     beginnings: Beginnings,
     seeks: SeekDistance,
     adapt: Adapt,
@@ -287,18 +301,19 @@ impl Streams {
             forward: 0,
             sample: false,
             judged: false,
+            stopped: false,
         };
-        const NONE: Begun = Begun { history: 0, judged: 0 };
         Streams {
             table: [FREE; STREAMS_MAX],
             used: 0,
             established: 0,
             wait_ns: 0,
+            longest_ns: 0,
             shrink: 0,
             runs: 0,
             evictions: 0,
-            ends: Ends { history: 0, judged: 0, in_row: 0 },
-            beginnings: Beginnings { inside: NONE, at_start: NONE },
+            ends: Verdicts::NONE,
+            beginnings: Beginnings::NONE,
             seeks: SeekDistance::NONE,
             adapt: Adapt::NEW,
             used_bytes: 0,
@@ -341,6 +356,13 @@ impl Streams {
         (stream.at_ns, stream.waits) = (miss.now_ns, true);
         stream.size = miss.size;
         stream.credited = last.credited.saturating_sub(miss.offset - last.offset);
+        stream.stopped = false;
+        if last.stopped && last.run != 0 && !last.judged {
+            self.ends.withdraw();
+        }
+        if last.stopped && last.long_at != 0 {
+            self.beginnings.of(&last).withdraw();
+        }
         if last.long_at != 0 && stream.read_end > last.long_at {
             stream.long_at = 0;
             self.beginnings.of(&last).judge(true);
@@ -392,10 +414,10 @@ impl Streams {
     /// The first stall of a stream, or a random read.
     fn first(&mut self, miss: &Miss, device: &Device, index: usize, depth: u64) -> Action {
         let Some(stream) = self.table.get_mut(index) else { return Action::default() };
-        if stream.long_at == 0 || !self.beginnings.of(stream).are_long() {
+        if stream.long_at == 0 || !self.beginnings.of(stream).are(BEGUN_LONG_MIN, BEGUN) {
             return self.known(miss, index, depth, Action::default());
         }
-        stream.run = depth.min(u64::from(u32::MAX)) as u32;
+        stream.run = depth as u32;
         self.establish(index);
         self.run(miss, device, index, depth, miss.offset)
     }
@@ -419,7 +441,7 @@ impl Streams {
         start: u64,
     ) -> Action {
         let Some(stream) = self.table.get(index) else { return Action::default() };
-        let whole = self.ends.known() && !stream.sample;
+        let whole = self.ends.are(ENDS_MIN, ENDS) && !stream.sample;
         let len = if whole && self.shrink == 0 {
             KNOWN_BYTES_MAX.max(depth)
         } else {
@@ -462,7 +484,7 @@ impl Streams {
                 self.ends.judge(true);
             }
         }
-        let ends = len == rest && self.ends.known();
+        let ends = len == rest && self.ends.are(ENDS_MIN, ENDS);
         self.credit(index, if ends { len } else { len / 2 });
         self.issued();
         self.known(miss, index, depth, Action { offset: start, len, ..action })
@@ -562,18 +584,12 @@ impl Streams {
     /// The stream that a miss continues.
     fn find(&mut self, miss: &Miss) -> Option<usize> {
         let mut found: Option<(usize, u64)> = None;
-        let stopped_ns = (STOPPED_WAITS * self.wait_ns).max(STOPPED_NS_MIN);
+        let stopped_ns = (STOPPED_WAITS * self.longest_ns).max(STOPPED_NS_MIN);
         for (index, stream) in self.table.iter_mut().enumerate().take(self.used as usize) {
             let continued = stream.file == miss.file && continues(stream, miss);
             let passed_ns = miss.now_ns.saturating_sub(stream.at_ns);
-            let stopped = !continued && !stream.waits && passed_ns > stopped_ns;
-            if stopped && stream.run != 0 && !stream.judged {
-                stream.judged = true;
-                self.ends.judge(reached(stream));
-            }
-            if stopped && stream.long_at != 0 {
-                stream.long_at = 0;
-                self.beginnings.of(stream).judge(false);
+            if !continued && !stream.waits && !stream.stopped && passed_ns > stopped_ns {
+                stopped(stream, &mut self.ends, &mut self.beginnings);
             }
             if continued {
                 // The nearest one behind.
@@ -597,14 +613,10 @@ impl Streams {
             let oldest = self.table.iter().enumerate().min_by_key(|(_, stream)| stream.at_ns);
             oldest.map_or(0, |(index, _)| index)
         };
-        let Some(last) = self.table.get(index).copied() else { return index };
-        if last.run != 0 && !last.judged {
-            self.ends.judge(reached(&last));
-        }
-        if last.long_at != 0 {
-            self.beginnings.of(&last).judge(false);
-        }
         let Some(stream) = self.table.get_mut(index) else { return index };
+        if !stream.stopped {
+            stopped(stream, &mut self.ends, &mut self.beginnings);
+        }
         let read_end = miss.offset.saturating_add(miss.len);
         // What is to be read of files that are no longer than the depth is
         // prefetched at once anyway, and of what names its length, that.
@@ -634,6 +646,7 @@ impl Streams {
         {
             (stream.at_ns, stream.waits) = (now_ns, false);
         }
+        self.longest_ns = ns.max(self.longest_ns - self.longest_ns / LONGEST_FORGOTTEN);
         if !action.counts {
             return;
         }
@@ -682,6 +695,18 @@ impl Streams {
     }
 }
 
+/// A stream has stopped, as far as one can see.
+fn stopped(stream: &mut Stream, ends: &mut Verdicts, beginnings: &mut Beginnings) {
+    stream.stopped = true;
+    if stream.run != 0 && !stream.judged {
+        stream.judged = reached(stream);
+        ends.judge(stream.judged);
+    }
+    if stream.long_at != 0 {
+        beginnings.of(stream).judge(false);
+    }
+}
+
 /// Whether a stream that has ended went on to the end of its file.
 fn reached(stream: &Stream) -> bool {
     stream.end.saturating_add(stream.slack.into()) >= stream.size
@@ -704,4 +729,33 @@ fn at_window(last: &Stream, miss: &Miss) -> bool {
     let read_end = miss.offset.saturating_add(miss.len);
     let ends = |end: u64| miss.offset <= end && end < read_end;
     ends(start.saturating_add(WINDOW_BYTES)) || ends(start.saturating_add(2 * WINDOW_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_that_were_wrong_are_withdrawn() {
+        let mut verdicts = Verdicts::NONE;
+        for verdict in [true, false, true, true, false] {
+            verdicts.judge(verdict);
+        }
+        verdicts.withdraw();
+        assert_eq!((verdicts.history, verdicts.judged), (0b1011, 4));
+        verdicts.withdraw();
+        assert_eq!((verdicts.history, verdicts.judged), (0b111, 3));
+        verdicts.withdraw();
+        assert_eq!((verdicts.history, verdicts.judged), (0b111, 3), "none was false");
+        for _ in 0..20 {
+            verdicts.judge(true);
+        }
+        verdicts.withdraw();
+        assert_eq!((verdicts.history, verdicts.judged), (u16::MAX, 16));
+        assert!(verdicts.are(16, 16));
+        verdicts.judge(false);
+        assert!(verdicts.are(7, 8) && !verdicts.are(8, 8));
+        assert_eq!(Verdicts::NONE.sample(), SAMPLE);
+        assert_eq!(verdicts.sample(), SAMPLE_WARY);
+    }
 }

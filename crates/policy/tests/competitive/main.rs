@@ -166,6 +166,34 @@ fn streams_that_stop_early_are_seen_in_time() {
     }
 }
 
+/// Recorded with 64 handlers on a disk: for a moment all waits are short, since
+/// the rest of requests that have come is waited for. Streams that go on after
+/// they seemed to have stopped do not count as stopped.
+#[test]
+fn streams_that_only_seemed_to_stop_are_long() {
+    let mut streams = Box::<Streams>::default();
+    let mut now_ns = 0;
+    let mut stall = |streams: &mut Streams, file: u64, offset: u64, wait_ns: u64| {
+        let miss =
+            Miss { file, offset, len: READ_BYTES, size: FILE_BYTES, now_ns, ..Miss::default() };
+        let action = streams.miss(&miss, &EVEN);
+        now_ns += wait_ns;
+        streams.waited(&action, wait_ns, now_ns);
+        action
+    };
+    for file in 1..=64 {
+        stall(&mut streams, file, 0, 3_000_000);
+    }
+    // Each comes back after 64 switches, of which nobody knew.
+    for window in 1..8 {
+        for file in 1..=64 {
+            stall(&mut streams, file, window * WINDOW_BYTES, 12_000_000);
+        }
+    }
+    let action = stall(&mut streams, 65, 0, 12_000_000);
+    assert!(action.len > 500_000, "{action:?}");
+}
+
 /// Random reads cost hardly more than themselves.
 #[test]
 fn random_reads_cost_two_percent_at_most() {
