@@ -619,15 +619,19 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
         }
     }
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
-        /* Everything is in memory. A strip so long that it costs nothing, for
-         * the case that this changes before the nest is over. */
+        /* Everything that was hinted is in memory. Strips so long that they cost
+         * nothing, for the case that something else is not; where all of the nest
+         * is there, none. */
         list(site);
         site->span = ~(uint64_t)0;
         bool is_new;
         if (!site->last)
             site->last = plan_of(site, f->count, f->streams, &is_new);
-        if (site->last->bytes >= ra.window)
-            begin_with_long_strips(site->last, f);
+        if (site->last->bytes >= ra.window) {
+            site->last = plan_of(site, f->count, f->streams, &is_new);
+            if (!is_in_memory(site->last))
+                begin_with_long_strips(site->last, f);
+        }
         return;
     }
     count(&ra.count.begins, 1);
@@ -650,6 +654,14 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     if (p->walks && site->last)
         release_walks_between(p, site->last);
     site->last = p;
+    if (p->bytes >= ra.window && atomic_load_explicit(&ra.count.issued, memory_order_relaxed) == 0 &&
+        is_in_memory(p)) {
+        /* Nothing has been missing so far, and nothing of this is: as it was. */
+        count(&ra.count.hinted, p->bytes >> PAGE_SHIFT);
+        count(&ra.count.filtered, p->bytes >> PAGE_SHIFT);
+        f->plan = RA_NOT_BEGUN;
+        return;
+    }
     if (p->strip < p->count[p->tick_level])
         f->strip[p->tick_level] = p->strip;
     f->cursor = 0;

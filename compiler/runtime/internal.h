@@ -185,6 +185,9 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new);
 void expect_shifted(struct ra_plan *p, struct ra_plan *last);
+/* Is all that the nest goes over in memory? Looks at every page, as far as the
+ * first that is missing. */
+bool is_in_memory(const struct ra_plan *p);
 /* Do two streams come to the same addresses? */
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);

@@ -1,10 +1,12 @@
 /* The run-time layer's own: long nests that begin while everything is in memory
- * still tick, those that go on keep their plans, and walks across rows are given
- * back behind themselves, what is left of them by the next nest. */
+ * still tick, unless all that they go over is there, those that go on keep their
+ * plans, and walks across rows are given back behind themselves, what is left of
+ * them by the next nest. */
 #include "../runtime/hint.c"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -150,8 +152,45 @@ static void left(void) {
     atomic_store(&ra.behind, 0);
 }
 
+/* Is a nest over these bytes, which begins now, without strips? */
+static bool is_unsplit(const char *base, uint64_t bytes) {
+    const uint64_t pages = bytes >> PAGE_SHIFT;
+    const struct ra_stream stream = {.base = (uint64_t)(uintptr_t)base, .high = 8, .stride = {PAGE}};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "resident"};
+    struct ra_frame *f = frame_of(1, &pages, &stream);
+    ra_begin(&site, f);
+    return f->strip[0] >= pages;
+}
+
+/* In memory from the first to the last page, a nest is as it was; not with one
+ * page missing, nor once something was missing and hints are on. */
+static void resident(void) {
+    const uint64_t bytes = ra.memory / 2;
+    char *array = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    uint8_t *bits = ra.bits, *all = mmap(NULL, ADDRESSES >> PAGE_SHIFT >> 3, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(array != MAP_FAILED && all != MAP_FAILED);
+    ra.bits = all;
+    const uint64_t hinted = atomic_load(&ra.count.hinted);
+    CHECK(is_unsplit(array, bytes));
+    CHECK(atomic_load(&ra.count.hinted) >= hinted + (bytes >> PAGE_SHIFT) - 1); /* they may stop */
+    atomic_store(&ra.count.issued, 1);
+    CHECK(!is_unsplit(array, bytes));
+    atomic_store(&ra.active, 0);
+    CHECK(is_unsplit(array, bytes));
+    CHECK(madvise(array + bytes - PAGE, PAGE, MADV_DONTNEED) == 0);
+    CHECK(!is_unsplit(array, bytes));
+    atomic_store(&ra.active, 1);
+    atomic_store(&ra.count.issued, 0);
+    CHECK(!is_unsplit(array, bytes));
+    released_within(0, ADDRESSES);
+    ra.bits = bits;
+}
+
 int main(void) {
     start(20 << 20);
+    resident();
     plan_in_use();
     /* Rows, and across them planes: each row is in another place of every plane. */
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 6, .name = "rows"};
