@@ -18,6 +18,7 @@
 enum {
     RANGES_PER_ADVANCE_MAX = 4096,
     CHAIN_MAX = 8,
+    AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
     CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
@@ -541,7 +542,13 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
     (void)f;
     list(site);
     uint64_t travelled = 0;
-    bool steady = last != NULL && last->site == site;
+    const int64_t went = last ? (int64_t)(first - last->stream[0].base) : 0;
+    const int8_t way = went < 0 ? -1 : went > 0;
+    /* A walk that turns, such as over the lines of a buffer again and again,
+     * begins anew. */
+    bool steady = last != NULL && last->site == site &&
+        atomic_load_explicit(&last->walked_way, memory_order_relaxed) * way >= 0;
+    atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
     for (uint32_t i = 0; steady && i < p->streams; ++i) {
         uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
         travelled += by;
@@ -551,6 +558,10 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
     uint64_t times = 1;
     if (site->steps >= 2 && travelled)
         times = ra.window / 2 / travelled + 1;
+    /* It is called again half way, so that each step is a few times as long as the
+     * last. */
+    if (times > AHEAD_STEPS_MAX)
+        times = AHEAD_STEPS_MAX;
     for (uint32_t i = 0; i < p->streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
         int64_t below, above;

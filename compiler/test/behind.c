@@ -152,6 +152,51 @@ static void left(void) {
     atomic_store(&ra.behind, 0);
 }
 
+/* Highest address that was asked for since the ring was taken out; none may be
+ * below `low`. */
+static uint64_t asked_until(uint64_t low) {
+    uint64_t until = 0;
+    for (;; ++ra.ring_tail) {
+        struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+        if (atomic_load(&e->turn) != ra.ring_tail + 1)
+            return until;
+        if (e->operation == PREFETCH) {
+            CHECK(e->address >= low);
+            until = e->address + e->bytes > until ? e->address + e->bytes : until;
+        }
+        atomic_store(&e->turn, ra.ring_tail + RING_ENTRIES);
+    }
+}
+
+/* Small nests line by line: how far beyond the last line is asked for? */
+static uint64_t beyond(struct ra_site *site, uint64_t base, uint64_t lines, uint64_t line) {
+    const uint64_t count = line / 8;
+    uint64_t until = 0;
+    for (uint64_t n = 0; n < lines; ++n) {
+        const struct ra_stream at = {.base = base + n * line, .high = 8, .stride = {8}};
+        if (at.base - site->low < site->span)
+            continue; /* as the pass does */
+        struct ra_frame *f = frame_of(1, &count, &at);
+        ra_begin(site, f);
+        free(f);
+        const uint64_t asked = asked_until(base - 2 * SMALL_BYTES);
+        until = asked > until ? asked : until;
+    }
+    return until > base + lines * line ? until - base - lines * line : 0;
+}
+
+/* A walk of small nests is asked for further and further ahead, half a window in
+ * the end; one over a buffer again and again hardly beyond the buffer. */
+static void small_walks(void) {
+    enum { LINE = 16 << 10, LINES = 16 };
+    struct ra_site buffer = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "buffer"};
+    struct ra_site array = buffer;
+    for (int pass = 0; pass < 8; ++pass)
+        CHECK(beyond(&buffer, 3 * ARRAY, LINES, LINE) <= 3 * LINES * LINE);
+    const uint64_t ahead = beyond(&array, 3 * ARRAY, 1024, LINE);
+    CHECK(ahead >= ra.window / 8 && ahead <= ra.window);
+}
+
 /* Is a nest over these bytes, which begins now, without strips? */
 static bool is_unsplit(const char *base, uint64_t bytes) {
     const uint64_t pages = bytes >> PAGE_SHIFT;
@@ -191,6 +236,7 @@ static void resident(void) {
 int main(void) {
     start(20 << 20);
     resident();
+    small_walks();
     plan_in_use();
     /* Rows, and across them planes: each row is in another place of every plane. */
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 6, .name = "rows"};
