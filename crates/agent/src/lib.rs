@@ -22,6 +22,7 @@ pub mod interpose;
 pub mod maps;
 pub mod normal;
 pub mod patch;
+pub mod procfs;
 pub mod speculative;
 pub mod start;
 pub mod stat;

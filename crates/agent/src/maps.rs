@@ -1,6 +1,7 @@
 //! Lines of `/proc/self/maps` (proc_pid_maps(5)). Asked each time: no hook
 //! sees a mapping that a program makes by a system call of its own.
 
+use crate::procfs::hexadecimal;
 use crate::sys;
 
 /// One mapping.
@@ -187,12 +188,6 @@ pub fn for_each_shared(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> 
 fn pair(text: &[u8], separator: u8) -> Option<(usize, usize)> {
     let mut halves = text.splitn(2, |&byte| byte == separator);
     Some((hexadecimal(halves.next()?)?, hexadecimal(halves.next()?)?))
-}
-
-fn hexadecimal(digits: &[u8]) -> Option<usize> {
-    digits.iter().try_fold(0usize, |value, &digit| {
-        Some(value << 4 | char::from(digit).to_digit(16)? as usize)
-    })
 }
 
 #[cfg(test)]

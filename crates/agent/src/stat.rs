@@ -1,7 +1,7 @@
 //! Where the start-up stack is, from `/proc/self/stat` (proc_pid_stat(5)), for
 //! dynamic linkers that do not pass the environment to constructors (musl).
 
-use crate::sys;
+use crate::procfs;
 
 /// Number of the field `startstack`: where the kernel put the argument count.
 const START_STACK: usize = 28;
@@ -13,13 +13,8 @@ const ARGUMENTS_MAX: usize = 1 << 22;
 /// Address of the environment's array of pointers, as the kernel left it.
 pub fn environment() -> Option<usize> {
     let mut text = [0u8; LEN_MAX];
-    let fd = sys::open_read(b"/proc/self/stat\0");
-    if fd < 0 {
-        return None;
-    }
-    let len = sys::read(fd as i32, &mut text);
-    sys::close(fd as i32);
-    let stack = start_stack(text.get(..len.max(0) as usize)?)?;
+    let text = procfs::read(b"/proc/self/stat\0", &mut text)?;
+    let stack = usize::try_from(procfs::stat_field(text, START_STACK)?).ok()?;
     let word = size_of::<usize>();
     if stack == 0 || !stack.is_multiple_of(word) {
         return None;
@@ -35,27 +30,9 @@ pub fn environment() -> Option<usize> {
     (unsafe { *(end as *const usize) } == 0).then_some(end + word)
 }
 
-/// The field, counted behind the name, which may hold anything.
-fn start_stack(text: &[u8]) -> Option<usize> {
-    let name_end = text.iter().rposition(|&byte| byte == b')')?;
-    let field = text.get(name_end + 2..)?.split(|&byte| byte == b' ').nth(START_STACK - 3)?;
-    field.iter().try_fold(0usize, |value, &digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        value.checked_mul(10)?.checked_add(usize::from(digit))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_do_not_confuse_it() {
-        let before = (4..START_STACK).map(|field| format!("{field} ")).collect::<String>();
-        let text = format!("12 (a) 1 (b) S {before}140737 29");
-        assert_eq!(start_stack(text.as_bytes()), Some(140_737));
-        assert_eq!(start_stack(b"12 (a) S 1"), None);
-    }
 
     #[test]
     fn the_real_environment_is_there() {

@@ -8,6 +8,7 @@
 //! it: `rseq_cs` of the process's first thread, whose area is never freed.
 
 use crate::arch::{Bytes, INSTRUCTION_LEN_MAX, import_nr, nr, redirect_of};
+use crate::procfs;
 use crate::state::{CONFIG, State, watched};
 use crate::sys::{self, IoVec, call};
 use core::sync::atomic::AtomicU64;
@@ -98,28 +99,10 @@ impl Look {
 }
 
 fn open(pid: usize) -> Option<usize> {
-    let mut path = [0u8; 64];
-    let mut len = 0;
-    let mut digits = [0u8; 20];
-    let number = decimal(pid, &mut digits);
-    for part in [b"/proc/", number, b"/task/", number, b"/syscall\0"] {
-        path.get_mut(len..len + part.len())?.copy_from_slice(part);
-        len += part.len();
-    }
-    usize::try_from(sys::open_read(path.get(..len)?)).ok()
-}
-
-fn decimal(number: usize, digits: &mut [u8; 20]) -> &[u8] {
-    let mut first = digits.len();
-    let mut rest = number;
-    while first > 0 && (rest > 0 || first == digits.len()) {
-        first -= 1;
-        if let Some(digit) = digits.get_mut(first) {
-            *digit = b'0' + (rest % 10) as u8;
-        }
-        rest /= 10;
-    }
-    digits.get(first..).unwrap_or(&[])
+    let (mut room, mut path) = ([0u8; 20], [0u8; 64]);
+    let number = procfs::digits(pid, &mut room);
+    let path = procfs::path(&[b"/proc/", number, b"/task/", number, b"/syscall\0"], &mut path)?;
+    usize::try_from(sys::open_read(path)).ok()
 }
 
 /// The instruction of a line "-1 0xSP 0xPC": off its processor, in no system
@@ -127,14 +110,7 @@ fn decimal(number: usize, digits: &mut [u8; 20]) -> &[u8] {
 fn waits_at(text: &[u8]) -> Option<u64> {
     let text = text.strip_prefix(b"-1 0x")?.trim_ascii_end();
     let last = text.split(|&byte| byte == b' ').nth(1)?.strip_prefix(b"0x")?;
-    let value = last.iter().try_fold(0u64, |value, &byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        value.checked_mul(16)?.checked_add(u64::from(digit))
-    })?;
+    let value = procfs::hexadecimal(last)? as u64;
     (value != 0 && value < ADDRESS_END).then_some(value)
 }
 
@@ -216,7 +192,5 @@ mod tests {
     fn the_file_of_a_process_is_found() {
         let pid = std::process::id() as usize;
         assert!(open(pid).is_some());
-        assert_eq!(decimal(4_194_304, &mut [0; 20]), b"4194304");
-        assert_eq!(decimal(0, &mut [0; 20]), b"0");
     }
 }

@@ -10,6 +10,7 @@
 
 use crate::arch::{import_nr, nr, stack_pointer, thread_pointer};
 use crate::maps::{self, Line};
+use crate::procfs;
 use crate::state::{CONFIG, STATE_LEN, state};
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
@@ -322,17 +323,8 @@ fn threads() -> u64 {
 /// Bytes of anonymous memory that this process has resident (proc_pid_statm(5)).
 fn resident_bytes() -> u64 {
     let mut text = [0u8; 96];
-    let fd = sys::open_read(b"/proc/self/statm\0");
-    if fd < 0 {
-        return 0;
-    }
-    let len = sys::read(fd as i32, &mut text).max(0) as usize;
-    sys::close(fd as i32);
-    let mut fields = text.get(..len).unwrap_or(&[]).split(|&byte| byte == b' ').map(|field| {
-        field.iter().fold(0u64, |value, &digit| {
-            value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')))
-        })
-    });
+    let text = procfs::read(b"/proc/self/statm\0", &mut text).unwrap_or(&[]);
+    let mut fields = text.split(|&byte| byte == b' ').filter_map(procfs::decimal);
     let resident = fields.nth(1).unwrap_or(0);
     let shared = fields.next().unwrap_or(0);
     resident.saturating_sub(shared).saturating_mul(PAGE_SIZE as u64)
@@ -356,14 +348,11 @@ pub fn swap_exists() -> bool {
 #[inline(never)]
 pub fn swap_device() -> u64 {
     const NAMELESS: u64 = u32::MAX as u64;
-    let fd = sys::open_read(b"/proc/swaps\0");
-    if fd < 0 {
-        return NAMELESS;
-    }
     let mut text = [0u8; 512];
-    let len = sys::read(fd as i32, &mut text);
-    sys::close(fd as i32);
-    let path = text.get_mut(..len.max(0) as usize).and_then(first_swap);
+    let Some(len) = procfs::read(b"/proc/swaps\0", &mut text).map(<[u8]>::len) else {
+        return NAMELESS;
+    };
+    let path = text.get_mut(..len).and_then(first_swap);
     let mut stat = sys::Stat::default();
     if !path.is_some_and(|path| sys::stat(path, &mut stat)) {
         return NAMELESS;

@@ -12,8 +12,9 @@
 
 use super::accounting::pages_used;
 use super::group::Group;
+use crate::procfs;
 use crate::state::{CONFIG, State};
-use crate::sys::{self, PAGE_SIZE};
+use crate::sys::PAGE_SIZE;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::memory_control::{
     Action, Estimate, Parameters, STALL, refaults_added, speculative_pages,
@@ -182,46 +183,15 @@ pub fn hit_halves(state: &State) -> u64 {
 }
 
 /// Pages that a copy has made for itself: each cost it a minor fault
-/// (proc_pid_stat(5), field 10).
+/// (proc_pid_stat(5)).
 fn own_pages(pid: i32) -> u64 {
-    let mut path = [0u8; 32];
-    let Some(path) = stat_path(pid, &mut path) else { return 0 };
-    let fd = sys::open_read(path);
-    if fd < 0 {
-        return 0;
-    }
-    let mut text = [0u8; 256];
-    let len = sys::read(fd as i32, &mut text);
-    sys::close(fd as i32);
-    text.get(..len.max(0) as usize).and_then(minor_faults).unwrap_or(0)
-}
-
-/// `/proc/PID/stat`, with a NUL.
-fn stat_path(pid: i32, room: &mut [u8; 32]) -> Option<&[u8]> {
-    let mut digits = [0u8; 10];
-    let mut rest = u32::try_from(pid).ok()?;
-    let mut first = digits.len();
-    while rest > 0 || first == digits.len() {
-        first -= 1;
-        *digits.get_mut(first)? = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let mut len = 0;
-    for part in [b"/proc/", digits.get(first..)?, b"/stat\0"] {
-        room.get_mut(len..len + part.len())?.copy_from_slice(part);
-        len += part.len();
-    }
-    room.get(..len)
-}
-
-fn minor_faults(text: &[u8]) -> Option<u64> {
     const MINFLT: usize = 10;
-    let name_end = text.iter().rposition(|&byte| byte == b')')?;
-    let field = text.get(name_end + 2..)?.split(|&byte| byte == b' ').nth(MINFLT - 3)?;
-    field.iter().try_fold(0u64, |value, &digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        value.checked_mul(10)?.checked_add(u64::from(digit))
-    })
+    let (mut room, mut path, mut text) = ([0u8; 20], [0u8; 40], [0u8; 256]);
+    let number = procfs::digits(pid.max(0) as usize, &mut room);
+    procfs::path(&[b"/proc/", number, b"/stat\0"], &mut path)
+        .and_then(|path| procfs::read(path, &mut text))
+        .and_then(|text| procfs::stat_field(text, MINFLT))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -253,18 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_written_without_a_heap() {
-        let mut room = [0; 32];
-        assert_eq!(stat_path(4_194_304, &mut room), Some(&b"/proc/4194304/stat\0"[..]));
-        assert_eq!(stat_path(i32::MAX, &mut room), Some(&b"/proc/2147483647/stat\0"[..]));
-        assert_eq!(stat_path(-1, &mut room), None);
-    }
-
-    #[test]
     fn pages_of_a_process_are_its_minor_faults() {
-        let text = b"12 (a) b) S 1 2 3 4 5 6 777 8 9 10 11";
-        assert_eq!(minor_faults(text), Some(777));
-        assert_eq!(minor_faults(b"12 (a"), None);
         assert!(own_pages(std::process::id() as i32) > 0);
+        assert_eq!(own_pages(-1), 0);
     }
 }

@@ -3,6 +3,7 @@
 //! 2) or, where none limits it, on the whole machine.
 
 use crate::import::regions::swap_exists;
+use crate::procfs;
 use crate::sys::{self, PAGE_SIZE};
 
 /// Bytes read at once: the program's stack may be small.
@@ -252,24 +253,13 @@ fn swap(bytes: &mut [u8], others: &mut [u8]) {
 /// The limit in a file; `None` for `max` and for version 1's "more than there
 /// can be". `path` ends in NUL.
 fn read_limit(path: &[u8]) -> Option<u64> {
-    let fd = sys::open_read(path);
-    if fd < 0 {
-        return None;
-    }
     let mut text = [0u8; 32];
-    let len = sys::read(fd as i32, &mut text);
-    sys::close(fd as i32);
-    limit(text.get(..len.max(0) as usize)?)
+    limit(procfs::read(path, &mut text)?)
 }
 
 fn limit(text: &[u8]) -> Option<u64> {
     const NONE_BYTES: u64 = 1 << 60;
-    let digits = text.strip_suffix(b"\n").unwrap_or(text);
-    let limit = digits.iter().try_fold(0u64, |limit, &digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        limit.checked_mul(10)?.checked_add(u64::from(digit))
-    })?;
-    (!digits.is_empty() && limit < NONE_BYTES).then_some(limit)
+    procfs::decimal(text.trim_ascii_end()).filter(|&limit| limit < NONE_BYTES)
 }
 
 /// What the counters said.

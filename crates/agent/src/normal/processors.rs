@@ -2,6 +2,7 @@
 //! cycles only.
 
 use crate::arch::ticks;
+use crate::procfs;
 use crate::state::{CONFIG, State};
 use crate::sys::{self, call};
 use core::sync::atomic::AtomicU32;
@@ -136,36 +137,22 @@ const IDLE_SHARE: u64 = 10;
 /// Idle time of all processors since boot, in 10 ms (proc_uptime(5)).
 fn idle_time_cs() -> Option<u64> {
     let mut text = [0u8; 64];
-    // "5529.15 8971.02"
-    let text = read_file(b"/proc/uptime\0", &mut text)?;
-    let field = text.split(|&byte| byte == b' ').nth(1)?;
-    Some(digits(field.iter().filter(|&&byte| byte != b'.')))
+    // "5529.15 8971.02\n", both with two decimals.
+    let text = procfs::read(b"/proc/uptime\0", &mut text)?.trim_ascii_end();
+    let idle = text.split(|&byte| byte == b' ').nth(1)?;
+    let mut parts = idle.split(|&byte| byte == b'.').map(procfs::decimal);
+    let (seconds, hundredths) = (parts.next()??, parts.next()??);
+    seconds.checked_mul(100)?.checked_add(hundredths)
 }
 
 /// Threads runnable now, this one included (proc_loadavg(5)).
 fn runnable() -> Option<u32> {
     let mut text = [0u8; 64];
     // "0.20 0.18 0.12 1/80 11206": the fourth field, before the slash.
-    let text = read_file(b"/proc/loadavg\0", &mut text)?;
+    let text = procfs::read(b"/proc/loadavg\0", &mut text)?;
     let field = text.split(|&byte| byte == b' ').nth(3)?;
-    Some(digits(field.iter()).min(u64::from(u32::MAX)) as u32)
-}
-
-fn read_file<'a>(path: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let fd = sys::open_read(path);
-    if fd < 0 {
-        return None;
-    }
-    let len = sys::read(fd as i32, text);
-    sys::close(fd as i32);
-    text.get(..usize::try_from(len).ok()?)
-}
-
-/// The number that the leading digits make.
-fn digits<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
-    bytes
-        .take_while(|byte| byte.is_ascii_digit())
-        .fold(0u64, |value, &digit| value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+    let runnable = procfs::decimal(field.split(|&byte| byte == b'/').next()?)?;
+    u32::try_from(runnable).ok()
 }
 
 /// Processors that this process may run on (sched_getaffinity(2)).

@@ -13,6 +13,7 @@
 use super::{faults, own, synchronise};
 use crate::arch::{self, Registers, nr, thread_pointer};
 use crate::import::desk;
+use crate::procfs;
 use crate::state::{CONFIG, State, role, state, watched};
 use crate::sys::{self, call};
 use crate::usage;
@@ -89,14 +90,9 @@ pub fn again(state: &'static State) {
 
 /// Whether only a process's ancestors, and whom it allows, may look at it.
 fn yama_restricts() -> bool {
-    let fd = sys::open_read(b"/proc/sys/kernel/yama/ptrace_scope\0");
-    if fd < 0 {
-        return false;
-    }
     let mut text = [0u8; 4];
-    let got = sys::read(fd as i32, &mut text);
-    sys::close(fd as i32);
-    got > 0 && text.first() == Some(&b'1')
+    procfs::read(b"/proc/sys/kernel/yama/ptrace_scope\0", &mut text)
+        .is_some_and(|text| text.first() == Some(&b'1'))
 }
 
 /// No more: from here on nothing is done where a thread still comes back.
