@@ -227,6 +227,8 @@ fn a_record_is_believed_only_while_nothing_has_changed() {
     let told = rate_told(&mut elsewhere).unwrap();
     let at = marked.windows(5).position(|window| window == b";tsc=").unwrap() + 5;
     assert_ne!(told.as_bytes()[0], marked[at], "{told}, {rate} before");
+    let [told, rate]: [f64; 2] = [&told, &rate].map(|rate| rate.parse().unwrap());
+    assert!((told / rate - 1.0).abs() < 1.0 / 16.0, "{told}, {rate} before");
 }
 
 #[test]
