@@ -19,17 +19,12 @@ enum {
     RANGES_PER_ADVANCE_MAX = 4096,
     CHAIN_MAX = 8,
     AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
-    CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
 };
-static const uint64_t RELEASE_BYTES = 256 << 10;
-/* The largest that the kernel's readahead makes by default. */
-static const uint64_t FOLIO_BYTES = 128 << 10;
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
-static __thread struct ra_plan *walked_over; /* the last with walks that went to its end */
 /* How far that one had prefetched the nests behind it, the first of them `first`:
  * the next nest goes on from there. */
 static __thread struct {
@@ -303,170 +298,6 @@ static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is
     }
 }
 
-static void release_behind(const struct ra_plan *p, struct ra_frame *f) {
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        if (!(p->releases >> i & 1))
-            continue;
-        const struct ra_stream *s = &p->stream[i];
-        uint64_t trail = s->base + (uint64_t)p->trail[i];
-        const int sign = p->way[i];
-        for (uint32_t l = 0; l <= p->tick_level; ++l)
-            trail += f->index[l] * (uint64_t)s->stride[l];
-        uint64_t low = sign > 0 ? f->released[i] : trail, high = sign > 0 ? trail : f->released[i];
-        if (high <= low || high - low < RELEASE_BYTES || high > ADDRESSES)
-            continue;
-        /* Whole folios, behind which there is no going back: part of one would
-         * have to be split off. */
-        low = (low + PAGE - 1) & ~(PAGE - 1);
-        high &= ~(PAGE - 1);
-        if (sign > 0)
-            high &= ~(FOLIO_BYTES - 1);
-        else
-            low = (low + FOLIO_BYTES - 1) & ~(FOLIO_BYTES - 1);
-        if (high <= low)
-            continue;
-        count(&ra.behind, high - low); /* before the helper can take it off again */
-        if (enqueue(RELEASE, low, high - low, (uint32_t)s->flags))
-            f->released[i] = sign > 0 ? high : low;
-        else
-            atomic_fetch_sub(&ra.behind, high - low);
-    }
-}
-
-/* A walk across rows goes on from address `from` to `to` in the first of its
- * places: where it leaves a piece that was asked for at a time, gives it back. */
-static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to,
-                         uint32_t flags) {
-    const struct ra_stream *s = &p->stream[i];
-    const uint32_t places = p->dense_from[i] - 1u;
-    const uint64_t mask = p->around[i] - 1;
-    const int drift = to > from ? 1 : -1;
-    if (from == to || magnitude((int64_t)(to - from)) > p->around[i] || s->stride[places] == 0)
-        return; /* it has begun anew */
-    for (uint64_t n = 0; n < p->count[places]; ++n) {
-        const uint64_t place = n * (uint64_t)s->stride[places];
-        uint64_t left = from + place, now = to + place;
-        if (((left ^ now) & ~mask) == 0)
-            continue;
-        const uint64_t low = drift > 0 ? left & ~mask : (now + mask) & ~mask;
-        const uint64_t high = drift > 0 ? now & ~mask : (left + mask) & ~mask;
-        /* What reads may not be what writes: all may be dirty. */
-        if (low >= high || high > ADDRESSES)
-            continue;
-        const uint64_t owed = flags & RELEASE_UNAWAITED ? 0 : high - low;
-        count(&ra.behind, owed); /* before the helper can take it off again */
-        if (!enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | flags))
-            atomic_fetch_sub(&ra.behind, owed);
-    }
-}
-
-/* Walks of which a loop of the nest goes to the neighbours. */
-static void release_walks(const struct ra_plan *p, struct ra_frame *f) {
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        const struct ra_stream *s = &p->stream[i];
-        if (!(p->walks >> i & 1) || p->walk_level[i] > p->tick_level)
-            continue;
-        uint64_t now = s->base;
-        for (uint32_t l = 0; l <= p->walk_level[i]; ++l)
-            now += f->index[l] * (uint64_t)s->stride[l];
-        now += (uint64_t)(s->stride[p->walk_level[i]] > 0 ? s->low : s->high);
-        if (now == f->released[i])
-            continue;
-        release_walk(p, i, f->released[i], now, 0);
-        f->released[i] = now;
-    }
-}
-
-/* Walks that go on from one execution of the nest to the next. How far they will
- * go is not known then: one that began anew before it had gone over as much as
- * the memory holds is left alone from then on. */
-static void release_walks_between(struct ra_plan *p, struct ra_plan *last) {
-    if (last == p || last->site != p->site || last->walks != p->walks ||
-        memcmp(last->count, p->count, sizeof(p->count)) != 0)
-        return;
-    bool walks_back = atomic_load_explicit(&last->walks_back, memory_order_relaxed);
-    uint64_t walked = atomic_load_explicit(&last->walked, memory_order_relaxed);
-    int8_t way = atomic_load_explicit(&last->walked_way, memory_order_relaxed), now = 0;
-    uint64_t went = 0;
-    double filled = 0;
-    bool goes_on = true;
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        if (!(p->walks >> i & 1) || p->walk_level[i] != RA_LEVELS_MAX)
-            continue;
-        int64_t by = (int64_t)(p->stream[i].base - last->stream[i].base);
-        goes_on &= magnitude(by) <= p->around[i];
-        if (magnitude(by) > went) {
-            went = magnitude(by);
-            now = by > 0 ? 1 : -1;
-        }
-        filled += (double)walked * (double)p->count[p->dense_from[i] - 1];
-    }
-    if (went == 0)
-        return; /* no such walk, or another one of the nest moves */
-    goes_on &= way == 0 || way == now;
-    walks_back |= !goes_on && !fills_memory(filled);
-    atomic_store_explicit(&p->walked_way, goes_on ? now : 0, memory_order_relaxed);
-    atomic_store_explicit(&p->walks_back, walks_back, memory_order_relaxed);
-    atomic_store_explicit(&p->walked, goes_on ? walked + went : 0, memory_order_relaxed);
-    for (uint32_t i = 0; goes_on && !walks_back && i < p->streams; ++i)
-        if (p->walks >> i & 1 && p->walk_level[i] == RA_LEVELS_MAX)
-            release_walk(p, i, last->stream[i].base, p->stream[i].base, RELEASE_UNAWAITED);
-}
-
-/* A nest that goes over more than the memory begins: what walks across rows left
- * of arrays that this one leaves alone are pieces here and there that will not be
- * in memory any more when the program comes to them. Reclaim would keep them,
- * because they were used, and throw out what was asked for ahead, because it was
- * not yet. */
-static void release_left(const struct ra_plan *p) {
-    const struct ra_plan *left = walked_over;
-    if (!left || left == p || p->is_indirect || !fills_memory((double)p->bytes) ||
-        !ra.release_allowed)
-        return;
-    walked_over = NULL;
-    for (uint32_t i = 0; i < left->streams; ++i) {
-        const struct ra_stream *s = &left->stream[i];
-        bool is_wanted = (s->flags & RA_FLAG_INDIRECT) != 0;
-        for (uint32_t k = 0; k < p->streams && !is_wanted; ++k)
-            is_wanted = meet(left, s, p, &p->stream[k]);
-        if (is_wanted)
-            continue;
-        int64_t below, above;
-        spans(left, s, 0, &below, &above);
-        const uint64_t low = (s->base + (uint64_t)below + PAGE - 1) & ~(PAGE - 1);
-        const uint64_t high = (s->base + (uint64_t)above) & ~(PAGE - 1);
-        if (low < high && high <= ADDRESSES)
-            enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_UNAWAITED | RELEASE_LEFT);
-    }
-}
-
-/* A program that writes faster than the disks do fills the memory with dirty
- * pages and then waits in the kernel's reclaim, one page at a time, with all that
- * was prefetched for it thrown out. It waits here instead, for whole pieces. */
-static void let_releases_catch_up(void) {
-    int saved = errno;
-    for (int waits = 0; waits < CATCH_UP_WAITS_MAX && atomic_load(&ra.active) &&
-                        atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most();
-         ++waits) {
-        struct timespec wait = {.tv_nsec = 1000000};
-        nanosleep(&wait, NULL);
-    }
-    errno = saved;
-}
-
-/* From where on each stream is to be given back. */
-static void begin_releases(const struct ra_plan *p, struct ra_frame *f) {
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        const struct ra_stream *s = &p->stream[i];
-        const bool is_walk = p->walks >> i & 1;
-        f->released[i] = s->base + (uint64_t)p->trail[i];
-        if (is_walk && p->walk_level[i] < RA_LEVELS_MAX)
-            f->released[i] = s->base + (uint64_t)(s->stride[p->walk_level[i]] > 0 ? s->low : s->high);
-        for (uint32_t l = 0; l <= p->tick_level && (!is_walk || l <= p->walk_level[i]); ++l)
-            f->released[i] += f->index[l] * (uint64_t)s->stride[l];
-    }
-}
-
 /* Iterations of the tick level done so far. */
 static uint64_t position(const struct ra_plan *p, const struct ra_frame *f) {
     uint64_t n = 0;
@@ -726,7 +557,7 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     uint64_t done = position(p, f);
     go_on(p, f, done);
     if (f->cursor == p->total && p->walks)
-        walked_over = p;
+        walks_ended(p);
     if (p->walks)
         release_walks(p, f);
     if (p->releases)

@@ -214,6 +214,22 @@ void retire_file(int fd);
 /* Bytes that this thread has asked the devices for so far. */
 uint64_t own_reads(void);
 
+/* ---- What loops leave behind (behind.c) ------------------------------------- */
+
+/* From where on each stream is to be given back. */
+void begin_releases(const struct ra_plan *p, struct ra_frame *f);
+/* What lies behind the streams' trailing references. */
+void release_behind(const struct ra_plan *p, struct ra_frame *f);
+/* What walks across rows leave: while a nest runs, from one of its executions to
+ * the next, and when another nest fills the memory. */
+void release_walks(const struct ra_plan *p, struct ra_frame *f);
+void release_walks_between(struct ra_plan *p, struct ra_plan *last);
+void release_left(const struct ra_plan *p);
+/* A nest with walks has gone to its end. */
+void walks_ended(struct ra_plan *p);
+/* Waits while more than is good for the memory waits to be released. */
+void let_releases_catch_up(void);
+
 /* ---- Long pieces of files (windows.c) --------------------------------------- */
 
 /* All until `offset` of a file was asked for; it may go on there. */

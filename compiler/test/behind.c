@@ -137,7 +137,7 @@ static uint64_t left_for(uint64_t base, uint64_t bytes) {
     const struct ra_stream next = {.base = base, .high = 8, .stride = {PAGE}};
     struct ra_site over = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "over"};
     ra_begin(&over, frame_of(1, &pages, &next));
-    walked_over = NULL;
+    walks_ended(NULL);
     return released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE);
 }
 
