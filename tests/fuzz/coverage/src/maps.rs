@@ -38,6 +38,9 @@ mod sys {
 #[path = "../../../../crates/agent/src/maps.rs"]
 #[allow(dead_code)]
 mod maps;
+#[path = "../../../../crates/agent/src/procfs.rs"]
+#[allow(dead_code)]
+mod procfs;
 
 fuzz_target!(|input: &[u8]| {
     // The first bytes: longest piece, and length of the scratch in 16 bytes.
