@@ -20,6 +20,12 @@ pub const SHARE_BUSY: u64 = 128;
 /// And where a processor is idle.
 pub const SHARE_IDLE: u64 = 64;
 
+/// Most that asking may have taken beyond its share, in ns. While copies are
+/// made every read is asked about, whatever that takes; were all of it owed
+/// once they pay no more, a stream that begins then would not be recognised
+/// for a long time.
+const OVERDRAWN_NS_MAX: u64 = FREE_NS;
+
 /// Most that one question counts, in ns: beyond it another program had the
 /// processor.
 const QUESTION_NS_MAX: u64 = 50_000;
@@ -37,7 +43,9 @@ impl Asking {
     /// A question took `ns`.
     #[must_use]
     pub fn asked(self, ns: u64) -> Asking {
-        Asking { asked_ns: self.asked_ns.saturating_add(ns.min(QUESTION_NS_MAX)), ..self }
+        let share_ns = FREE_NS.saturating_add(self.waited_ns / SHARE_IDLE);
+        let asked_ns = self.asked_ns.saturating_add(ns.min(QUESTION_NS_MAX));
+        Asking { asked_ns: asked_ns.min(share_ns.saturating_add(OVERDRAWN_NS_MAX)), ..self }
     }
 
     /// What came of a question saved a wait of about `ns`: asking may take up
@@ -96,6 +104,15 @@ mod tests {
         };
         assert!(!rests_after(20_000).rests(SHARE_BUSY));
         assert!(rests_after(10_000).rests(SHARE_BUSY));
+    }
+
+    #[test]
+    fn what_is_overdrawn_is_soon_made_up_for() {
+        let asked = (0..1_000_000).fold(Asking::default(), |asking, _| asking.asked(8_000));
+        assert!(asked.rests(SHARE_IDLE));
+        let waited = |ns| Asking { waited_ns: ns, ..asked };
+        assert!(waited(OVERDRAWN_NS_MAX * SHARE_IDLE - SHARE_IDLE).rests(SHARE_IDLE));
+        assert!(!waited(OVERDRAWN_NS_MAX * SHARE_IDLE).rests(SHARE_IDLE));
     }
 
     #[test]
