@@ -13,6 +13,7 @@ pub mod c_program;
 pub mod calls;
 pub mod cgroup;
 pub mod compiler;
+pub mod damon;
 pub mod device_counts;
 pub mod digest;
 pub mod explicit;

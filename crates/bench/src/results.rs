@@ -173,6 +173,9 @@ pub struct Machine {
     pub cpus: usize,
     /// Memory, KiB.
     pub memory_kib: u64,
+    /// Whether a DAMON scheme pages out memory that nobody lacks.
+    #[serde(default)]
+    pub pages_out: bool,
     /// Version of this program.
     pub runahead: String,
 }
@@ -186,6 +189,7 @@ impl Machine {
             kernel: uname.release().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory_kib: info.totalram * u64::from(info.mem_unit) / 1024,
+            pages_out: !crate::damon::paging_out().is_empty(),
             runahead: env!("CARGO_PKG_VERSION").into(),
         }
     }
