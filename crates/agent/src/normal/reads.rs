@@ -381,7 +381,7 @@ fn asked(
     let answer = ask(state, frame, &mut request);
     let credit = state.credit.load(Relaxed);
     state.count(Counter::Reads, 1);
-    let stalls_always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    let stalls_always = stalls_always();
     // There is nothing to start, while testing.
     request.started |= matches!(answer, Answer::Resident(_) | Answer::Coming);
     match answer {
@@ -613,11 +613,15 @@ fn stall(
 /// busy at a look that holds. The slow path would find the same, by some ten
 /// system calls that on busy processors nothing hides.
 fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
-    let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
     standing == Standing::None
         && state.speculative.load(Relaxed) == 0
         && holds_busy(state, now_ns)
-        && !always
+        && !stalls_always()
+}
+
+/// While testing, every read counts as a stall.
+fn stalls_always() -> bool {
+    CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0
 }
 
 /// Whether reads are only timed for now: no copy is made, because the
@@ -625,10 +629,12 @@ fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
 /// serves has not been needed for a while. Asked again when the processors are
 /// to be looked at, or the ration has passed over what it would.
 fn rests(state: &State) -> bool {
-    if are_busy(state) {
-        return state.asking().rests(SHARE_BUSY);
-    }
-    state.passes_over.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
+    let rests = if are_busy(state) {
+        state.asking().rests(SHARE_BUSY)
+    } else {
+        state.passes_over.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
+    };
+    rests && !stalls_always()
 }
 
 /// A question that began at `began` is answered.
