@@ -85,10 +85,31 @@ pub(crate) struct Prefetcher {
     /// Time spent waiting for the normal process, which is not the device's.
     waited_ns: u64,
     pause_ns: u64,
-    /// Numbers of the prefetched reads that are not consumed yet.
-    ahead: [u64; AHEAD_MAX],
+    /// The prefetched reads that are not consumed yet.
+    ahead: [Ahead; AHEAD_MAX],
     ahead_head: u16,
     ahead_count: u16,
+    /// Requests that were made for them.
+    ahead_requests: u16,
+}
+
+/// A prefetched read: twice its number, and one more where a request was made
+/// for it. Others come with a run that was prefetched for a read before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead(u64);
+
+impl Ahead {
+    fn new(number: u64, requested: bool) -> Ahead {
+        Ahead(number << 1 | u64::from(requested))
+    }
+
+    fn number(self) -> u64 {
+        self.0 >> 1
+    }
+
+    fn requests(self) -> u16 {
+        (self.0 & 1) as u16
+    }
 }
 
 impl Prefetcher {
@@ -102,42 +123,58 @@ impl Prefetcher {
             looked_ns: 0,
             waited_ns: 0,
             pause_ns: 0,
-            ahead: [0; AHEAD_MAX],
+            ahead: [Ahead(0); AHEAD_MAX],
             ahead_head: 0,
             ahead_count: 0,
+            ahead_requests: 0,
         }
     }
 
     /// Drops the numbers that the normal process has passed.
     fn forget_consumed(&mut self, consumed: u64) {
         while self.ahead_count > 0 {
-            let oldest = self.ahead.get(self.ahead_head as usize).copied().unwrap_or(0);
-            if oldest >= consumed {
+            let oldest = self.ahead.get(self.ahead_head as usize).copied().unwrap_or_default();
+            if oldest.number() >= consumed {
                 break;
             }
             self.ahead_head = (self.ahead_head + 1) % AHEAD_MAX as u16;
             self.ahead_count -= 1;
+            self.ahead_requests = self.ahead_requests.saturating_sub(oldest.requests());
         }
     }
 
-    /// Remembers that read `number` was prefetched.
-    pub(crate) fn went_ahead(&mut self, number: u64) {
+    /// Remembers that read `number` was prefetched, and whether a request was
+    /// made for it.
+    pub(crate) fn went_ahead(&mut self, number: u64, requested: bool) {
         if self.ahead_count as usize >= AHEAD_MAX {
             return;
         }
         let at = (self.ahead_head as usize + self.ahead_count as usize) % AHEAD_MAX;
         if let Some(slot) = self.ahead.get_mut(at) {
-            *slot = number;
+            *slot = Ahead::new(number, requested);
             self.ahead_count += 1;
+            self.ahead_requests += u16::from(requested);
         }
     }
 
-    /// Number of the prefetched read `back` entries before the newest, plus
-    /// one: what must be consumed for `back` to be left.
-    fn until_left(&self, back: u16) -> u64 {
-        let steps = self.ahead_count.saturating_sub(back).max(1) - 1;
+    /// Whether it is as far ahead as the horizon allows: so many prefetched
+    /// reads, and so many requests that the device is filled ([`HORIZON_MIN`]
+    /// is the slack of both). Of small sequential reads many come with one
+    /// request: a horizon of 32 reads of 4 KiB is half of such a run, and the
+    /// copy would wait for the program at each.
+    fn is_far_ahead(&self, horizon: u64) -> bool {
+        let fills_device = u64::from(self.limit.depth()).saturating_mul(2).max(HORIZON_MIN);
+        let count = u64::from(self.ahead_count);
+        count >= horizon && u64::from(self.ahead_requests) >= horizon.min(fills_device)
+            || count >= AHEAD_MAX as u64
+    }
+
+    /// What must be consumed for half of the reads ahead to be left: the number
+    /// of one of them, plus one.
+    fn until_half(&self) -> u64 {
+        let steps = (self.ahead_count - self.ahead_count / 2).max(1) - 1;
         let at = (self.ahead_head as usize + steps as usize) % AHEAD_MAX;
-        self.ahead.get(at).copied().unwrap_or(0).saturating_add(1)
+        self.ahead.get(at).copied().unwrap_or_default().number().saturating_add(1)
     }
 
     /// Ring position of the `nth` oldest that is not complete, from 1 on.
@@ -199,8 +236,8 @@ impl<K: Kernel> Context<'_, K> {
         self.e.prefetcher.forget_consumed(consumed);
         let until = if number.saturating_sub(consumed) >= room {
             number - room / 2
-        } else if u64::from(self.e.prefetcher.ahead_count) >= horizon {
-            self.e.prefetcher.until_left((horizon / 2) as u16)
+        } else if self.e.prefetcher.is_far_ahead(horizon) {
+            self.e.prefetcher.until_half()
         } else {
             return Ok(());
         };

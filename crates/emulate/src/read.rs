@@ -190,7 +190,7 @@ impl<K: Kernel> Context<'_, K> {
         if at.is_none() {
             file.offset = next;
         }
-        file.stream_next = next;
+        file.has_read(offset, next);
         Ok(result as usize)
     }
 
@@ -342,7 +342,7 @@ impl<K: Kernel> Context<'_, K> {
         self.wait_for_horizon()?;
         let file = self.e.table.file(id);
         let end = offset.saturating_add(len).min(file.size);
-        let under_way = offset == file.stream_next && end <= file.prefetched_to;
+        let under_way = file.goes_on_at(offset) && end <= file.prefetched_to;
         if file.kind == Kind::Regular && offset < file.size && !under_way {
             self.wait_for_device();
         }
@@ -367,11 +367,13 @@ impl<K: Kernel> Context<'_, K> {
         match copied.missing {
             None => self.e.counters.reads_resident += 1,
             Some((start, end)) if !behind && !self.is_repeat(id, offset, (start, end)) => {
+                let requests = self.e.counters.prefetches;
                 self.prefetch_missing(id, offset, (start, end), copied.begun);
                 flags |= FLAG_PREFETCHED;
                 prefetched_len = end - start;
                 let number = self.read_number();
-                self.e.prefetcher.went_ahead(number);
+                let requested = self.e.counters.prefetches != requests;
+                self.e.prefetcher.went_ahead(number, requested);
             }
             Some(_) => {}
         }
@@ -382,7 +384,7 @@ impl<K: Kernel> Context<'_, K> {
     /// before. The pieces of a stream, of which one prefetch brings several,
     /// are no repeats.
     fn is_repeat(&self, id: FileId, offset: u64, missing: (u64, u64)) -> bool {
-        offset != self.e.table.file(id).stream_next && self.is_coming(id, missing)
+        !self.e.table.file(id).goes_on_at(offset) && self.is_coming(id, missing)
     }
 
     /// A read of `len` bytes at `offset` whose data goes elsewhere than into
@@ -418,7 +420,7 @@ impl<K: Kernel> Context<'_, K> {
         } else if let Some(missing) = copied.missing {
             self.prefetch_missing(id, offset, missing, false);
         }
-        self.e.table.file_mut(id).stream_next = offset.saturating_add(result);
+        self.e.table.file_mut(id).has_read(offset, offset.saturating_add(result));
         Ok(result)
     }
 }

@@ -35,7 +35,7 @@ impl<K: Kernel> Context<'_, K> {
     ) {
         let (start, end) = (range.0, range.1.min(range.0.saturating_add(CALL_MAX_BYTES)));
         let file = *self.e.table.file(id);
-        let sequential = offset == file.stream_next;
+        let sequential = file.goes_on_at(offset);
         if begun {
             self.prefetch_begun(id, &file, sequential, (start, end));
             return;

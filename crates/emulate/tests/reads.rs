@@ -312,6 +312,48 @@ fn a_sequential_stream_is_few_requests() {
 }
 
 #[test]
+fn a_stream_that_skips_a_little_is_few_requests_too() {
+    let dir = TempDir::new("skips");
+    let path = dir.file("f", 4 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        let mut requests = Vec::new();
+        for read in 1..60usize {
+            copy.pread(fd, 10_240, read * 40_960);
+            requests.push(copy.emulator.counters().prefetches);
+        }
+        assert!(requests[3] >= 4, "{fs:?}: three skips are needed: {requests:?}");
+        assert!(requests[58] <= 25, "{fs:?}: {requests:?}");
+        // What lies farther is read by itself, and undoes what was learnt.
+        let before = copy.emulator.counters().prefetched_bytes;
+        for page in [900, 904, 950, 954] {
+            copy.pread(fd, 4096, page * 4096);
+        }
+        assert_eq!(copy.emulator.counters().prefetched_bytes - before, 4 * 4096, "{fs:?}");
+    }
+}
+
+#[test]
+fn small_reads_of_one_stream_do_not_use_the_horizon_up() {
+    let dir = TempDir::new("pieces");
+    let path = dir.file("f", 4 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        let fd = copy.open(&path, libc::O_RDONLY);
+        for _ in 0..512 {
+            copy.read(fd, 4096);
+        }
+        let counters = copy.emulator.counters();
+        assert_eq!(counters.horizon_waits, 0, "{fs:?}: {} requests", counters.prefetches);
+    }
+}
+
+#[test]
 fn random_reads_prefetch_no_more_than_they_read() {
     let dir = TempDir::new("random");
     let path = dir.file("f", 4 << 20);
