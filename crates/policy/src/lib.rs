@@ -14,6 +14,7 @@ pub mod horizon;
 pub mod learning;
 pub mod memory_control;
 pub mod ration;
+pub mod readahead;
 pub mod refork;
 #[cfg(feature = "alloc")]
 pub mod tip;

@@ -27,6 +27,7 @@ use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, r
 use runahead_policy::asking::{SHARE_BUSY, SHARE_IDLE};
 use runahead_policy::competitive::depth_bytes;
 use runahead_policy::ration::Standing;
+use runahead_policy::readahead::Stalled;
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
 use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
 use runahead_protocol::stats::Counter;
@@ -573,7 +574,8 @@ fn stall(
     sys::fstat(request.fd, &mut stat);
     if streams::is_crowded(state, &stat, start_ns) {
         synchronise::give_way(state);
-    } else if is_hopeless(state, standing, start_ns) {
+    } else if is_hopeless(state, standing, start_ns) || is_served(state, &request, &stat, start_ns)
+    {
         state.count(Counter::SyncsDeclined, 1);
     } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
         // In the speculative process: what the read comes to there.
@@ -617,6 +619,20 @@ fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
         && state.speculative.load(Relaxed) == 0
         && holds_busy(state, now_ns)
         && !stalls_always()
+}
+
+/// Whether the kernel's readahead does what a copy would, and there is none.
+fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) -> bool {
+    let stalled = Stalled {
+        fd: request.fd,
+        offset: request.offset,
+        size: stat.size.max(0) as u64,
+        stall_ns: state.mean_stall_ns(),
+        waited_ns: state.stalls_ns.load(Relaxed),
+        now_ns,
+    };
+    let may_gain = state.try_locked(|rations, _| rations.stream.may_gain(&stalled));
+    may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
 }
 
 /// While testing, every read counts as a stall.
