@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, A
 use runahead_policy::asking::Asking;
 use runahead_policy::competitive::WholeFiles;
 use runahead_policy::ration::Ration;
-use runahead_policy::readahead::Stream;
+use runahead_policy::readahead::Streams;
 use runahead_policy::refork::Refork;
 use runahead_protocol::learnt::{self, Table};
 use runahead_protocol::log::Log;
@@ -248,7 +248,7 @@ pub struct Rations {
     /// Synchronisations.
     pub synchronisations: Ration,
     /// What the kernel's readahead serves.
-    pub stream: Stream,
+    pub readahead: Streams,
     /// Prefetches of whole files.
     pub whole_files: WholeFiles,
     /// Memory that speculation may use.

@@ -23,9 +23,20 @@ const STRIDE_MAX_BYTES: u64 = 1 << 20;
 /// flash, 1.2 GB/s: 1.1 times plain's time with a copy).
 const FAST_BYTES_PER_US: u64 = 500;
 
-/// The stream that stalled last, of one process. All-zero is a valid start.
+/// Streams that are told from each other, by their descriptors: `cmp`, `diff`
+/// and `join` read two by turns.
+const STREAMS: usize = 4;
+
+/// The streams that stalled last, of one process. All-zero is a valid start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stream {
+pub struct Streams {
+    last: [Stream; STREAMS],
+    /// Whether streams of this process wait for the better part of their time.
+    wait: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stream {
     fd: i32,
     /// Where it began, and where it stalled last, in bytes.
     first: u64,
@@ -33,8 +44,6 @@ pub struct Stream {
     began_ns: u64,
     /// What the process had waited when it began, in ns.
     waited_ns: u64,
-    /// Whether streams of this process wait for the better part of their time.
-    waits: bool,
 }
 
 /// A read that is about to wait.
@@ -54,28 +63,29 @@ pub struct Stalled {
     pub now_ns: u64,
 }
 
-impl Stream {
+impl Streams {
     /// Whether a copy may be worth it at this stall: of a read elsewhere, of a
     /// small file, or of a stream that waits for half of its time or more, and
     /// not for the device's bandwidth.
     pub fn may_gain(&mut self, stalled: &Stalled) -> bool {
         let Stalled { fd, offset, size, stall_ns, waited_ns, now_ns } = *stalled;
-        let goes_on = fd == self.fd && offset > self.last && offset - self.last <= STRIDE_MAX_BYTES;
+        let Some(stream) = self.last.get_mut(fd as usize % STREAMS) else { return true };
+        let goes_on =
+            fd == stream.fd && offset > stream.last && offset - stream.last <= STRIDE_MAX_BYTES;
         if goes_on {
-            self.last = offset;
-            let bytes = offset - self.first;
+            stream.last = offset;
+            let bytes = offset - stream.first;
             if bytes >= EVIDENCE_BYTES {
-                let passed_ns = now_ns.saturating_sub(self.began_ns);
-                let waited_ns = waited_ns.saturating_sub(self.waited_ns);
+                let passed_ns = now_ns.saturating_sub(stream.began_ns);
+                let waited_ns = waited_ns.saturating_sub(stream.waited_ns);
                 let fast = bytes / FAST_BYTES_PER_US >= passed_ns / 1000;
-                self.waits = waited_ns >= passed_ns / 2 && !fast;
+                self.wait = waited_ns >= passed_ns / 2 && !fast;
             }
         } else {
-            let waits = self.waits;
-            *self = Stream { fd, first: offset, last: offset, began_ns: now_ns, waited_ns, waits };
+            *stream = Stream { fd, first: offset, last: offset, began_ns: now_ns, waited_ns };
         }
         let begins = offset == 0 && size >= EVIDENCE_BYTES;
-        !(goes_on || begins) || self.waits || stall_ns >= LONG_STALL_NS
+        !(goes_on || begins) || self.wait || stall_ns >= LONG_STALL_NS
     }
 }
 
@@ -87,7 +97,7 @@ mod tests {
 
     /// Stalls of a stream at each window, which wait `wait_ns` and are followed
     /// by `compute_ns`; how many may gain.
-    fn gaining(stream: &mut Stream, windows: u64, wait_ns: u64, compute_ns: u64) -> usize {
+    fn gaining(stream: &mut Streams, windows: u64, wait_ns: u64, compute_ns: u64) -> usize {
         let stalled = |window: u64| Stalled {
             fd: 3,
             offset: window * WINDOW,
@@ -101,12 +111,12 @@ mod tests {
 
     #[test]
     fn a_stream_that_computes_is_left_to_the_kernel() {
-        assert_eq!(gaining(&mut Stream::default(), 400, 50_000, 150_000), 0);
+        assert_eq!(gaining(&mut Streams::default(), 400, 50_000, 150_000), 0);
     }
 
     #[test]
     fn a_stream_that_waits_is_not_and_the_next_one_neither() {
-        let mut stream = Stream::default();
+        let mut stream = Streams::default();
         assert_eq!(gaining(&mut stream, 400, 1_500_000, 200_000), 400 - 8);
         assert_eq!(gaining(&mut stream, 400, 1_500_000, 200_000), 400, "known by now");
         assert_eq!(gaining(&mut stream, 400, 50_000, 150_000), 8, "until it shows otherwise");
@@ -114,17 +124,17 @@ mod tests {
 
     #[test]
     fn a_stream_that_waits_for_bandwidth_gains_nothing() {
-        assert_eq!(gaining(&mut Stream::default(), 400, 100_000, 10_000), 0);
+        assert_eq!(gaining(&mut Streams::default(), 400, 100_000, 10_000), 0);
     }
 
     #[test]
     fn long_stalls_wait_for_no_evidence() {
-        assert_eq!(gaining(&mut Stream::default(), 8, LONG_STALL_NS, 0), 8);
+        assert_eq!(gaining(&mut Streams::default(), 8, LONG_STALL_NS, 0), 8);
     }
 
     #[test]
     fn other_stalls_may_gain() {
-        let mut stream = Stream::default();
+        let mut stream = Streams::default();
         let mut at = |fd, offset, size| {
             let (stall_ns, waited_ns, now_ns) = (80_000, 0, 1_000_000_000);
             stream.may_gain(&Stalled { fd, offset, size, stall_ns, waited_ns, now_ns })
@@ -134,5 +144,6 @@ mod tests {
         assert!(at(4, 500 << 20, 1 << 30), "far ahead");
         assert!(!at(4, (500 << 20) + 4096, 1 << 30), "a stream");
         assert!(at(5, (500 << 20) + 8192, 1 << 30), "another file");
+        assert!(!at(4, (500 << 20) + 8192, 1 << 30), "by turns");
     }
 }

@@ -631,7 +631,7 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
         waited_ns: state.stalls_ns.load(Relaxed),
         now_ns,
     };
-    let may_gain = state.try_locked(|rations, _| rations.stream.may_gain(&stalled));
+    let may_gain = state.try_locked(|rations, _| rations.readahead.may_gain(&stalled));
     may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
 }
 
