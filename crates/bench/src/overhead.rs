@@ -147,15 +147,27 @@ impl Comparison {
     /// much as is promised.
     pub fn keeps_promise(&self) -> bool {
         let added = self.added_s().unwrap_or(0.0);
-        let ratio_below = |max| self.ratio().is_none_or(|ratio| ratio.low <= max);
         self.outputs_equal
             && match self.kind {
                 Kind::Read => added * 1e9 <= READ_ADDED_MAX_NS,
                 Kind::Start => added <= START_ADDED_MAX_S,
-                Kind::Program => ratio_below(PROGRAM_RATIO_MAX),
-                Kind::BusyProgram => ratio_below(BUSY_RATIO_MAX),
-                Kind::RareFaults => ratio_below(RARE_FAULTS_RATIO_MAX),
+                _ => self.ratio().zip(self.ratio_max()).is_none_or(|(it, max)| it.low <= max),
             }
+    }
+
+    /// Whether a promised ratio is shown to be kept: the whole interval is
+    /// below it.
+    pub fn shows_promise(&self) -> bool {
+        self.ratio_max().is_none_or(|max| self.ratio().is_some_and(|ratio| ratio.high <= max))
+    }
+
+    fn ratio_max(&self) -> Option<f64> {
+        match self.kind {
+            Kind::Read | Kind::Start => None,
+            Kind::Program => Some(PROGRAM_RATIO_MAX),
+            Kind::BusyProgram => Some(BUSY_RATIO_MAX),
+            Kind::RareFaults => Some(RARE_FAULTS_RATIO_MAX),
+        }
     }
 }
 
@@ -550,7 +562,8 @@ fn row(comparison: &Comparison) -> Vec<String> {
     });
     let verdict = match (comparison.outputs_equal, comparison.keeps_promise()) {
         (false, _) => "WRONG OUTPUT",
-        (true, true) => "kept",
+        (true, true) if comparison.shows_promise() => "kept",
+        (true, true) => "not shown",
         (true, false) => "BROKEN",
     };
     vec![
@@ -621,6 +634,11 @@ mod tests {
         assert!(!keeps(Kind::BusyProgram, 1.0, 1.05));
         assert!(keeps(Kind::RareFaults, 1.0, 1.015));
         assert!(!keeps(Kind::RareFaults, 1.0, 1.03));
+        let shows = |plain, ahead| comparison(Kind::Program, plain, ahead).shows_promise();
+        assert!(shows(1.0, 0.9) && !shows(1.0, 1.05));
+        let mut unsure = comparison(Kind::Program, 1.0, 1.0);
+        unsure.runahead_s = vec![0.8, 0.9, 1.0, 1.2, 1.3];
+        assert!(unsure.keeps_promise() && !unsure.shows_promise());
         let mut wrong = comparison(Kind::Program, 1.0, 1.0);
         wrong.outputs_equal = false;
         assert!(!wrong.keeps_promise());
