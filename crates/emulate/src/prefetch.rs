@@ -8,7 +8,7 @@ use crate::outcome::{Stop, park};
 use crate::residency::{self, Method, PAGES_MAX};
 use core::sync::atomic::Ordering;
 use runahead_policy::device_limit::{DEPTH_MAX, DeviceLimit};
-use runahead_policy::horizon::{HORIZON_MAX, HORIZON_MIN};
+use runahead_policy::horizon::{HORIZON_MAX, HORIZON_MIN, fills_device};
 use runahead_protocol::log::ENTRIES_MAX;
 use runahead_protocol::stats::Park;
 
@@ -158,15 +158,14 @@ impl Prefetcher {
     }
 
     /// Whether it is as far ahead as the horizon allows: so many prefetched
-    /// reads, and so many requests that the device is filled ([`HORIZON_MIN`]
-    /// is the slack of both). Of small sequential reads many come with one
-    /// request: a horizon of 32 reads of 4 KiB is half of such a run, and the
-    /// copy would wait for the program at each.
+    /// reads, and so many requests that the device is filled. Of small
+    /// sequential reads many come with one request: a horizon of 32 reads of
+    /// 4 KiB is half of such a run, and the copy would wait for the program at
+    /// each.
     fn is_far_ahead(&self, horizon: u64) -> bool {
-        let fills_device = u64::from(self.limit.depth()).saturating_mul(2).max(HORIZON_MIN);
+        let requests = horizon.min(fills_device(self.limit.depth()));
         let count = u64::from(self.ahead_count);
-        count >= horizon && u64::from(self.ahead_requests) >= horizon.min(fills_device)
-            || count >= AHEAD_MAX as u64
+        count >= horizon && u64::from(self.ahead_requests) >= requests || count >= AHEAD_MAX as u64
     }
 
     /// What must be consumed for half of the reads ahead to be left: the number

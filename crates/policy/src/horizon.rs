@@ -29,8 +29,13 @@ const SLACK: u64 = 2;
 /// * `parallelism`: requests that the device can usefully have in flight.
 pub fn horizon(disk_ns: u64, read_ns: u64, parallelism: u32) -> u64 {
     let eq_4_11 = disk_ns / if read_ns == 0 { 1_000 } else { read_ns };
-    let fills_device = u64::from(parallelism);
-    (SLACK * eq_4_11.max(fills_device)).clamp(HORIZON_MIN, HORIZON_MAX)
+    SLACK.saturating_mul(eq_4_11).clamp(fills_device(parallelism), HORIZON_MAX)
+}
+
+/// Requests ahead that keep a device busy which can usefully have
+/// `parallelism` in flight, [`HORIZON_MIN`] to [`HORIZON_MAX`].
+pub fn fills_device(parallelism: u32) -> u64 {
+    SLACK.saturating_mul(u64::from(parallelism)).clamp(HORIZON_MIN, HORIZON_MAX)
 }
 
 #[cfg(test)]
