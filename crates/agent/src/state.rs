@@ -242,6 +242,12 @@ pub static CONFIG: Config = Config {
 /// the stubs of patched sites load it.
 pub static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
+/// While testing, every read counts as a stall
+/// ([`TEST_EVERY_READ_STALLS`](runahead_protocol::session::TEST_EVERY_READ_STALLS)).
+pub fn stalls_always() -> bool {
+    CONFIG.test.load(Relaxed) & runahead_protocol::session::TEST_EVERY_READ_STALLS != 0
+}
+
 /// What is rationed by measured cost and benefit.
 #[derive(Debug)]
 pub struct Rations {

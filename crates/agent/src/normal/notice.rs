@@ -29,7 +29,7 @@ use super::{faults, own, watch};
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
 use crate::import::regions::swap_exists;
 use crate::maps;
-use crate::state::{CONFIG, NoticedThread, State, role, state, watched};
+use crate::state::{CONFIG, NoticedThread, State, role, stalls_always, state, watched};
 use crate::sys::{self, IoVec, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::ptr::from_ref;
@@ -37,7 +37,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_protocol::notice::{NOTICES_MAX, QUEUED_SIGNALS_MIN, SIGNAL};
-use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS, TEST_WITHOUT_PERF};
+use runahead_protocol::session::{Mode, TEST_WITHOUT_PERF};
 use runahead_protocol::stats::{Counter, Loss};
 
 /// Mappings of files from this length on are watched, in bytes.
@@ -229,7 +229,7 @@ pub fn device(state: &State, address: usize) -> Option<u64> {
 /// has then been started).
 #[cold]
 fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
-    if CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0 {
+    if stalls_always() {
         return true;
     }
     let mapping = state.large_mappings.load(Relaxed);
@@ -454,7 +454,7 @@ fn open_event(state: &State, period: u32) -> Option<usize> {
     // such reads do. Not the counter of both kinds: it is raised before the
     // fault is handled, and a fault that has to start anew (of the vDSO's data,
     // for one) is given up by the kernel while a signal is pending: for ever.
-    let testing = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
+    let testing = stalls_always();
     let files_only = state.anonymous_bytes.load(Relaxed) < SWAPPED_BYTES;
     let counted = if testing && files_only { PAGE_FAULTS_MINOR } else { PAGE_FAULTS_MAJOR };
     // struct perf_event_attr, its first version.
@@ -649,7 +649,7 @@ fn pace(state: &State, entry: &NoticedThread, period: u32) {
         entry.idle.store(if is_enough { 0 } else { idle }, Relaxed);
         if is_enough { (period * PERIOD_STEP).min(PERIOD_MAX) } else { period }
     };
-    if next != period && CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS == 0 {
+    if next != period && !stalls_always() {
         entry.period.store(next, Relaxed);
         renew(state, entry);
     }

@@ -20,7 +20,7 @@ use super::{logs, record, streams, synchronise, waiting};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
 use crate::hook::plain;
-use crate::state::{CONFIG, State, class};
+use crate::state::{CONFIG, State, class, stalls_always};
 use crate::sys::{self, IoVec, RWF_NOWAIT};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
@@ -29,7 +29,7 @@ use runahead_policy::competitive::depth_bytes;
 use runahead_policy::ration::Standing;
 use runahead_policy::readahead::Stalled;
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
-use runahead_protocol::session::{Mode, TEST_EVERY_READ_STALLS};
+use runahead_protocol::session::Mode;
 use runahead_protocol::stats::Counter;
 
 /// A read that takes longer than this, beyond copying, has waited for storage,
@@ -633,11 +633,6 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
     };
     let may_gain = state.try_locked(|rations, _| rations.readahead.may_gain(&stalled));
     may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
-}
-
-/// While testing, every read counts as a stall.
-fn stalls_always() -> bool {
-    CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0
 }
 
 /// Whether reads are only timed for now: no copy is made, because the

@@ -14,7 +14,7 @@ use crate::arch::{Frame, nr};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
 use crate::speculative::{self, Parent};
-use crate::state::{CONFIG, LOGS, Rations, State};
+use crate::state::{CONFIG, LOGS, Rations, State, stalls_always};
 use crate::status;
 use crate::sys::{self, call};
 use crate::usage::{self, Usage};
@@ -22,9 +22,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use runahead_policy::ration::{Decision, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::{
-    Mode, TEST_ALLOW_TRACER, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_IMPORTING,
-};
+use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_FULL_COPIES, TEST_IMPORTING};
 use runahead_protocol::stats::{Counter, Loss, Park};
 
 /// `CLONE_FILES`: the copy starts on our descriptor table and leaves it at
@@ -183,9 +181,8 @@ pub fn runs(child: i32) -> bool {
 /// Whether a synchronisation is worth it. While testing, always: the tests
 /// are about what it does, not what it costs.
 fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -> Decision {
-    let always = CONFIG.test.load(Relaxed) & TEST_EVERY_READ_STALLS != 0;
     match standing {
-        Standing::None | Standing::OffTrack if always => Decision::Synchronise,
+        Standing::None | Standing::OffTrack if stalls_always() => Decision::Synchronise,
         _ => {
             let processors = idle_processors(state, ration.spent_ns(), now_ns);
             ration.decide(standing, processors)
