@@ -39,9 +39,7 @@ fn a_missing_file_leaves_the_buffer_and_is_prefetched() {
     let dir = TempDir::new("missing");
     let path = dir.file("f", 10_000);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         let (result, bytes) = copy.read(fd, 32768);
         assert_eq!(result, 10_000, "{fs:?}: as the normal process would get");
@@ -60,9 +58,7 @@ fn what_is_read_again_before_it_has_come_saves_no_second_stall() {
     let dir = TempDir::new("repeats");
     let path = dir.file("f", 1 << 20);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         let flags = |copy: &mut Copy, number, offset, len| {
             copy.pread(fd, len, offset);
@@ -84,9 +80,7 @@ fn missing_files_that_are_read_to_their_end_end_at_once_after_two() {
     let dir = TempDir::new("ends");
     let paths = ["a", "b", "c", "d"].map(|name| dir.file(name, 10_000));
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let mut fds = [-1; 4];
         for (path, fd) in paths.iter().zip(&mut fds).take(2) {
             *fd = copy.open(path, libc::O_RDONLY);
@@ -113,9 +107,7 @@ fn missing_files_that_are_read_to_their_end_in_pieces_end_at_once_after_two() {
     let paths = ["a", "b", "c", "d"].map(|name| dir.file(name, 36_834));
     let short = dir.file("short", 10_000);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         for path in &paths[..2] {
             let fd = copy.open(path, libc::O_RDONLY);
             assert_eq!(copy.read(fd, 32768).0, 32768, "{fs:?}: learning");
@@ -173,9 +165,7 @@ fn what_has_arrived_is_copied() {
     let dir = TempDir::new("arrived");
     let path = dir.file("f", 8192);
     for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         copy.pread(fd, 8192, 0);
         let (_, bytes) = copy.pread(fd, 8192, 0);
@@ -192,9 +182,7 @@ fn resident_pages_around_a_missing_one_are_copied() {
     let dir = TempDir::new("holes");
     let path = dir.file("f", 16384);
     for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         for page in [0, 2, 3] {
             copy.machine.warm(&path, page * 4096);
         }
@@ -228,9 +216,7 @@ fn long_reads_are_prefetched_in_chunks_that_the_kernel_does_not_cut() {
     let dir = TempDir::new("long");
     let path = dir.file("f", 4 << 20);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         assert_eq!(copy.read(fd, 8 << 20).0, 4 << 20);
         assert_eq!(copy.machine.in_flight_max, 1024, "{fs:?}: every page of the file");
@@ -278,9 +264,7 @@ fn the_device_limit_bounds_what_is_in_flight() {
     let dir = TempDir::new("device");
     let path = dir.file("f", 4096 * 400);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         copy.machine.latency_ns = 10_000_000;
         copy.log.horizon.store(4000, std::sync::atomic::Ordering::Relaxed);
         let fd = copy.open(&path, libc::O_RDONLY);
@@ -299,9 +283,7 @@ fn a_sequential_stream_is_few_requests() {
     let dir = TempDir::new("stream");
     let path = dir.file("f", 1 << 20);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         for _ in 0..32 {
             copy.read(fd, 32768);
@@ -316,9 +298,7 @@ fn a_stream_that_skips_a_little_is_few_requests_too() {
     let dir = TempDir::new("skips");
     let path = dir.file("f", 4 << 20);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         let mut requests = Vec::new();
         for read in 1..60usize {
@@ -341,9 +321,7 @@ fn small_reads_of_one_stream_do_not_use_the_horizon_up() {
     let dir = TempDir::new("pieces");
     let path = dir.file("f", 4 << 20);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         for _ in 0..512 {
             copy.read(fd, 4096);
@@ -358,9 +336,7 @@ fn random_reads_prefetch_no_more_than_they_read() {
     let dir = TempDir::new("random");
     let path = dir.file("f", 4 << 20);
     for fs in METHODS {
-        let mut copy = Copy::new();
-        copy.machine.fs = fs;
-        copy.machine.cold = true;
+        let mut copy = Copy::cold(fs);
         let fd = copy.open(&path, libc::O_RDONLY);
         for read in 1..20usize {
             copy.pread(fd, 8192, (read * 37 % 500) * 8192);

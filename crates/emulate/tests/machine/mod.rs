@@ -399,6 +399,14 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// On a file system of which nothing is in memory.
+    pub fn cold(fs: FileSystem) -> Copy {
+        let mut copy = Copy::new();
+        copy.machine.fs = fs;
+        copy.machine.cold = true;
+        copy
+    }
+
     pub fn new() -> Copy {
         // SAFETY: zero bytes are a valid Emulator and a valid Log, as both
         // promise, and the layouts are those of the types.
