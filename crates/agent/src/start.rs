@@ -210,6 +210,7 @@ pub fn in_child(state: &'static State) {
         state.role.store(role::OFF, Release);
         return;
     }
+    state.inherited();
     begin_process(state);
     state.role.store(role::NORMAL, Release);
 }

@@ -76,9 +76,19 @@ pub mod class {
     pub const FILE_WHOLE: u8 = 3;
     /// The same, and runs of its streams have been prefetched.
     pub const FILE_STREAM: u8 = 4;
+    /// The same, and other processes may read by the description's position:
+    /// reads there are not asked about ([`crate::normal::reads`]).
+    pub const FILE_SHARED: u8 = 5;
+    /// Was open when this process was forked, and not looked at since.
+    pub const INHERITED: u8 = 6;
     /// From here on: a regular file whose file system refuses it, plus the
     /// [`Method`] by which it is asked.
     const REFUSED: u8 = 16;
+
+    /// Whether nobody knows yet what a descriptor of `class` is.
+    pub fn is_unknown(class: u8) -> bool {
+        matches!(class, UNKNOWN | INHERITED)
+    }
 
     /// The class of a file that is asked by `method`.
     pub fn of(method: Method) -> u8 {
@@ -496,6 +506,11 @@ impl State {
     #[inline]
     pub fn class(&self, fd: usize) -> Option<&AtomicU8> {
         self.classes.get(fd)
+    }
+
+    /// This process has just been forked: its descriptions are its parent's.
+    pub fn inherited(&self) {
+        self.classes.iter().for_each(|class| class.store(class::INHERITED, Relaxed));
     }
 
     /// Forgets what is known of a descriptor.

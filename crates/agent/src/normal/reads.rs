@@ -180,7 +180,7 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
 pub fn is_file(state: &State, fd: i32) -> bool {
     match state.class(fd as u32 as usize).map(|class| class.load(Relaxed)) {
         None | Some(class::OTHER) => false,
-        Some(class::UNKNOWN) => classify(state, fd),
+        Some(class) if class::is_unknown(class) => classify(state, fd),
         Some(_) => true,
     }
 }
@@ -189,17 +189,17 @@ pub fn is_file(state: &State, fd: i32) -> bool {
 #[cold]
 fn classify(state: &State, fd: i32) -> bool {
     let mut stat = sys::Stat::default();
+    let Some(cell) = state.class(fd as u32 as usize) else { return false };
     let mut class = class::OTHER;
     if sys::fstat(fd, &mut stat) == 0 && stat.mode & sys::S_IFMT == sys::S_IFREG {
         let flags = sys::status_flags(fd);
         if flags >= 0 && flags as usize & sys::O_DIRECT == 0 {
-            class = class::FILE;
+            let inherited = cell.load(Relaxed) == class::INHERITED;
+            class = if inherited { class::FILE_SHARED } else { class::FILE };
         }
     }
-    if let Some(cell) = state.class(fd as u32 as usize) {
-        cell.store(class, Relaxed);
-    }
-    class == class::FILE
+    cell.store(class, Relaxed);
+    class != class::OTHER
 }
 
 /// A plain read and how long it waited for storage, in ns; 0: not at all.
@@ -245,12 +245,12 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     // Among busy processors each call counts: while reads are only timed, and
     // nobody collects, this wait is not worth finding out what was read.
     let counts = !rests || due || !are_busy(state) || state.slot().is_some();
-    if class == class::UNKNOWN && !counts {
+    if class::is_unknown(class) && !counts {
         state.calm.store(0, Relaxed);
         return result;
     }
     // What was read is asked only now: most reads never wait.
-    if class != class::UNKNOWN || classify(state, request.fd) {
+    if !class::is_unknown(class) || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
         if !rests || due || is_again_wanted(state, waited_ns) {
             earn(state, waited_ns);
@@ -286,7 +286,7 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     let (standing, prediction) = standing(state, log, &request, number);
     // A read that was predicted is of a file; of others that must be known
     // before they count.
-    if prediction.is_none() && class == class::UNKNOWN && !classify(state, request.fd) {
+    if prediction.is_none() && class::is_unknown(class) && !classify(state, request.fd) {
         return plain(frame);
     }
     state.consumed.store(number.wrapping_add(1), Relaxed);
@@ -368,6 +368,8 @@ enum Answer {
     Missing,
     /// The file system does not say.
     Refused,
+    /// Nobody may ask at which offset it reads without waiting for others.
+    Shared,
 }
 
 /// Lane three: ask first.
@@ -398,6 +400,7 @@ fn asked(
             book_question(state, began);
             coming(state, frame, &request)
         }
+        Answer::Shared if !stalls_always => timed(state, frame, &request, class::FILE_SHARED),
         // Nobody says (no rights on a file of overlayfs or FUSE). A read has
         // just waited, so this one may: taken for a stall a few times.
         Answer::Refused if !stalls_always && credit < BLIND_COST => {
@@ -426,6 +429,26 @@ fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
     result
 }
 
+/// The description's position, or what to answer without it.
+///
+/// lseek(2) waits for the reads that other processes make by the position of
+/// the same description (fs/file.c, `fdget_pos`; Linux 3.14), and then the read
+/// itself waits for the next of them. What follows on what, only their timing
+/// says.
+fn position(state: &State, fd: i32) -> Result<u64, Answer> {
+    let class = state.class(fd as u32 as usize).ok_or(Answer::Refused)?;
+    if class.load(Relaxed) == class::FILE_SHARED {
+        return Err(Answer::Shared);
+    }
+    let began = ticks();
+    let position = u64::try_from(sys::position(fd)).map_err(|_| Answer::Refused)?;
+    let us = ticks().wrapping_sub(began).checked_div(CONFIG.ticks_per_us.load(Relaxed));
+    if us.is_some_and(|us| us > WAIT_US) {
+        class.store(class::FILE_SHARED, Relaxed);
+    }
+    Ok(position)
+}
+
 /// Asks whether the read would wait, and starts it if so. Fills in the
 /// request's offset where the call does not give one.
 fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
@@ -433,11 +456,10 @@ fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
         request.offset = offset;
         request.explicit = true;
     } else if request.offset == OFFSET_NONE {
-        let position = sys::position(request.fd);
-        if position < 0 {
-            return Answer::Refused;
+        match position(state, request.fd) {
+            Ok(position) => request.offset = position,
+            Err(answer) => return answer,
         }
-        request.offset = position as u64;
     }
     let class = state.class(request.fd as u32 as usize);
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
