@@ -43,6 +43,38 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Maps a file whose pages have been forgotten, and shared memory that nobody
+/// has touched; prints, after each, how many events there are.
+const MAPPER: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static int events(void) {
+    static char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int count = 0;
+    while (fgets(line, sizeof line, maps)) count += strstr(line, "perf_event") != NULL;
+    fclose(maps);
+    return count;
+}
+int main(int argc, char **argv) {
+    size_t len = 4 << 20;
+    int shared = memfd_create("shared", 0), fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+    char *zeros = calloc(1, len);
+    if (ftruncate(shared, len) != 0 || write(fd, zeros, len) != len || fsync(fd) != 0) return 9;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    mmap(0, len, PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);
+    printf("%d\n", events());
+    mmap(0, len, PROT_READ, MAP_SHARED, fd, 0);
+    printf("%d\n", events());
+    return 3;
+}
+"#;
+
 fn printed(output: &Output) -> (String, u64) {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -57,11 +89,15 @@ struct Built {
 
 impl Built {
     fn new() -> Built {
+        Built::of(PROGRAM)
+    }
+
+    fn of(text: &str) -> Built {
         // On the disk that holds the build: pages in memory only are never forgotten.
         let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let built = Built { place };
         let (source, program) = (built.path("program.c"), built.path("program"));
-        fs::write(&source, PROGRAM).unwrap();
+        fs::write(&source, text).unwrap();
         let done = Command::new("gcc").arg("-O1").arg("-o").args([&program, &source]).output();
         assert!(done.as_ref().is_ok_and(|output| output.status.success()), "{done:?}");
         built
@@ -126,4 +162,20 @@ fn where_perf_events_are_refused_the_program_is_watched() {
     assert_eq!(count(&stats, "/faults/notices"), notices);
     assert!(count(&stats, "/speculation/synchronizations/completed") > 0, "{stats:#}");
     assert!(count(&stats, "/speculation/prefetches/issued") > 0, "{stats:#}");
+}
+
+#[test]
+fn shared_memory_is_not_watched_where_nothing_is_swapped_out() {
+    let built = Built::of(MAPPER);
+    let swap = fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1);
+    let mut command = Command::new(RUNAHEAD);
+    let (before, after) = built.run(command.arg("--").arg(built.path("program")));
+    if after == 0 {
+        // Perf events may be forbidden.
+        assert!(std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS").is_none(), "no event at all");
+        eprintln!("not tested: no event at all");
+        return;
+    }
+    assert_eq!(before, if swap { "1" } else { "0" });
+    assert_eq!(after, 1);
 }

@@ -41,6 +41,9 @@ const DELICATE: [u64; 10] = [
     0x1980_0202,
 ];
 
+const TMPFS: u64 = 0x0102_1994;
+const HUGETLBFS: u64 = 0x9584_58f6;
+
 /// How residency is found out on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -158,6 +161,24 @@ fn failed(result: isize, code: i32) -> bool {
     result == -(code as isize)
 }
 
+/// Magic number of the file system that the file behind `fd` is on
+/// (statfs(2)); 0: not known.
+fn file_system<C: Calls>(c: &mut C, fd: usize) -> u64 {
+    // struct statfs: f_type is its first word.
+    let mut statfs = [0u64; 15];
+    let address = statfs.as_mut_ptr().expose_provenance();
+    match c.call(nr::FSTATFS, [fd, address, 0, 0, 0, 0]) {
+        0 => statfs.first().copied().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Whether the file behind `fd` is nowhere but in memory, or swapped out: of
+/// tmpfs(5), which System V's and memfd_create(2)'s are, too, or hugetlbfs.
+pub fn is_in_memory<C: Calls>(c: &mut C, fd: usize) -> bool {
+    [TMPFS, HUGETLBFS].contains(&file_system(c, fd))
+}
+
 /// Chooses the method for the file behind `fd` on device `dev`, which has
 /// just refused `RWF_NOWAIT`, and remembers it.
 pub fn refused_nowait<C: Calls>(c: &mut C, methods: &mut Methods, fd: usize, dev: u64) -> Method {
@@ -165,13 +186,7 @@ pub fn refused_nowait<C: Calls>(c: &mut C, methods: &mut Methods, fd: usize, dev
     if !matches!(known, Method::Unasked | Method::NoWait) {
         return known;
     }
-    // struct statfs: f_type is its first word.
-    let mut statfs = [0u64; 15];
-    let address = statfs.as_mut_ptr().expose_provenance();
-    let kind = match c.call(nr::FSTATFS, [fd, address, 0, 0, 0, 0]) {
-        0 => statfs.first().copied().unwrap_or(0),
-        _ => 0,
-    };
+    let kind = file_system(c, fd);
     let method = if kind == OVERLAYFS {
         Method::Mincore
     } else if MADE_UP.contains(&kind) {

@@ -25,7 +25,8 @@
 //!   led to no copy, and none runs, only every [`PERIOD_STEP`]th fault is
 //!   noticed, and fewer still when that leads to nothing either.
 
-use super::{faults, own, watch};
+use super::{faults, own, reads, watch};
+use crate::Gate;
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
 use crate::import::regions::swap_exists;
 use crate::maps;
@@ -36,6 +37,9 @@ use core::ptr::from_ref;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use runahead_emulate::residency::{
+    Method, Methods, Resident, is_in_memory, question, refused_nowait,
+};
 use runahead_protocol::notice::{NOTICES_MAX, QUEUED_SIGNALS_MIN, SIGNAL};
 use runahead_protocol::session::{Mode, TEST_WITHOUT_PERF};
 use runahead_protocol::stats::{Counter, Loss};
@@ -76,6 +80,8 @@ const STACK_MIN: usize = 64 * 1024;
 const SAMPLES_MAX: u32 = 256;
 /// Questions about one mapping.
 const SAMPLES: u32 = 16;
+/// The same where each takes three system calls.
+const SAMPLES_ELSEWHERE: usize = 4;
 /// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
 const SAMPLE_EVERY: u32 = 64;
 
@@ -253,11 +259,33 @@ fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
         match unsafe { call(nr::PREADV2, &args) } {
             1 => {}
             0 => return false, // It has been cut off meanwhile.
-            // Missing, or the file system does not say.
-            _ => return true,
+            sys::EAGAIN => return true,
+            _ => return some_missing_elsewhere(fd, &stat, offset, len),
         }
     }
     false
+}
+
+/// The same of a file whose file system refuses `RWF_NOWAIT`.
+#[cold]
+fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize) -> bool {
+    // Every backend of PostgreSQL maps 1 MiB of shared memory, and an event takes
+    // 2% where each read waits 60 µs.
+    if is_in_memory(&mut Gate, fd) {
+        return swap_exists();
+    }
+    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
+    if matches!(method, Method::MadeUp | Method::Delicate) {
+        return false;
+    }
+    let mut oracle = reads::oracle(stat, method);
+    let mut is_there = |sample| {
+        let at = offset + len / SAMPLES_ELSEWHERE * sample;
+        let file = (fd, stat.dev);
+        question(&mut Gate, &mut Methods::default(), &mut oracle, file, at as u64, 1)
+            == Resident::All
+    };
+    !(0..SAMPLES_ELSEWHERE).all(&mut is_there)
 }
 
 /// Every thread of this process shall have notice; this one at once.

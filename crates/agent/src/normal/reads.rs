@@ -552,6 +552,14 @@ fn refused(state: &State, request: &Request) -> Answer {
     ask_page_cache(request, method)
 }
 
+/// What a file is asked by whose file system refuses `RWF_NOWAIT`.
+pub fn oracle(stat: &sys::Stat, method: Method) -> Oracle {
+    let user = sys::file_system_user();
+    let mut oracle = Oracle::new(user == 0 || user == stat.uid);
+    oracle.method = method;
+    oracle
+}
+
 /// Asks the page cache by the oracles of crate `emulate`.
 fn ask_page_cache(request: &Request, method: Method) -> Answer {
     let mut stat = sys::Stat::default();
@@ -563,9 +571,7 @@ fn ask_page_cache(request: &Request, method: Method) -> Answer {
     if len == 0 {
         return Answer::Resident(0);
     }
-    let user = sys::file_system_user();
-    let mut oracle = Oracle::new(user == 0 || user == stat.uid);
-    oracle.method = method;
+    let mut oracle = oracle(&stat, method);
     let at = (request.fd as usize, stat.dev);
     match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
         Resident::All => Answer::Coming,
