@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Process group of the program that runs; 0: none.
-static GROUP: AtomicI32 = AtomicI32::new(0);
+/// Process groups of the programs that run.
+static GROUPS: Mutex<BTreeSet<libc::pid_t>> = Mutex::new(BTreeSet::new());
 /// An interrupt has come.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Mount point of the test bed that is ours, and the directory that holds it.
@@ -25,27 +26,31 @@ static WATCH: Once = Once::new();
 /// Marks a program, the leader of its process group, as the one that runs,
 /// until it is dropped.
 #[derive(Debug)]
-pub struct Running(());
+pub struct Running(libc::pid_t);
 
 impl Running {
     /// From now on.
     pub fn mark(group: libc::pid_t) -> Self {
-        GROUP.store(group, Ordering::SeqCst);
-        if INTERRUPTED.load(Ordering::SeqCst) {
-            end_group();
+        groups().insert(group);
+        if INTERRUPTED.load(SeqCst) {
+            end_groups();
             halt();
         }
-        Self(())
+        Self(group)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        GROUP.store(0, Ordering::SeqCst);
-        if INTERRUPTED.load(Ordering::SeqCst) {
+        groups().remove(&self.0);
+        if INTERRUPTED.load(SeqCst) {
             halt();
         }
     }
+}
+
+fn groups() -> MutexGuard<'static, BTreeSet<libc::pid_t>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts nothing more: the other thread is about to end this process.
@@ -108,19 +113,23 @@ pub fn release() {
 /// How long a program may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Ends the program that runs: asks it first, since a database server has
+/// Ends the programs that run: asks them first, since a database server has
 /// shared memory to remove.
-fn end_group() {
+fn end_groups() {
     let deadline = Instant::now() + PATIENCE;
     let mut signal = libc::SIGINT;
     loop {
-        // 0 once the program is reaped: its number may be another's then.
-        let group = GROUP.load(Ordering::SeqCst);
-        if group <= 0 {
-            return;
+        {
+            // None once a program is reaped: its number may be another's then.
+            let groups = groups();
+            if groups.is_empty() {
+                return;
+            }
+            for group in &*groups {
+                // SAFETY: plain call; the group is that of a child not yet reaped.
+                unsafe { libc::kill(-group, signal) };
+            }
         }
-        // SAFETY: plain call; the group is that of a child not yet reaped.
-        unsafe { libc::kill(-group, signal) };
         if signal == libc::SIGKILL {
             return;
         }
@@ -130,8 +139,8 @@ fn end_group() {
 }
 
 fn clean_up() {
-    INTERRUPTED.store(true, Ordering::SeqCst);
-    end_group();
+    INTERRUPTED.store(true, SeqCst);
+    end_groups();
     let cgroups = CGROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for cgroup in cgroups {
         crate::cgroup::clear(&cgroup);

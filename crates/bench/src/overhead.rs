@@ -77,10 +77,15 @@ const READS: CProgram = CProgram {
 /// How to measure.
 #[derive(Clone, Debug)]
 pub struct OverheadOptions {
+    /// Names of whole programs, which alone are measured; empty: everything.
+    pub programs: Vec<String>,
     /// Directory of the data; none: the cache directory.
     pub data: Option<PathBuf>,
     /// Runs of each side.
     pub runs: usize,
+    /// Runs of each side of a whole program at most: as long as the interval
+    /// of its ratio contains the promised one, their number is doubled.
+    pub runs_max: usize,
     /// Size relative to the full one, above 0: data, calls, processes.
     pub scale: f64,
     /// Install what is missing.
@@ -126,9 +131,9 @@ impl Comparison {
         Some(Summary::of(&self.runahead_s)?.median - Summary::of(&self.plain_s)?.median)
     }
 
-    /// Time under Runahead / plain time.
+    /// Time under Runahead / plain time, of the pairs of runs.
     pub fn ratio(&self) -> Option<Ratio> {
-        Ratio::of(&self.runahead_s, &self.plain_s)
+        Ratio::of_pairs(&self.runahead_s, &self.plain_s)
     }
 
     /// What was promised, in words.
@@ -159,6 +164,11 @@ impl Comparison {
     /// below it.
     pub fn shows_promise(&self) -> bool {
         self.ratio_max().is_none_or(|max| self.ratio().is_some_and(|ratio| ratio.high <= max))
+    }
+
+    /// Whether more runs would change the verdict only by chance.
+    fn is_settled(&self) -> bool {
+        self.shows_promise() || !self.keeps_promise()
     }
 
     fn ratio_max(&self) -> Option<f64> {
@@ -219,16 +229,18 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
     let data = options.data.clone().unwrap_or_else(|| cache.join("resident"));
     let resident = Resident::prepare(&data, options.scale)?;
     let mut bench = Bench { options, comparisons: Vec::new() };
-    let reads = READS.build(&cache)?;
-    for kind in ["read", "pread", "same", "many"] {
-        bench.reads(&reads, kind, &resident.records)?;
-    }
-    bench.starts()?;
-    let start = bench.counts()?.into();
-    let mapped = resident.mapped(options.scale)?;
-    bench.mapped(&MAPPED.build(&cache)?, &mapped)?;
-    bench.rare_faults(&HEAP.build(&cache)?, &mapped)?;
     let mut programs = resident.programs();
+    let mut start = Vec::new();
+    if options.programs.is_empty() {
+        start = bench.parts(&resident, &cache)?;
+    } else {
+        let known = programs.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        for name in &options.programs {
+            let is_known = programs.iter().any(|(one, _)| one == name);
+            ensure!(is_known, "no program {name:?}: give some of {known}");
+        }
+        programs.retain(|(name, _)| options.programs.iter().any(|wanted| wanted == name));
+    }
     for (name, program) in &mut programs {
         calibrate(name, program)?;
         bench.program(name, program, Kind::Program)?;
@@ -297,6 +309,67 @@ impl Bench<'_> {
         progress.print(&line(&comparison));
         self.comparisons.push(comparison);
         Ok(())
+    }
+
+    /// Both sides of a whole program that waits for nothing, at once, each on a
+    /// processor, and again with the processors exchanged: one run of each. What
+    /// slows the machine down slows both, and so a hundredth can be seen where
+    /// runs one after the other differ by ten.
+    fn beside_each_other(&mut self, name: &str, kind: Kind, spec: &CommandSpec) -> Result<()> {
+        let sides = [self.side(spec, false), self.side(spec, true)];
+        let Some([first, second]) = two_processors() else {
+            return self
+                .compare(name, kind, |side| run_once(&sides[usize::from(side)], &Output::new()?));
+        };
+        let progress = Progress::new(self.options.runs as u64 + 1);
+        let mut comparison = Comparison {
+            name: name.into(),
+            kind,
+            plain_s: Vec::new(),
+            runahead_s: Vec::new(),
+            outputs_equal: true,
+        };
+        let mut expected = None;
+        let (mut index, mut wanted) = (0, self.options.runs);
+        while index <= wanted {
+            progress.step(&format!("{name} {index}"));
+            let mut sums_s = [0.0; 2];
+            for processors in [[first, second], [second, first]] {
+                let ends =
+                    at_once(&sides, processors).with_context(|| format!("measure {name}"))?;
+                for (sum_s, (time_s, output)) in sums_s.iter_mut().zip(ends) {
+                    *sum_s += time_s;
+                    comparison.outputs_equal &=
+                        expected.get_or_insert_with(|| output.clone()) == &output;
+                }
+            }
+            if index > 0 {
+                comparison.plain_s.push(sums_s[0] / 2.0);
+                comparison.runahead_s.push(sums_s[1] / 2.0);
+            }
+            if index == wanted && wanted < self.options.runs_max && !comparison.is_settled() {
+                wanted = (2 * wanted).min(self.options.runs_max);
+                progress.extend((wanted - index) as u64);
+            }
+            index += 1;
+        }
+        progress.print(&line(&comparison));
+        self.comparisons.push(comparison);
+        Ok(())
+    }
+
+    /// All but whole programs that read files; what a start takes.
+    fn parts(&mut self, resident: &Resident, cache: &Path) -> Result<Vec<Count>> {
+        let reads = READS.build(cache)?;
+        for kind in ["read", "pread", "same", "many"] {
+            self.reads(&reads, kind, &resident.records)?;
+        }
+        self.starts()?;
+        let start = self.counts()?.into();
+        let mapped = resident.mapped(self.options.scale)?;
+        self.mapped(&MAPPED.build(cache)?, &mapped)?;
+        self.rare_faults(&HEAP.build(cache)?, &mapped)?;
+        Ok(start)
     }
 
     fn side(&self, spec: &CommandSpec, under_runahead: bool) -> CommandSpec {
@@ -375,11 +448,7 @@ impl Bench<'_> {
     fn mapped(&mut self, program: &Path, file: &Path) -> Result<()> {
         let touches = scaled(TOUCHES, self.options.scale, 1 << 16).to_string();
         let spec = CommandSpec::new(program, "/").arg(file).args([&touches, "1"]);
-        let sides = [self.side(&spec, false), self.side(&spec, true)];
-        let name = "random touches of a mapped file";
-        self.compare(name, Kind::Program, |side| {
-            run_once(&sides[usize::from(side)], &Output::new()?)
-        })
+        self.beside_each_other("random touches of a mapped file", Kind::Program, &spec)
     }
 
     fn rare_faults(&mut self, program: &Path, file: &Path) -> Result<()> {
@@ -400,9 +469,7 @@ impl Bench<'_> {
     }
 
     fn program(&mut self, name: &str, program: &Program, kind: Kind) -> Result<()> {
-        let spec = program.spec();
-        let sides = [self.side(&spec, false), self.side(&spec, true)];
-        self.compare(name, kind, |side| run_once(&sides[usize::from(side)], &Output::new()?))
+        self.beside_each_other(name, kind, &program.spec())
     }
 }
 
@@ -428,6 +495,47 @@ fn run_once(spec: &CommandSpec, output: &Output) -> Result<(f64, String)> {
     );
     let elapsed_s = finished.elapsed_s;
     Ok((elapsed_s, format!("{} {} {}", digest.status, digest.stdout, digest.stderr)))
+}
+
+/// Two processors of this session; none where there is one only.
+fn two_processors() -> Option<[usize; 2]> {
+    // SAFETY: all-zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes a set of this size.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
+        return None;
+    }
+    // SAFETY: numbers within the set.
+    let mut ours =
+        (0..libc::CPU_SETSIZE as usize).filter(|&it| unsafe { libc::CPU_ISSET(it, &set) });
+    Some([ours.next()?, ours.next()?])
+}
+
+/// This thread, and what it starts, stay on a processor.
+fn stay_on(processor: usize) -> Result<()> {
+    // SAFETY: all-zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a number of `two_processors`.
+    unsafe { libc::CPU_SET(processor, &mut set) };
+    // SAFETY: the kernel reads a set of this size; concerns this thread.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    ensure!(result == 0, "stay on processor {processor}: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Runs two commands at once, each on a processor: what [`run_once`] says.
+fn at_once(specs: &[CommandSpec; 2], processors: [usize; 2]) -> Result<[(f64, String); 2]> {
+    let outputs = [Output::new()?, Output::new()?];
+    let one = &|index: usize| {
+        stay_on(processors[index])?;
+        run_once(&specs[index], &outputs[index])
+    };
+    let [first, second] = std::thread::scope(|scope| {
+        [0, 1]
+            .map(|index| scope.spawn(move || one(index)))
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Ok([first?, second?])
 }
 
 /// A program whose last arguments are repeated until it runs long enough.

@@ -22,6 +22,11 @@ impl Progress {
         self.0.set_message(what.to_owned());
     }
 
+    /// There are so many steps more than was said.
+    pub fn extend(&self, steps: u64) {
+        self.0.inc_length(steps);
+    }
+
     /// Says something without being a step.
     pub fn note(&self, what: &str) {
         self.0.set_message(what.to_owned());

@@ -78,8 +78,30 @@ impl Ratio {
         };
         let ratios: Vec<f64> =
             (0..RESAMPLES).map(|_| resample(numerators) / resample(denominators)).collect();
-        let ratios = sorted(&ratios);
-        Some(Self { value, low: quantile(&ratios, 0.025)?, high: quantile(&ratios, 0.975)? })
+        Self::within(value, &ratios)
+    }
+
+    /// The median of the ratios of pairs that were measured one after the other,
+    /// so that a machine that is slower for minutes slows both; the interval as
+    /// above, of the pairs. None when there is no pair or a ratio is no number.
+    pub fn of_pairs(numerators: &[f64], denominators: &[f64]) -> Option<Self> {
+        let ratios: Vec<f64> = numerators.iter().zip(denominators).map(|(n, d)| n / d).collect();
+        if !ratios.iter().all(|ratio| ratio.is_finite()) {
+            return None;
+        }
+        let mut rng = Rng::new(0, "bootstrap");
+        let mut resample = || {
+            let drawn: Vec<f64> = ratios.iter().map(|_| *rng.pick(&ratios)).collect();
+            quantile(&sorted(&drawn), 0.5).unwrap_or(f64::NAN)
+        };
+        let medians: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
+        Self::within(quantile(&sorted(&ratios), 0.5)?, &medians)
+    }
+
+    /// A value and the middle 95% of what resampling gave for it.
+    fn within(value: f64, resampled: &[f64]) -> Option<Self> {
+        let resampled = sorted(resampled);
+        Some(Self { value, low: quantile(&resampled, 0.025)?, high: quantile(&resampled, 0.975)? })
     }
 }
 
@@ -155,6 +177,18 @@ impl Latencies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_cancel_what_slows_both() {
+        let plain: Vec<f64> = (0..20).map(|i| 1.0 + f64::from(i)).collect();
+        let other: Vec<f64> = plain.iter().map(|time| time * 1.02).collect();
+        let ratio = Ratio::of_pairs(&other, &plain).unwrap();
+        assert!((ratio.value - 1.02).abs() < 1e-9 && ratio.high - ratio.low < 1e-9, "{ratio:?}");
+        let unpaired = Ratio::of(&other, &plain).unwrap();
+        assert!(unpaired.high - unpaired.low > 0.5, "{unpaired:?}");
+        assert_eq!(Ratio::of_pairs(&[], &[]), None);
+        assert_eq!(Ratio::of_pairs(&[1.0], &[0.0]), None);
+    }
 
     #[test]
     fn medians_and_spreads() {

@@ -12,12 +12,19 @@ use super::common::executable;
 
 #[derive(Debug, Args)]
 pub struct Overhead {
+    /// Only these whole programs: grep, sha256sum, tar, `git grep`
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    app: Vec<String>,
     /// Keep the data in this directory [default: in the user's cache]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Runs of each side
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
+    /// Runs of each side of a whole program at most: as long as its ratio's
+    /// interval contains what was promised, twice as many are made
+    #[arg(long, value_name = "RUNS", default_value_t = 44)]
+    runs_max: u16,
     /// Size relative to the full one: data, calls, processes
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
@@ -36,7 +43,9 @@ pub struct Overhead {
 pub fn run(arguments: Overhead) -> Result<ExitCode> {
     let results = overhead::run(&OverheadOptions {
         data: arguments.data,
+        programs: arguments.app,
         runs: usize::from(arguments.runs),
+        runs_max: usize::from(arguments.runs_max),
         scale: arguments.scale,
         install: arguments.install,
         runahead: executable(arguments.runahead.as_deref())?,
