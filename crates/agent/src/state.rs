@@ -77,7 +77,7 @@ pub mod class {
     /// The same, and runs of its streams have been prefetched.
     pub const FILE_STREAM: u8 = 4;
     /// The same, and other processes may read by the description's position:
-    /// reads there are not asked about ([`crate::normal::reads`]).
+    /// reads there are not asked about ([`crate::normal::asking`]).
     pub const FILE_SHARED: u8 = 5;
     /// Was open when this process was forked, and not looked at since.
     pub const INHERITED: u8 = 6;

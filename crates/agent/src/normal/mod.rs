@@ -3,8 +3,10 @@
 //! ends as if we were absent.
 
 mod accounting;
+mod asking;
 mod capture;
 mod control;
+mod credit;
 mod exec;
 mod faults;
 mod group;
@@ -14,10 +16,12 @@ mod notice;
 mod processors;
 mod reads;
 mod record;
+mod stall;
 mod streams;
 mod synchronise;
 mod waiting;
 mod watch;
+mod whole_files;
 
 use crate::arch::{Frame, StubKind, nr};
 use crate::hook::plain;
@@ -28,9 +32,10 @@ use runahead_protocol::stats::{Counter, Loss};
 
 pub use capture::hand_over;
 pub use control::Control;
+pub use credit::CREDIT;
 pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
-pub use reads::{CREDIT, Request, is_file};
+pub use reads::{Request, is_file};
 pub use streams::Table as StreamTable;
 pub use synchronise::end_speculation;
 use waiting::await_detached;

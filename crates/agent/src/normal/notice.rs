@@ -25,7 +25,7 @@
 //!   led to no copy, and none runs, only every [`PERIOD_STEP`]th fault is
 //!   noticed, and fewer still when that leads to nothing either.
 
-use super::{faults, own, reads, watch};
+use super::{asking, faults, own, watch};
 use crate::Gate;
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
 use crate::import::regions::swap_exists;
@@ -278,7 +278,7 @@ fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize
     if matches!(method, Method::MadeUp | Method::Delicate) {
         return false;
     }
-    let mut oracle = reads::oracle(stat, method);
+    let mut oracle = asking::oracle(stat, method);
     let mut is_there = |sample| {
         let at = offset + len / SAMPLES_ELSEWHERE * sample;
         let file = (fd, stat.dev);

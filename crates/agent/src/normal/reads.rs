@@ -1,6 +1,7 @@
-//! Reads of the program: would this one block, was it predicted, and if not,
-//! is it worth a synchronisation (design: "The normal side"; Fraser and
-//! Chang, section 4.1.2).
+//! Reads of the program: was this one predicted, and if not, does it wait
+//! (design: "A read of the program"; Fraser and Chang, section 4.1.2)? What is
+//! asked is in [`super::asking`], which reads are asked about in
+//! [`super::credit`], what is done about one that waits in [`super::stall`].
 //!
 //! Three lanes, cheapest first:
 //!
@@ -15,42 +16,27 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::processors::{are_busy, are_busy_at_first, holds_busy, is_look_overdue};
-use super::{logs, record, streams, synchronise, waiting};
-use crate::Gate;
-use crate::arch::{Frame, nr, syscall6, thread_pointer, ticks};
+use super::asking::{Answer, ask};
+use super::credit::{CREDIT, book_question, earn, is_again_wanted, rests};
+use super::processors::{are_busy, is_look_overdue};
+use super::stall::{count_stall, stall};
+use super::{logs, record, streams, synchronise, whole_files};
+use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::hook::plain;
 use crate::state::{CONFIG, State, class, stalls_always};
-use crate::sys::{self, IoVec, RWF_NOWAIT};
+use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
-use runahead_policy::asking::{SHARE_BUSY, SHARE_IDLE};
-use runahead_policy::competitive::depth_bytes;
 use runahead_policy::ration::Standing;
-use runahead_policy::readahead::Stalled;
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
-use runahead_protocol::session::Mode;
 use runahead_protocol::stats::Counter;
 
 /// A read that takes longer than this, beyond copying, has waited for storage,
 /// in µs. A resident one takes below 1 µs.
-const WAIT_US: u64 = 25;
+pub(super) const WAIT_US: u64 = 25;
 
 /// Slowest copying of resident data that is not taken for a wait, in bytes
 /// per ns.
 const COPY_BYTES_PER_NS: u64 = 3;
-
-/// Reads that are asked about after one that waited, at least.
-pub const CREDIT: u32 = 24;
-
-/// Most of them.
-const CREDIT_MAX: u32 = 512;
-
-/// A wait of so many ns pays for one more: a credit is worth about 2 µs, and so
-/// asking takes 1/64 of the time that was waited. The reads of a run between
-/// two stalls of a stream would otherwise use the credit up, and its next stall
-/// would pass unseen.
-const CREDIT_WAIT_NS: u64 = 128_000;
 
 /// After so many timed reads of which none waited, one more goes unasked
 /// between two that are timed.
@@ -59,9 +45,6 @@ const CALM_READS: u32 = 16;
 /// Most reads that go unasked in a row: the stalls that may pass unnoticed
 /// when data that was in memory no longer is.
 const UNASKED_MAX: u32 = 15;
-
-/// What asking is taken to cost where no counter tells the time, in ns.
-const QUESTION_NS: u64 = 10_000;
 
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
@@ -72,12 +55,6 @@ const CREDIT_BYTES: usize = 16 * 1024;
 /// How far the two sequences of reads may be out of step before the
 /// speculative process counts as off track, in reads.
 const SHIFT_MAX: u64 = 8;
-
-/// What the kernel reads at once by default, in bytes.
-pub const READ_AROUND_BYTES: u64 = 128 * 1024;
-
-/// Most bytes of a read that a page cache oracle is asked about.
-const QUESTION_BYTES: u64 = 128 * 1024;
 
 /// Reads between two looks at who shares the device, where none of them waits.
 const SHARE_READS: u64 = 64;
@@ -221,7 +198,7 @@ fn timed_plain(frame: &Frame) -> (isize, u64) {
 }
 
 /// What of a call's `ns` was a wait, given the bytes that it copied.
-fn waited(ns: u64, result: isize) -> u64 {
+pub(super) fn waited(ns: u64, result: isize) -> u64 {
     let copied_ns = result.max(0) as u64 / COPY_BYTES_PER_NS;
     if ns > WAIT_US * 1000 + copied_ns { ns } else { 0 }
 }
@@ -258,25 +235,6 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         state.calm.store(0, Relaxed);
     }
     result
-}
-
-/// Notes a wait that was only timed, for the ration; whether the next read is
-/// to be asked about, because the ration passes over no more stalls.
-#[cold]
-fn is_again_wanted(state: &State, waited_ns: u64) -> bool {
-    state.untold.fetch_add(1, Relaxed);
-    state.untold_ns.fetch_add(waited_ns, Relaxed);
-    if are_busy(state) {
-        return false;
-    }
-    let passes_over = state.try_locked(|rations, _| {
-        synchronise::tell(state, rations);
-        rations.synchronisations.passes_over()
-    });
-    if passes_over == Some(false) {
-        state.passes_over.store(0, Relaxed);
-    }
-    passes_over == Some(false)
 }
 
 /// Lane two: a speculative process of this thread runs ahead, or did.
@@ -356,22 +314,6 @@ fn consume(state: &State, log: &Log, number: u64) {
     }
 }
 
-/// What asking about a range found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// All there: the read will not wait. So many bytes were copied to find
-    /// that out.
-    Resident(usize),
-    /// All there or on its way, and nothing was copied to find that out.
-    Coming,
-    /// Not there; what is missing is being read now.
-    Missing,
-    /// The file system does not say.
-    Refused,
-    /// Nobody may ask at which offset it reads without waiting for others.
-    Shared,
-}
-
 /// Lane three: ask first.
 #[cold]
 fn asked(
@@ -392,7 +334,7 @@ fn asked(
             let cost = 1 + (copied / CREDIT_BYTES).min(CREDIT as usize) as u32;
             state.credit.store(credit.saturating_sub(cost), Relaxed);
             book_question(state, began);
-            found(state, &request, copied);
+            whole_files::found(state, &request, copied);
             plain(frame)
         }
         Answer::Coming if !stalls_always => {
@@ -425,313 +367,6 @@ fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
         earn(state, waited_ns);
         streams::came(state, frame, request, waited_ns, sys::now_ns());
     }
-    found(state, request, result.max(0) as usize);
+    whole_files::found(state, request, result.max(0) as usize);
     result
-}
-
-/// The description's position, or what to answer without it.
-///
-/// lseek(2) waits for the reads that other processes make by the position of
-/// the same description (fs/file.c, `fdget_pos`; Linux 3.14), and then the read
-/// itself waits for the next of them. What follows on what, only their timing
-/// says.
-fn position(state: &State, fd: i32) -> Result<u64, Answer> {
-    let class = state.class(fd as u32 as usize).ok_or(Answer::Refused)?;
-    if class.load(Relaxed) == class::FILE_SHARED {
-        return Err(Answer::Shared);
-    }
-    let began = ticks();
-    let position = u64::try_from(sys::position(fd)).map_err(|_| Answer::Refused)?;
-    let us = ticks().wrapping_sub(began).checked_div(CONFIG.ticks_per_us.load(Relaxed));
-    if us.is_some_and(|us| us > WAIT_US) {
-        class.store(class::FILE_SHARED, Relaxed);
-    }
-    Ok(position)
-}
-
-/// Asks whether the read would wait, and starts it if so. Fills in the
-/// request's offset where the call does not give one.
-fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
-    if let Some(offset) = streams::named_offset(frame) {
-        request.offset = offset;
-        request.explicit = true;
-    } else if request.offset == OFFSET_NONE {
-        match position(state, request.fd) {
-            Ok(position) => request.offset = position,
-            Err(answer) => return answer,
-        }
-    }
-    let class = state.class(request.fd as u32 as usize);
-    if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
-        return ask_page_cache(request, method);
-    }
-    // Where the processors are busy, asking must not start the read: the kernel's
-    // worker would take this thread's processor before it sleeps, and the
-    // others' slices come before it is back.
-    if let Some(class) = class
-        && (class.load(Relaxed) == class::FILE_STREAM || are_busy_at_first(state))
-    {
-        let known = matches!(frame.number, nr::READ | nr::PREAD64);
-        let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
-        match streams::is_missing(request, len) {
-            Some(true) => return Answer::Missing,
-            Some(false) if known && len >= request.len => return Answer::Coming,
-            Some(false) => {}
-            None => class.store(class::FILE, Relaxed),
-        }
-    }
-    let [_, buffer, len, ..] = frame.args;
-    let mut scratch = 0u8;
-    let own = match frame.number {
-        nr::READ | nr::PREAD64 => IoVec { base: buffer, len },
-        // Into nobody's buffer: one byte tells.
-        _ => IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 },
-    };
-    let (vector, vectors) = match frame.number {
-        nr::READV | nr::PREADV | nr::PREADV2 => (buffer, len),
-        _ => (core::ptr::from_ref(&own) as usize, 1),
-    };
-    let args = [request.fd as usize, vector, vectors, request.offset as usize, 0, RWF_NOWAIT];
-    // SAFETY: fills the program's buffer with the bytes that its own read is
-    // about to put there, at an explicit offset, so that no description moves.
-    let result = unsafe { syscall6(nr::PREADV2, args) };
-    match result {
-        sys::EAGAIN => {
-            request.started = true;
-            if matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE) {
-                // One byte was asked for; the call itself would read more.
-                start_read(request.fd, request.offset, request.len.min(READ_AROUND_BYTES));
-            }
-            Answer::Missing
-        }
-        // The last two: a container's filter.
-        sys::EOPNOTSUPP | sys::ENOSYS | sys::EPERM => refused(state, request),
-        // Errors are the read's own business, and so is the end of the file.
-        ..=0 => Answer::Resident(0),
-        got => {
-            let got = got as usize;
-            let whole = request.len == u64::MAX
-                || got as u64 >= request.len
-                || matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
-            if whole { Answer::Resident(got) } else { ask_rest(request, buffer, got) }
-        }
-    }
-}
-
-/// After a short answer: the end of the file, or the first missing page? Asks
-/// for all of the rest, so that the kernel's readahead sees the read that is
-/// to come and not a smaller one.
-fn ask_rest(request: &mut Request, buffer: usize, copied: usize) -> Answer {
-    let got = copied as u64;
-    let rest =
-        IoVec { base: buffer.wrapping_add(copied), len: request.len.wrapping_sub(got) as usize };
-    let offset = request.offset.wrapping_add(got) as usize;
-    let args = [request.fd as usize, core::ptr::from_ref(&rest) as usize, 1, offset, 0, RWF_NOWAIT];
-    // SAFETY: into the program's buffer, what its own read is about to put
-    // there.
-    if unsafe { syscall6(nr::PREADV2, args) } != sys::EAGAIN {
-        return Answer::Resident(copied);
-    }
-    request.started = true;
-    Answer::Missing
-}
-
-/// A file system that refuses `RWF_NOWAIT` (overlayfs, FUSE, squashfs, tmpfs):
-/// finds out how it can be asked.
-#[cold]
-fn refused(state: &State, request: &Request) -> Answer {
-    let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 {
-        return Answer::Refused;
-    }
-    let fd = request.fd as usize;
-    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
-    if let Some(class) = state.class(fd) {
-        class.store(class::of(method), Relaxed);
-    }
-    ask_page_cache(request, method)
-}
-
-/// What a file is asked by whose file system refuses `RWF_NOWAIT`.
-pub fn oracle(stat: &sys::Stat, method: Method) -> Oracle {
-    let user = sys::file_system_user();
-    let mut oracle = Oracle::new(user == 0 || user == stat.uid);
-    oracle.method = method;
-    oracle
-}
-
-/// Asks the page cache by the oracles of crate `emulate`.
-fn ask_page_cache(request: &Request, method: Method) -> Answer {
-    let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 {
-        return Answer::Refused;
-    }
-    let size = stat.size.max(0) as u64;
-    let len = request.len.min(size.saturating_sub(request.offset)).min(QUESTION_BYTES);
-    if len == 0 {
-        return Answer::Resident(0);
-    }
-    let mut oracle = oracle(&stat, method);
-    let at = (request.fd as usize, stat.dev);
-    match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
-        Resident::All => Answer::Coming,
-        // Nothing is started here: that would keep the kernel's own readahead
-        // from seeing the stream.
-        Resident::NotAll => Answer::Missing,
-        Resident::Unknown => Answer::Refused,
-    }
-}
-
-/// readahead(2): starts reading without waiting for it.
-pub fn start_read(fd: i32, offset: u64, len: u64) {
-    // SAFETY: advice; changes no description.
-    unsafe { sys::call(nr::READAHEAD, &[fd as usize, offset as usize, len.min(1 << 20) as usize]) };
-}
-
-/// The read would wait, and nobody predicted it. Asking began at `began`.
-fn stall(
-    state: &'static State,
-    frame: &mut Frame,
-    request: Request,
-    standing: Standing,
-    began: u64,
-) -> isize {
-    earn(state, 0);
-    let start_ns = sys::now_ns();
-    let mut stat = sys::Stat::default();
-    sys::fstat(request.fd, &mut stat);
-    if streams::is_crowded(state, &stat, start_ns) {
-        synchronise::give_way(state);
-    } else if is_hopeless(state, standing, start_ns) || is_served(state, &request, &stat, start_ns)
-    {
-        state.count(Counter::SyncsDeclined, 1);
-    } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
-        // In the speculative process: what the read comes to there.
-        return result;
-    }
-    let stalled = streams::at_stall(state, frame, &request, &stat);
-    if !stalled.is_some_and(|stalled| stalled.prefetched()) {
-        prefetch_whole(state, &request, &stat);
-    }
-    book_question(state, began);
-    let synchronised_ns = sys::now_ns();
-    let result = plain(frame);
-    waiting::await_detached(state);
-    let end_ns = sys::now_ns();
-    let waited_ns = waited(end_ns.saturating_sub(start_ns), result);
-    if waited_ns != 0 {
-        count_stall(state, waited_ns, true);
-        earn(state, waited_ns);
-    }
-    if let Some(stalled) = stalled {
-        streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
-    }
-    let passes_over = state.try_locked(|rations, _| {
-        let ration = &mut rations.synchronisations;
-        ration.stalled(end_ns.saturating_sub(synchronised_ns));
-        state.speculative.load(Relaxed) == 0 && ration.passes_over()
-    });
-    state.passes_over.store(u32::from(passes_over == Some(true)), Relaxed);
-    if rests(state) {
-        state.credit.store(0, Relaxed);
-    }
-    waiting::await_prediction(state);
-    result
-}
-
-/// Whether no copy can come of a stall: there is none, and the processors were
-/// busy at a look that holds. The slow path would find the same, by some ten
-/// system calls that on busy processors nothing hides.
-fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
-    standing == Standing::None
-        && state.speculative.load(Relaxed) == 0
-        && holds_busy(state, now_ns)
-        && !stalls_always()
-}
-
-/// Whether the kernel's readahead does what a copy would, and there is none.
-fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) -> bool {
-    let stalled = Stalled {
-        fd: request.fd,
-        offset: request.offset,
-        size: stat.size.max(0) as u64,
-        stall_ns: state.mean_stall_ns(),
-        waited_ns: state.stalls_ns.load(Relaxed),
-        now_ns,
-    };
-    let may_gain = state.try_locked(|rations, _| rations.readahead.may_gain(&stalled));
-    may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
-}
-
-/// Whether reads are only timed for now: no copy is made, because the
-/// processors are busy or the ration passes stalls over, and what else asking
-/// serves has not been needed for a while. Asked again when the processors are
-/// to be looked at, or the ration has passed over what it would.
-fn rests(state: &State) -> bool {
-    let rests = if are_busy(state) {
-        state.asking().rests(SHARE_BUSY)
-    } else {
-        state.passes_over.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
-    };
-    rests && !stalls_always()
-}
-
-/// A question that began at `began` is answered.
-fn book_question(state: &State, began: u64) {
-    let passed = ticks().wrapping_sub(began).saturating_mul(1000);
-    let ns = passed.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(QUESTION_NS);
-    state.asked_ns.store(state.asking().asked(ns).asked_ns, Relaxed);
-}
-
-/// At a stall that nobody predicted, in a file no larger than the competitive
-/// depth: all of the file (see `policy::competitive`).
-fn prefetch_whole(state: &State, request: &Request, stat: &sys::Stat) {
-    let Some(class) = state.class(request.fd as u32 as usize) else { return };
-    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
-        return;
-    }
-    let size = stat.size.max(0) as u64;
-    let rate = state.bytes_per_s.load(Relaxed);
-    let decided = state.try_locked(|rations, _| {
-        let depth = depth_bytes(rations.synchronisations.stall_ns(), rate);
-        rations.whole_files.eager()
-            && rations.whole_files.decide(size, request.offset, request.len, depth)
-    });
-    if decided == Some(true) {
-        start_read(request.fd, 0, size);
-        class.store(class::FILE_WHOLE, Relaxed);
-    }
-}
-
-/// A read found its data; if that was prefetched with the whole file, its use
-/// is counted once.
-fn found(state: &State, request: &Request, copied: usize) {
-    if copied == 0 {
-        return;
-    }
-    if let Some(class) = state.class(request.fd as u32 as usize)
-        && class.load(Relaxed) == class::FILE_WHOLE
-    {
-        class.store(class::FILE, Relaxed);
-        state.try_locked(|rations, _| rations.whole_files.used());
-        let asking = state.asking().saved(state.mean_stall_ns());
-        state.asked_ns.store(asking.asked_ns, Relaxed);
-    }
-}
-
-/// A wait gives credit.
-fn earn(state: &State, waited_ns: u64) {
-    let more = (waited_ns / CREDIT_WAIT_NS).min(u64::from(CREDIT_MAX - CREDIT)) as u32;
-    let credit = state.credit.load(Relaxed).max(CREDIT + more);
-    state.credit.store(credit, Relaxed);
-}
-
-fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
-    state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
-    state.stalled(1, waited_ns);
-    if let Some(slot) = state.slot() {
-        slot.add(Counter::Stalls, 1);
-        slot.add(Counter::StallNs, waited_ns);
-        slot.add(Counter::StallsUnpredicted, u64::from(unpredicted));
-    }
 }

@@ -273,7 +273,7 @@ fn issue(fd: i32, dev: u64, action: &Action) {
     let mut at = action.offset;
     while at < end {
         let bytes = (end - at).min(piece);
-        super::reads::start_read(fd, at, bytes);
+        super::asking::start_read(fd, at, bytes);
         at += bytes;
     }
 }

@@ -4,10 +4,10 @@
 //! cost.
 
 use super::accounting::{account, book, look_at_pages};
+use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::{self, Control};
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
-use super::reads::{READ_AROUND_BYTES, start_read};
 use super::waiting::{await_detached, settled};
 use super::{OFFSET_NONE, Request, capture, learnt, notice};
 use crate::arch::{Frame, nr};

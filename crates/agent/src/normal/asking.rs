@@ -1,0 +1,198 @@
+//! Asks whether a read of the program would wait (Fraser and Chang, section
+//! 4.1.2), at an explicit offset, so that no description moves.
+//!
+//! `preadv2(RWF_NOWAIT)` says so, and starts the read where it would. While the
+//! processors are busy cachestat(2) is asked first, which starts nothing; so
+//! are the oracles of crate `emulate`, where the file system refuses
+//! `RWF_NOWAIT`.
+
+use super::processors::are_busy_at_first;
+use super::reads::WAIT_US;
+use super::{OFFSET_NONE, Request, streams};
+use crate::Gate;
+use crate::arch::{Frame, nr, syscall6, ticks};
+use crate::state::{CONFIG, State, class};
+use crate::sys::{self, IoVec, RWF_NOWAIT};
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question, refused_nowait};
+
+/// What the kernel reads at once by default, in bytes.
+pub(super) const READ_AROUND_BYTES: u64 = 128 * 1024;
+
+/// Most bytes of a read that a page cache oracle is asked about.
+const QUESTION_BYTES: u64 = 128 * 1024;
+
+/// What asking about a range found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All there: the read will not wait. So many bytes were copied to find
+    /// that out.
+    Resident(usize),
+    /// All there or on its way, and nothing was copied to find that out.
+    Coming,
+    /// Not there; what is missing is being read now.
+    Missing,
+    /// The file system does not say.
+    Refused,
+    /// Nobody may ask at which offset it reads without waiting for others.
+    Shared,
+}
+
+/// The description's position, or what to answer without it.
+///
+/// lseek(2) waits for the reads that other processes make by the position of
+/// the same description (fs/file.c, `fdget_pos`; Linux 3.14), and then the read
+/// itself waits for the next of them. What follows on what, only their timing
+/// says.
+fn position(state: &State, fd: i32) -> Result<u64, Answer> {
+    let class = state.class(fd as u32 as usize).ok_or(Answer::Refused)?;
+    if class.load(Relaxed) == class::FILE_SHARED {
+        return Err(Answer::Shared);
+    }
+    let began = ticks();
+    let position = u64::try_from(sys::position(fd)).map_err(|_| Answer::Refused)?;
+    let us = ticks().wrapping_sub(began).checked_div(CONFIG.ticks_per_us.load(Relaxed));
+    if us.is_some_and(|us| us > WAIT_US) {
+        class.store(class::FILE_SHARED, Relaxed);
+    }
+    Ok(position)
+}
+
+/// Asks whether the read would wait, and starts it if so. Fills in the
+/// request's offset where the call does not give one.
+pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
+    if let Some(offset) = streams::named_offset(frame) {
+        request.offset = offset;
+        request.explicit = true;
+    } else if request.offset == OFFSET_NONE {
+        match position(state, request.fd) {
+            Ok(position) => request.offset = position,
+            Err(answer) => return answer,
+        }
+    }
+    let class = state.class(request.fd as u32 as usize);
+    if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
+        return ask_page_cache(request, method);
+    }
+    // Where the processors are busy, asking must not start the read: the kernel's
+    // worker would take this thread's processor before it sleeps, and the
+    // others' slices come before it is back.
+    if let Some(class) = class
+        && (class.load(Relaxed) == class::FILE_STREAM || are_busy_at_first(state))
+    {
+        let known = matches!(frame.number, nr::READ | nr::PREAD64);
+        let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
+        match streams::is_missing(request, len) {
+            Some(true) => return Answer::Missing,
+            Some(false) if known && len >= request.len => return Answer::Coming,
+            Some(false) => {}
+            None => class.store(class::FILE, Relaxed),
+        }
+    }
+    let [_, buffer, len, ..] = frame.args;
+    let mut scratch = 0u8;
+    let own = match frame.number {
+        nr::READ | nr::PREAD64 => IoVec { base: buffer, len },
+        // Into nobody's buffer: one byte tells.
+        _ => IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 },
+    };
+    let (vector, vectors) = match frame.number {
+        nr::READV | nr::PREADV | nr::PREADV2 => (buffer, len),
+        _ => (core::ptr::from_ref(&own) as usize, 1),
+    };
+    let args = [request.fd as usize, vector, vectors, request.offset as usize, 0, RWF_NOWAIT];
+    // SAFETY: fills the program's buffer with the bytes that its own read is
+    // about to put there, at an explicit offset, so that no description moves.
+    let result = unsafe { syscall6(nr::PREADV2, args) };
+    match result {
+        sys::EAGAIN => {
+            request.started = true;
+            if matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE) {
+                // One byte was asked for; the call itself would read more.
+                start_read(request.fd, request.offset, request.len.min(READ_AROUND_BYTES));
+            }
+            Answer::Missing
+        }
+        // The last two: a container's filter.
+        sys::EOPNOTSUPP | sys::ENOSYS | sys::EPERM => refused(state, request),
+        // Errors are the read's own business, and so is the end of the file.
+        ..=0 => Answer::Resident(0),
+        got => {
+            let got = got as usize;
+            let whole = request.len == u64::MAX
+                || got as u64 >= request.len
+                || matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
+            if whole { Answer::Resident(got) } else { ask_rest(request, buffer, got) }
+        }
+    }
+}
+
+/// After a short answer: the end of the file, or the first missing page? Asks
+/// for all of the rest, so that the kernel's readahead sees the read that is
+/// to come and not a smaller one.
+fn ask_rest(request: &mut Request, buffer: usize, copied: usize) -> Answer {
+    let got = copied as u64;
+    let rest =
+        IoVec { base: buffer.wrapping_add(copied), len: request.len.wrapping_sub(got) as usize };
+    let offset = request.offset.wrapping_add(got) as usize;
+    let args = [request.fd as usize, core::ptr::from_ref(&rest) as usize, 1, offset, 0, RWF_NOWAIT];
+    // SAFETY: into the program's buffer, what its own read is about to put
+    // there.
+    if unsafe { syscall6(nr::PREADV2, args) } != sys::EAGAIN {
+        return Answer::Resident(copied);
+    }
+    request.started = true;
+    Answer::Missing
+}
+
+/// A file system that refuses `RWF_NOWAIT` (overlayfs, FUSE, squashfs, tmpfs):
+/// finds out how it can be asked.
+#[cold]
+fn refused(state: &State, request: &Request) -> Answer {
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 {
+        return Answer::Refused;
+    }
+    let fd = request.fd as usize;
+    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
+    if let Some(class) = state.class(fd) {
+        class.store(class::of(method), Relaxed);
+    }
+    ask_page_cache(request, method)
+}
+
+/// What a file is asked by whose file system refuses `RWF_NOWAIT`.
+pub(super) fn oracle(stat: &sys::Stat, method: Method) -> Oracle {
+    let user = sys::file_system_user();
+    let mut oracle = Oracle::new(user == 0 || user == stat.uid);
+    oracle.method = method;
+    oracle
+}
+
+/// Asks the page cache by the oracles of crate `emulate`.
+fn ask_page_cache(request: &Request, method: Method) -> Answer {
+    let mut stat = sys::Stat::default();
+    if sys::fstat(request.fd, &mut stat) != 0 {
+        return Answer::Refused;
+    }
+    let size = stat.size.max(0) as u64;
+    let len = request.len.min(size.saturating_sub(request.offset)).min(QUESTION_BYTES);
+    if len == 0 {
+        return Answer::Resident(0);
+    }
+    let mut oracle = oracle(&stat, method);
+    let at = (request.fd as usize, stat.dev);
+    match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
+        Resident::All => Answer::Coming,
+        // Nothing is started here: that would keep the kernel's own readahead
+        // from seeing the stream.
+        Resident::NotAll => Answer::Missing,
+        Resident::Unknown => Answer::Refused,
+    }
+}
+
+/// readahead(2): starts reading without waiting for it.
+pub(super) fn start_read(fd: i32, offset: u64, len: u64) {
+    // SAFETY: advice; changes no description.
+    unsafe { sys::call(nr::READAHEAD, &[fd as usize, offset as usize, len.min(1 << 20) as usize]) };
+}

@@ -1,0 +1,72 @@
+//! Which reads are asked about. One that waited gives credit for those behind
+//! it, so that asking takes a small share of the time that was waited; where no
+//! copy can come of the answers, a smaller one ([`runahead_policy::asking`]):
+//! beyond that reads are only timed.
+
+use super::processors::are_busy;
+use super::synchronise;
+use crate::arch::ticks;
+use crate::state::{CONFIG, State, stalls_always};
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::asking::{SHARE_BUSY, SHARE_IDLE};
+
+/// Reads that are asked about after one that waited, at least.
+pub const CREDIT: u32 = 24;
+
+/// Most of them.
+const CREDIT_MAX: u32 = 512;
+
+/// A wait of so many ns pays for one more: a credit is worth about 2 µs, and so
+/// asking takes 1/64 of the time that was waited. The reads of a run between
+/// two stalls of a stream would otherwise use the credit up, and its next stall
+/// would pass unseen.
+const CREDIT_WAIT_NS: u64 = 128_000;
+
+/// What asking is taken to cost where no counter tells the time, in ns.
+const QUESTION_NS: u64 = 10_000;
+
+/// A wait gives credit.
+pub(super) fn earn(state: &State, waited_ns: u64) {
+    let more = (waited_ns / CREDIT_WAIT_NS).min(u64::from(CREDIT_MAX - CREDIT)) as u32;
+    let credit = state.credit.load(Relaxed).max(CREDIT + more);
+    state.credit.store(credit, Relaxed);
+}
+
+/// Whether reads are only timed for now: no copy is made, because the
+/// processors are busy or the ration passes stalls over, and what else asking
+/// serves has not been needed for a while. Asked again when the processors are
+/// to be looked at, or the ration has passed over what it would.
+pub(super) fn rests(state: &State) -> bool {
+    let rests = if are_busy(state) {
+        state.asking().rests(SHARE_BUSY)
+    } else {
+        state.passes_over.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
+    };
+    rests && !stalls_always()
+}
+
+/// Notes a wait that was only timed, for the ration; whether the next read is
+/// to be asked about, because the ration passes over no more stalls.
+#[cold]
+pub(super) fn is_again_wanted(state: &State, waited_ns: u64) -> bool {
+    state.untold.fetch_add(1, Relaxed);
+    state.untold_ns.fetch_add(waited_ns, Relaxed);
+    if are_busy(state) {
+        return false;
+    }
+    let passes_over = state.try_locked(|rations, _| {
+        synchronise::tell(state, rations);
+        rations.synchronisations.passes_over()
+    });
+    if passes_over == Some(false) {
+        state.passes_over.store(0, Relaxed);
+    }
+    passes_over == Some(false)
+}
+
+/// A question that began at `began` is answered.
+pub(super) fn book_question(state: &State, began: u64) {
+    let passed = ticks().wrapping_sub(began).saturating_mul(1000);
+    let ns = passed.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(QUESTION_NS);
+    state.asked_ns.store(state.asking().asked(ns).asked_ns, Relaxed);
+}

@@ -1,0 +1,103 @@
+//! A stall: a read of the program that waits and that nobody predicted
+//! (design: "A stall"). Where asking starts it, it is on its way already, and its
+//! wait hides what is done meanwhile: a copy where one can gain, prefetches of
+//! what else of the file will be wanted.
+
+use super::credit::{book_question, earn, rests};
+use super::processors::holds_busy;
+use super::reads::waited;
+use super::{Request, streams, synchronise, waiting, whole_files};
+use crate::arch::Frame;
+use crate::hook::plain;
+use crate::state::{State, stalls_always};
+use crate::sys;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::ration::Standing;
+use runahead_policy::readahead::Stalled;
+use runahead_protocol::stats::Counter;
+
+/// The read would wait, and nobody predicted it. Asking began at `began`.
+pub(super) fn stall(
+    state: &'static State,
+    frame: &mut Frame,
+    request: Request,
+    standing: Standing,
+    began: u64,
+) -> isize {
+    earn(state, 0);
+    let start_ns = sys::now_ns();
+    let mut stat = sys::Stat::default();
+    sys::fstat(request.fd, &mut stat);
+    if streams::is_crowded(state, &stat, start_ns) {
+        synchronise::give_way(state);
+    } else if is_hopeless(state, standing, start_ns) || is_served(state, &request, &stat, start_ns)
+    {
+        state.count(Counter::SyncsDeclined, 1);
+    } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
+        // In the speculative process: what the read comes to there.
+        return result;
+    }
+    let stalled = streams::at_stall(state, frame, &request, &stat);
+    if !stalled.is_some_and(|stalled| stalled.prefetched()) {
+        whole_files::prefetch(state, &request, &stat);
+    }
+    book_question(state, began);
+    let synchronised_ns = sys::now_ns();
+    let result = plain(frame);
+    waiting::await_detached(state);
+    let end_ns = sys::now_ns();
+    let waited_ns = waited(end_ns.saturating_sub(start_ns), result);
+    if waited_ns != 0 {
+        count_stall(state, waited_ns, true);
+        earn(state, waited_ns);
+    }
+    if let Some(stalled) = stalled {
+        streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
+    }
+    let passes_over = state.try_locked(|rations, _| {
+        let ration = &mut rations.synchronisations;
+        ration.stalled(end_ns.saturating_sub(synchronised_ns));
+        state.speculative.load(Relaxed) == 0 && ration.passes_over()
+    });
+    state.passes_over.store(u32::from(passes_over == Some(true)), Relaxed);
+    if rests(state) {
+        state.credit.store(0, Relaxed);
+    }
+    waiting::await_prediction(state);
+    result
+}
+
+/// Whether no copy can come of a stall: there is none, and the processors were
+/// busy at a look that holds. The slow path would find the same, by some ten
+/// system calls that on busy processors nothing hides.
+fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
+    standing == Standing::None
+        && state.speculative.load(Relaxed) == 0
+        && holds_busy(state, now_ns)
+        && !stalls_always()
+}
+
+/// Whether the kernel's readahead does what a copy would, and there is none.
+fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) -> bool {
+    let stalled = Stalled {
+        fd: request.fd,
+        offset: request.offset,
+        size: stat.size.max(0) as u64,
+        stall_ns: state.mean_stall_ns(),
+        waited_ns: state.stalls_ns.load(Relaxed),
+        now_ns,
+    };
+    let may_gain = state.try_locked(|rations, _| rations.readahead.may_gain(&stalled));
+    may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
+}
+
+/// Counts a wait, for what decides about stalls and for the statistics.
+pub(super) fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
+    state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
+    state.stalled(1, waited_ns);
+    if let Some(slot) = state.slot() {
+        slot.add(Counter::Stalls, 1);
+        slot.add(Counter::StallNs, waited_ns);
+        slot.add(Counter::StallsUnpredicted, u64::from(unpredicted));
+    }
+}

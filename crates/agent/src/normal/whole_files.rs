@@ -1,0 +1,47 @@
+//! Small files of the program: a stall in one is followed by a prefetch of all
+//! of it (Li et al. 2004; the decisions are
+//! [`runahead_policy::competitive::whole_files`]).
+
+use super::Request;
+use super::asking::start_read;
+use crate::state::{CONFIG, State, class};
+use crate::sys;
+use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::competitive::depth_bytes;
+use runahead_protocol::session::Mode;
+
+/// At a stall that nobody predicted, in a file no larger than the competitive
+/// depth: all of the file (see `policy::competitive`).
+pub(super) fn prefetch(state: &State, request: &Request, stat: &sys::Stat) {
+    let Some(class) = state.class(request.fd as u32 as usize) else { return };
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
+        return;
+    }
+    let size = stat.size.max(0) as u64;
+    let rate = state.bytes_per_s.load(Relaxed);
+    let decided = state.try_locked(|rations, _| {
+        let depth = depth_bytes(rations.synchronisations.stall_ns(), rate);
+        rations.whole_files.eager()
+            && rations.whole_files.decide(size, request.offset, request.len, depth)
+    });
+    if decided == Some(true) {
+        start_read(request.fd, 0, size);
+        class.store(class::FILE_WHOLE, Relaxed);
+    }
+}
+
+/// A read found its data; if that was prefetched with the whole file, its use
+/// is counted once.
+pub(super) fn found(state: &State, request: &Request, copied: usize) {
+    if copied == 0 {
+        return;
+    }
+    if let Some(class) = state.class(request.fd as u32 as usize)
+        && class.load(Relaxed) == class::FILE_WHOLE
+    {
+        class.store(class::FILE, Relaxed);
+        state.try_locked(|rations, _| rations.whole_files.used());
+        let asking = state.asking().saved(state.mean_stall_ns());
+        state.asked_ns.store(asking.asked_ns, Relaxed);
+    }
+}
