@@ -15,6 +15,11 @@
 //! that switches are being paid for: a program that reads alone is served by
 //! the kernel's readahead, which never lets the device idle.
 
+mod stream;
+mod verdicts;
+
+use self::stream::{Stream, at_window, continues, reached};
+use self::verdicts::{BEGUN, BEGUN_LONG_MIN, Beginnings, ENDS, ENDS_MIN, Verdicts};
 use super::adapt::{Adapt, Arm};
 use super::depth::{Device, SeekDistance, depth_bytes};
 
@@ -59,25 +64,6 @@ const STOPPED_NS_MIN: u64 = 50_000_000;
 
 /// The longest wait is forgotten by this part at each stall.
 const LONGEST_FORGOTTEN: u64 = 64;
-
-/// One of so many streams is read without trusting the end of its file, to
-/// see whether streams still get there: when one of the last eight samples did
-/// not, at first, and when this many in a row have.
-const SAMPLE_WARY: u32 = 2;
-const SAMPLE: u32 = 8;
-const SAMPLE_SURE: u32 = 32;
-
-/// A stream that begins is taken for a long one where this many of the last
-/// [`BEGUN`] that began in such a place were. Beginning with the whole depth
-/// costs a short one the transfer of that, as long as one switch, and spares a
-/// long one the two switches of the kernel's first windows.
-const BEGUN_LONG_MIN: u32 = 12;
-const BEGUN: u8 = 16;
-
-/// Streams are taken to go on to the ends of their files where this many of the
-/// last [`ENDS`] did.
-const ENDS_MIN: u32 = 7;
-const ENDS: u8 = 8;
 
 /// Runs after which the depth recovers by a half, if few of them are evicted.
 const RECOVERY_RUNS: u32 = 64;
@@ -140,108 +126,6 @@ pub struct Action {
     pub expected: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stream {
-    /// [`Miss::file`]; 0: free.
-    file: u64,
-    /// Where it stalled last.
-    offset: u64,
-    /// Where the read that stalled last ended.
-    read_end: u64,
-    /// Where the last run ends; where there was none, `read_end`.
-    end: u64,
-    /// Size of the file.
-    size: u64,
-    /// When its last stall began or, if that is over, ended, in ns.
-    at_ns: u64,
-    /// Whether that goes on.
-    waits: bool,
-    /// Bytes behind `offset` that count as used already.
-    credited: u64,
-    /// A stall of a read that goes beyond this shows that the stream is longer
-    /// than the competitive depth; 0: known, or not to be known.
-    long_at: u64,
-    /// Whether it began at the beginning of its file.
-    at_start: bool,
-    /// Length of the last run; 0: not known to be sequential.
-    run: u32,
-    /// How much further than its last stall it may be without one: what the
-    /// kernel keeps in flight ahead of it. 0: its runs are ours.
-    slack: u32,
-    /// Stalls that may be those of a stream, in a row.
-    forward: u8,
-    /// Its runs are of the competitive depth though streams reach the ends of
-    /// their files: a sample.
-    sample: bool,
-    /// Whether it reached the end of its file has been counted, or is not to
-    /// be.
-    judged: bool,
-    /// Whether it has been taken to have stopped.
-    stopped: bool,
-}
-
-/// What the last streams of which something has been seen did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Verdicts {
-    /// One bit each, the last one lowest.
-    history: u16,
-    /// How many of these bits are verdicts.
-    judged: u8,
-}
-
-impl Verdicts {
-    const NONE: Verdicts = Verdicts { history: 0, judged: 0 };
-
-    fn judge(&mut self, verdict: bool) {
-        self.history = self.history << 1 | u16::from(verdict);
-        self.judged = (self.judged + 1).min(u16::BITS as u8);
-    }
-
-    /// The last stream of which it was said that it had stopped goes on.
-    fn withdraw(&mut self) {
-        let place = self.history.trailing_ones();
-        if place < self.judged.into() {
-            let later = self.history & ((1 << place) - 1);
-            self.history = (self.history >> place >> 1 << place) | later;
-            self.judged -= 1;
-        }
-    }
-
-    /// Whether at least `least` of the last `of` verdicts are true.
-    fn are(self, least: u32, of: u8) -> bool {
-        let last = self.history & (u16::MAX >> (u16::BITS - u32::from(of)));
-        self.judged >= of && last.count_ones() >= least
-    }
-
-    /// One of so many streams is a sample. What is known from eight streams
-    /// may be chance; from eight samples more it hardly is, and each sample
-    /// pays all its switches.
-    fn sample(self) -> u32 {
-        match (self.judged, self.history.trailing_ones()) {
-            (0..8, _) => SAMPLE,
-            (_, 0..8) => SAMPLE_WARY,
-            (_, 16) => SAMPLE_SURE,
-            _ => SAMPLE,
-        }
-    }
-}
-
-/// Of streams that began inside of a file, and at its beginning: an index that
-/// is looked up at random is not the files that are read beside it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Beginnings {
-    inside: Verdicts,
-    at_start: Verdicts,
-}
-
-impl Beginnings {
-    const NONE: Beginnings = Beginnings { inside: Verdicts::NONE, at_start: Verdicts::NONE };
-
-    fn of(&mut self, stream: &Stream) -> &mut Verdicts {
-        if stream.at_start { &mut self.at_start } else { &mut self.inside }
-    }
-}
-
 /// The streams of one process on one device. All-zero is a valid start.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
@@ -283,41 +167,20 @@ impl Default for Streams {
 
 impl Streams {
     /// No stream yet: all zero.
-    pub const EMPTY: Streams = {
-        // Spelled out, since `Default` is not const.
-        const FREE: Stream = Stream {
-            file: 0,
-            offset: 0,
-            read_end: 0,
-            end: 0,
-            size: 0,
-            at_ns: 0,
-            waits: false,
-            credited: 0,
-            long_at: 0,
-            at_start: false,
-            run: 0,
-            slack: 0,
-            forward: 0,
-            sample: false,
-            judged: false,
-            stopped: false,
-        };
-        Streams {
-            table: [FREE; STREAMS_MAX],
-            used: 0,
-            established: 0,
-            wait_ns: 0,
-            longest_ns: 0,
-            shrink: 0,
-            runs: 0,
-            evictions: 0,
-            ends: Verdicts::NONE,
-            beginnings: Beginnings::NONE,
-            seeks: SeekDistance::NONE,
-            adapt: Adapt::NEW,
-            used_bytes: 0,
-        }
+    pub const EMPTY: Streams = Streams {
+        table: [Stream::FREE; STREAMS_MAX],
+        used: 0,
+        established: 0,
+        wait_ns: 0,
+        longest_ns: 0,
+        shrink: 0,
+        runs: 0,
+        evictions: 0,
+        ends: Verdicts::NONE,
+        beginnings: Beginnings::NONE,
+        seeks: SeekDistance::NONE,
+        adapt: Adapt::NEW,
+        used_bytes: 0,
     };
 
     /// A read has stalled: what to prefetch behind it.
@@ -704,58 +567,5 @@ fn stopped(stream: &mut Stream, ends: &mut Verdicts, beginnings: &mut Beginnings
     }
     if stream.long_at != 0 {
         beginnings.of(stream).judge(false);
-    }
-}
-
-/// Whether a stream that has ended went on to the end of its file.
-fn reached(stream: &Stream) -> bool {
-    stream.end.saturating_add(stream.slack.into()) >= stream.size
-}
-
-/// Whether a miss may be the next stall of a stream: inside its run, at its
-/// end, or up to two of the kernel's windows later.
-fn continues(stream: &Stream, miss: &Miss) -> bool {
-    let reach = stream.end.saturating_add((2 * WINDOW_BYTES).max(stream.slack.into()));
-    let from = if stream.run == 0 { stream.read_end } else { stream.offset };
-    miss.offset >= from && miss.offset <= reach
-}
-
-/// Whether the second stall of what may be a stream is where that of a
-/// sequential reader would be: at the end of one of the windows that the
-/// kernel has read since.
-fn at_window(last: &Stream, miss: &Miss) -> bool {
-    const PAGE_BYTES: u64 = 4096;
-    let start = last.offset / PAGE_BYTES * PAGE_BYTES;
-    let read_end = miss.offset.saturating_add(miss.len);
-    let ends = |end: u64| miss.offset <= end && end < read_end;
-    ends(start.saturating_add(WINDOW_BYTES)) || ends(start.saturating_add(2 * WINDOW_BYTES))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn verdicts_that_were_wrong_are_withdrawn() {
-        let mut verdicts = Verdicts::NONE;
-        for verdict in [true, false, true, true, false] {
-            verdicts.judge(verdict);
-        }
-        verdicts.withdraw();
-        assert_eq!((verdicts.history, verdicts.judged), (0b1011, 4));
-        verdicts.withdraw();
-        assert_eq!((verdicts.history, verdicts.judged), (0b111, 3));
-        verdicts.withdraw();
-        assert_eq!((verdicts.history, verdicts.judged), (0b111, 3), "none was false");
-        for _ in 0..20 {
-            verdicts.judge(true);
-        }
-        verdicts.withdraw();
-        assert_eq!((verdicts.history, verdicts.judged), (u16::MAX, 16));
-        assert!(verdicts.are(16, 16));
-        verdicts.judge(false);
-        assert!(verdicts.are(7, 8) && !verdicts.are(8, 8));
-        assert_eq!(Verdicts::NONE.sample(), SAMPLE);
-        assert_eq!(verdicts.sample(), SAMPLE_WARY);
     }
 }
