@@ -105,19 +105,30 @@ static void prefetch(uint64_t low, uint64_t high) {
 
 struct budget {
     int ranges;
+    bool is_later; /* not at the beginning of the nest */
 };
 
 /* A place that the walk comes back to: with its neighbours in the direction in
- * which they will be wanted, the next ones before these are used up. */
-static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
+ * which they will be wanted, the next ones before these are used up. And with what
+ * the walk has gone over since it was last here: that was when the first of the
+ * places came to a new page, the others do so at other times, and one may have
+ * come to a new piece and gone over the first page of it. */
+static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high,
+                            bool is_later) {
     const uint64_t around = p->around[i];
     int drift = atomic_load_explicit(&p->drift[i], memory_order_relaxed);
     /* Within a nest the window is ahead already. */
-    const uint64_t ahead = p->walk_level[i] < RA_LEVELS_MAX ? 0 : around / 2;
-    if (drift > 0 && high - low < around)
+    const bool is_within = p->walk_level[i] < RA_LEVELS_MAX;
+    const uint64_t ahead = is_within ? 0 : around / 2;
+    const uint64_t back = is_within && is_later && low > 2 * around
+        ? PAGE + magnitude(p->stream[i].stride[p->walk_level[i]]) : 0;
+    if (drift > 0 && high - low < around) {
         high = (high + ahead + around - 1) & ~(around - 1);
-    else if (drift < 0 && high - low < around && low > 2 * around)
+        low -= back;
+    } else if (drift < 0 && high - low < around && low > 2 * around) {
         low = (low - ahead) & ~(around - 1);
+        high += back;
+    }
     prefetch(low, high);
 }
 
@@ -130,7 +141,8 @@ static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, 
         int64_t below, above;
         spans(p, s, level, &below, &above);
         budget->ranges--;
-        prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above);
+        prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above,
+                        budget->is_later);
         return;
     }
     uint64_t page = ~(uint64_t)0;
@@ -240,11 +252,12 @@ static void advance_walk(const struct ra_plan *p, uint32_t i, const struct piece
             continue;
         page = at >> PAGE_SHIFT;
         prefetch_inner(p, i, t + 1, at, budget);
+        budget->is_later = true;
     }
 }
 
 static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
-    struct budget budget = {RANGES_PER_ADVANCE_MAX};
+    struct budget budget = {.ranges = RANGES_PER_ADVANCE_MAX, .is_later = from > 0};
     const struct ra_stream *s = &p->stream[i];
     const uint32_t t = p->tick_level;
     uint64_t low = 0, high = 0, seen_at = ~(uint64_t)0;
@@ -259,6 +272,7 @@ static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, u
             if (piece.n < p->count[t] || address >> PAGE_SHIFT != seen_at)
                 advance_walk(p, i, &piece, address, &budget);
             seen_at = piece.n < p->count[t] ? ~(uint64_t)0 : address >> PAGE_SHIFT;
+            budget.is_later = true;
             continue;
         }
         int64_t below, above, moved = s->stride[t] * (int64_t)(piece.n - 1);

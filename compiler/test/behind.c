@@ -1,7 +1,7 @@
 /* The run-time layer's own: long nests that begin while everything is in memory
  * still tick, unless all that they go over is there, those that go on keep their
- * plans, and walks across rows are given back behind themselves, what is left of
- * them by the next nest. */
+ * plans, and walks across rows pass over no page and are given back behind
+ * themselves, what is left of them by the next nest. */
 #include "../runtime/hint.c"
 
 #include <stdio.h>
@@ -233,6 +233,30 @@ static void resident(void) {
     ra.bits = bits;
 }
 
+/* The places of a walk are on their pages differently: in one, a row is the last of
+ * a piece where it is the first of a page in another. None is passed over. */
+static void every_page(uint32_t strip_mined) {
+    const uint64_t counts[] = {ROWS, 86, PLACES}, base = 3 * ARRAY;
+    const struct ra_stream stream = {.base = base, .high = 40, .stride = {88 * 40, 40, PLANE}};
+    struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
+    struct ra_frame *f = frame_of(3, counts, &stream);
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    ra_begin(&site, f);
+    CHECK(f->plan->around[0] > 0);
+    for (uint64_t row = 1; row < ROWS; ++row) {
+        f->index[0] = row, f->index[1] = f->index[2] = 0;
+        ra_tick(&site, f, 0);
+        released_within(0, ADDRESSES);
+        atomic_store(&ra.behind, 0); /* or the next tick waits for it */
+    }
+    for (uint64_t n = 0; n < PLACES; ++n)
+        for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
+            CHECK(bit(ra.bits, (base + n * PLANE + cell * 40) >> PAGE_SHIFT));
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    walks_ended(NULL);
+    free(f);
+}
+
 int main(void) {
     start(20 << 20);
     resident();
@@ -331,6 +355,9 @@ int main(void) {
         else
             released_within(0, ADDRESSES);
     }
+
+    every_page(6);
+    every_page(7);
 
     /* In a memory that holds it all, nothing is given back. */
     ra.memory = 64 << 20;
