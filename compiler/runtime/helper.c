@@ -491,6 +491,7 @@ static void *helper(void *nothing) {
                 note_walk(copy.address, copy.address + copy.bytes);
             else
                 do_release(copy.address, copy.bytes, copy.flags);
+            atomic_store_explicit(&ra.served, ra.ring_tail, memory_order_release);
         }
         consume_behind();
         uint64_t now = now_ns();

@@ -19,6 +19,7 @@ enum {
     RANGES_PER_ADVANCE_MAX = 4096,
     CHAIN_MAX = 8,
     AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
+    HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
@@ -348,16 +349,39 @@ static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t 
     }
 }
 
+/* What the next iterations touch was asked for only now: lets the helper pass it on
+ * first. A program that overtakes it faults, and the kernel reads what lies around
+ * the fault, and, from there on, ahead of it: instead of what was asked for. */
+static void let_helper_go_first(uint64_t turn) {
+    if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn)
+        return;
+    int saved = errno;
+    for (int waits = 0; waits < HELPER_WAITS_MAX && atomic_load(&ra.active) &&
+                        atomic_load_explicit(&ra.served, memory_order_acquire) < turn;
+         ++waits) {
+        struct timespec wait = {.tv_nsec = 20000};
+        nanosleep(&wait, NULL);
+    }
+    errno = saved;
+}
+
 static void go_on(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
+    const uint64_t next_tick = p->strip < p->total - done ? done + p->strip : p->total;
     uint64_t to = done + p->look_ahead;
     if (to > p->total)
         to = p->total;
+    if (f->asked_from < next_tick)
+        let_helper_go_first(f->asked_turn);
     /* In bursts: disks that also write, or serve several streams, position
      * their heads once for each. */
     if (to > f->cursor && (to == p->total || to - f->cursor >= p->burst)) {
         advance(p, f->cursor, to, true);
+        f->asked_from = f->cursor;
+        f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
         f->cursor = to;
     }
+    if (f->asked_from < next_tick)
+        let_helper_go_first(f->asked_turn);
     if (f->cursor == p->total) {
         prefetch_next(p, f, done);
         frontier.first = atomic_load_explicit(&p->next, memory_order_acquire);
@@ -524,6 +548,7 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     f->next = NULL;
     f->next_cursor = 0;
     f->next_bytes = 0;
+    f->asked_from = f->asked_turn = 0;
     if (frontier.first == p && !p->is_indirect) { /* indices were left to now */
         if (frontier.next_bytes > p->bytes) {
             f->cursor = p->total;
@@ -559,6 +584,7 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         f->plan = p;
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
+        f->asked_from = f->asked_turn = 0;
         f->cursor = position(p, f);
         begin_releases(p, f);
     }

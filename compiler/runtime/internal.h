@@ -98,6 +98,7 @@ struct ra_state {
     _Atomic uint64_t behind; /* bytes to be released that are not yet */
     _Atomic uint64_t ring_head;
     uint64_t ring_tail;
+    _Atomic uint64_t served; /* entries that the helper has passed on */
     struct entry *ring;
     _Atomic(struct ra_plan *) plans[PLANS_MAX];
     _Atomic(struct ra_site *) sites[PLANS_MAX]; /* small nests: windows to reset */

@@ -40,9 +40,11 @@ struct ra_frame {
     struct ra_plan *next; /* nest that is expected after this one */
     uint64_t next_cursor;
     uint64_t next_bytes; /* of nests already prefetched behind this one */
-    uint64_t reserved[3];
+    uint64_t reserved[2];
+    uint64_t asked_from; /* the last burst: iterations of the tick level from here on, */
     uint64_t released[RA_STREAMS_MAX]; /* address up to which it was given back */
-    uint64_t reserved_streams[RA_STREAMS_MAX];
+    uint64_t asked_turn; /* and the end of its entries in the ring */
+    uint64_t reserved_streams[RA_STREAMS_MAX - 1];
     /* Parameters, at word 72. */
     uint64_t count[8];
     struct ra_stream streams[];

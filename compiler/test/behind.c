@@ -1,8 +1,13 @@
 /* The run-time layer's own: long nests that begin while everything is in memory
  * still tick, unless all that they go over is there, those that go on keep their
  * plans, and walks across rows pass over no page and are given back behind
- * themselves, what is left of them by the next nest. */
+ * themselves, what is left of them by the next nest. No nest overtakes the helper. */
+#include <time.h>
+
+static int pretend_nanosleep(const struct timespec *wait, struct timespec *left);
+#define nanosleep pretend_nanosleep
 #include "../runtime/hint.c"
+#undef nanosleep
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +23,16 @@
 
 enum { PLACES = 86, ROWS = 86, PLANE = 88 * 88 * 40, PIECE = 64 << 10 };
 static const uint64_t ARRAY = 1 << 30;
+
+/* The helper takes so many waits of the program to pass on what is in the ring. */
+static int naps, naps_needed;
+
+static int pretend_nanosleep(const struct timespec *wait, struct timespec *left) {
+    (void)wait, (void)left;
+    if (++naps >= naps_needed)
+        atomic_store(&ra.served, atomic_load(&ra.ring_head));
+    return 0;
+}
 
 static void start(uint64_t memory) {
     ra.memory = memory;
@@ -257,8 +272,34 @@ static void every_page(uint32_t strip_mined) {
     free(f);
 }
 
+/* What the first iterations touch is passed on before they run, what is asked for
+ * ahead is not waited for, and a helper that does not get on only for a while. */
+static void helper_first(void) {
+    const uint64_t pages = 4096;
+    const struct ra_stream stream = {.base = 3 * ARRAY, .high = 8, .stride = {PAGE}};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "first"};
+    struct ra_frame *f = frame_of(1, &pages, &stream);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
+    ra_begin(&site, f);
+    CHECK(naps == 3 && atomic_load(&ra.served) == atomic_load(&ra.ring_head));
+    released_within(0, 0);
+    naps_needed = 1 << 30;
+    const struct ra_plan *p = f->plan;
+    f->index[0] = p->burst + 1;
+    ra_tick(&site, f, 0);
+    CHECK(atomic_load(&ra.served) < atomic_load(&ra.ring_head) && naps == 3);
+    f->index[0] = p->look_ahead;
+    ra_tick(&site, f, 0);
+    CHECK(naps > 3 && naps <= 3 + HELPER_WAITS_MAX);
+    released_within(0, 0);
+    free(f);
+    naps_needed = 0;
+}
+
 int main(void) {
     start(20 << 20);
+    helper_first();
     resident();
     small_walks();
     plan_in_use();
