@@ -324,8 +324,18 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
     }
 }
 
+/* What was refused there is not wanted any more. */
+static void drop_refused(uint64_t low, uint64_t high) {
+    for (uint32_t at = h.refused_tail; at != h.refused_head; ++at) {
+        struct refused *one = &h.refused[at % REFUSED_MAX];
+        if (one->address >= low && one->address + one->bytes <= high)
+            one->bytes = 0;
+    }
+}
+
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
+    drop_refused(address, address + bytes);
     struct release one = {.address = address, .owed = flags & RELEASE_UNAWAITED ? 0 : bytes,
                           .ns = now_ns(), .fd = -1, .is_left = flags & RELEASE_LEFT};
     struct region *r = region_of(address);

@@ -165,6 +165,15 @@ static void refused_and_asked_again(void) {
     room = PAGES;
     ask_again();
     CHECK(waiting() == 0 && is_there[200] && is_there[202] && !is_there[201]);
+
+    /* Given back meanwhile: not asked for again. */
+    room = 0;
+    prefetch(2400, 32);
+    CHECK(waiting() == 1);
+    do_release(BASE + 2300 * PAGE, 200 * PAGE, RELEASE_UNAWAITED);
+    room = PAGES;
+    ask_again();
+    CHECK(waiting() == 0 && !is_there[2400]);
 }
 
 static void long_pieces(void) {
