@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@ enum {
     CHAIN_MAX = 8,
     AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
     HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
+    INDICES = 512,       /* looked at together */
+    LOOKED_PAGES = 16,   /* of them, whether they are in memory */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
@@ -176,10 +179,33 @@ static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, u
     prefetch_as(p->passed >> i & 1 ? PREFETCH_PASSED : PREFETCH, low, high);
 }
 
-/* a[b[i]]: looks ahead in b, as far as b itself is in memory. An array that fits
- * in memory is brought in by whole blocks, whichever index comes first. */
-static void prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
-                              uint64_t to) {
+/* Pages that were seen to be in memory. */
+struct seen {
+    uint64_t first, end;
+};
+
+/* Is the page in memory, not only on its way? Looks at the next few too. */
+static bool is_there(struct seen *seen, uint64_t page) {
+    unsigned char there[LOOKED_PAGES];
+    if (page >= seen->first && page < seen->end)
+        return true;
+    seen->first = seen->end = page;
+    uint64_t pages = LOOKED_PAGES;
+    /* What follows may not be mapped. */
+    while (mincore((void *)(uintptr_t)(page << PAGE_SHIFT), pages << PAGE_SHIFT, there) != 0)
+        if ((pages /= 2) == 0)
+            return false;
+    while (seen->end - page < pages && there[seen->end - page] & 1)
+        ++seen->end;
+    return seen->end > page;
+}
+
+/* a[b[i]]: looks ahead in b, from iteration `far` on only as far as b itself is in
+ * memory: reading it would wait for what is wanted much later. An array that fits
+ * in memory is brought in by whole blocks, whichever index comes first. Returns
+ * where it ended. */
+static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
+                                  uint64_t to, uint64_t far, struct seen *seen) {
     uint32_t bytes = (uint32_t)(s->flags >> RA_FLAG_INDEX_BYTES_SHIFT) & 0xff;
     uint64_t checked = ~(uint64_t)0, last = ~(uint64_t)0;
     for (uint64_t n = from; n < to; ++n) {
@@ -187,7 +213,9 @@ static void prefetch_indirect(struct ra_site *site, const struct ra_stream *s, u
         uint64_t page = at >> PAGE_SHIFT;
         if (page != checked) {
             if (at >= ADDRESSES || !bit(ra.bits, page))
-                return; /* reading it might wait */
+                return n; /* reading it might wait */
+            if (n >= far && !is_there(seen, page))
+                return n;
             checked = page;
         }
         uint64_t index;
@@ -215,6 +243,47 @@ static void prefetch_indirect(struct ra_site *site, const struct ra_stream *s, u
             prefetch(last << PAGE_SHIFT, (last + 1) << PAGE_SHIFT);
         }
     }
+    return to;
+}
+
+/* The indices of the iterations ahead: of those until the next ticks in any case,
+ * of the others in batches that ask for a quarter of the window, a new one when
+ * the last one comes into use. Where nearly all that they go to is in memory, a
+ * batch is long, and what is missing is asked for well before its turn. The frame
+ * says where they are and what they go to: the plan is the same for another array,
+ * and its memory may be another nest's by now. */
+static void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
+                            uint64_t done) {
+    const uint64_t soon = done + 2 * (p->strip < INDICES ? p->strip : INDICES);
+    const uint64_t near = soon < f->count[0] ? soon : f->count[0];
+    uint64_t to = done + p->indices_ahead < f->cursor ? done + p->indices_ahead : f->cursor;
+    to = to > near ? to : near;
+    to = to < f->count[0] ? to : f->count[0];
+    if (f->looked < done)
+        f->looked = f->looked_from = done;
+    if (f->looked >= near && done < f->looked_from)
+        return;
+    const uint64_t from = f->looked;
+    struct seen seen = {0, 0};
+    const uint64_t before = atomic_load_explicit(&ra.count.queued, memory_order_relaxed);
+    while (f->looked < to) {
+        const uint64_t asked =
+            atomic_load_explicit(&ra.count.queued, memory_order_relaxed) - before;
+        if (f->looked >= near && asked >= ra.window >> PAGE_SHIFT >> 2)
+            break;
+        uint64_t reached = to - f->looked > INDICES ? f->looked + INDICES : to;
+        for (uint32_t i = 0; i < site->streams; ++i)
+            if (f->streams[i].flags & RA_FLAG_INDIRECT) {
+                const uint64_t end =
+                    prefetch_indirect(site, &f->streams[i], f->looked, reached, near, &seen);
+                reached = end < reached ? end : reached;
+            }
+        if (reached == f->looked)
+            break;
+        f->looked = reached;
+    }
+    if (f->looked > from)
+        f->looked_from = from;
 }
 
 /* A piece of the tick level's iterations, inside one row of them. */
@@ -301,16 +370,12 @@ static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, u
 /* Prefetches iterations [from, to) of the tick level, counted through the loops
  * outside of it: the pipeline does not drain at the end of a row. One stream
  * after the other, for disks to read long pieces of each. */
-static void advance(const struct ra_plan *p, uint64_t from, uint64_t to, bool is_running) {
+static void advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
     if (p->count[p->tick_level] == 0)
         return; /* a bound that was not to be believed, or a plan in the making */
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        const struct ra_stream *s = &p->stream[i];
-        if (!(s->flags & RA_FLAG_INDIRECT))
+    for (uint32_t i = 0; i < p->streams; ++i)
+        if (!(p->stream[i].flags & RA_FLAG_INDIRECT))
             advance_stream(p, i, from, to);
-        else if (is_running) /* of a nest that is only expected the indices may be gone */
-            prefetch_indirect(p->site, s, from, to);
-    }
 }
 
 /* Iterations of the tick level done so far. */
@@ -337,7 +402,7 @@ static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t 
             to = (uint64_t)(room / n->bytes_per_iteration);
         if (to <= f->next_cursor || (to < n->total && to - f->next_cursor < n->burst))
             return;
-        advance(n, f->next_cursor, to, false);
+        advance(n, f->next_cursor, to); /* its indices may be gone by then */
         f->next_cursor = to;
         if (to < n->total)
             return;
@@ -365,7 +430,8 @@ static void let_helper_go_first(uint64_t turn) {
     errno = saved;
 }
 
-static void go_on(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
+static void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
+                  uint64_t done) {
     const uint64_t next_tick = p->strip < p->total - done ? done + p->strip : p->total;
     uint64_t to = done + p->look_ahead;
     if (to > p->total)
@@ -375,13 +441,19 @@ static void go_on(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
     /* In bursts: disks that also write, or serve several streams, position
      * their heads once for each. */
     if (to > f->cursor && (to == p->total || to - f->cursor >= p->burst)) {
-        advance(p, f->cursor, to, true);
+        advance(p, f->cursor, to);
         f->asked_from = f->cursor;
         f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
         f->cursor = to;
     }
     if (f->asked_from < next_tick)
         let_helper_go_first(f->asked_turn);
+    if (p->is_indirect) {
+        const bool is_late = f->looked < next_tick;
+        look_at_indices(site, p, f, done);
+        if (is_late)
+            let_helper_go_first(atomic_load_explicit(&ra.ring_head, memory_order_relaxed));
+    }
     if (f->cursor == p->total) {
         prefetch_next(p, f, done);
         frontier.first = atomic_load_explicit(&p->next, memory_order_acquire);
@@ -408,7 +480,6 @@ static void list(struct ra_site *site) {
 static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     struct ra_plan *last = site->last;
     uint64_t first = p->stream[0].base;
-    (void)f;
     list(site);
     uint64_t travelled = 0;
     const int64_t went = last ? (int64_t)(first - last->stream[0].base) : 0;
@@ -436,7 +507,7 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
         int64_t below, above;
         spans(p, s, 0, &below, &above);
         if (s->flags & RA_FLAG_INDIRECT) {
-            prefetch_indirect(site, s, 0, p->count[0]);
+            prefetch_indirect(site, &f->streams[i], 0, f->count[0], f->count[0], NULL);
             continue;
         }
         if (site->steps >= 2) {
@@ -548,8 +619,8 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     f->next = NULL;
     f->next_cursor = 0;
     f->next_bytes = 0;
-    f->asked_from = f->asked_turn = 0;
-    if (frontier.first == p && !p->is_indirect) { /* indices were left to now */
+    f->looked = f->looked_from = f->asked_from = f->asked_turn = 0;
+    if (frontier.first == p) { /* indices were left to now */
         if (frontier.next_bytes > p->bytes) {
             f->cursor = p->total;
             f->next = frontier.next;
@@ -562,12 +633,10 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     frontier.first = NULL;
     memset(f->index, 0, sizeof(f->index));
     begin_releases(p, f);
-    go_on(p, f, 0);
+    go_on(site, p, f, 0);
 }
 
 void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
-    (void)site;
-    (void)level;
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed))
         return;
     struct ra_plan *p = f->plan;
@@ -584,7 +653,7 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         f->plan = p;
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
-        f->asked_from = f->asked_turn = 0;
+        f->looked = f->looked_from = f->asked_from = f->asked_turn = 0;
         f->cursor = position(p, f);
         begin_releases(p, f);
     }
@@ -595,7 +664,7 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     count(&ra.count.ticks, 1);
     use(p);
     uint64_t done = position(p, f);
-    go_on(p, f, done);
+    go_on(site, p, f, done);
     if (f->cursor == p->total && p->walks)
         walks_ended(p);
     if (p->walks)

@@ -55,6 +55,7 @@ struct ra_plan {
     uint64_t strip;                   /* iterations of the tick level */
     uint64_t total;                   /* iterations of the tick level in all */
     uint64_t look_ahead;              /* iterations of the tick level */
+    uint64_t indices_ahead;           /* of them indices are looked at, where they are in memory */
     uint64_t burst;                   /* of them asked for at a time */
     uint64_t bytes;                   /* that the nest touches */
     double bytes_per_iteration;

@@ -211,7 +211,7 @@ static void plan_around(struct ra_plan *p) {
 /* Where to pipeline: "the first surrounding loop which touches more than a page
  * of the given array" (section 2.3), here more than a strip's worth. */
 static void work_out(struct ra_plan *p) {
-    double bytes[RA_LEVELS_MAX + 1] = {0};
+    double bytes[RA_LEVELS_MAX + 1] = {0}, direct = 0;
     uint32_t arrays = 0; /* streams, those of the same array as one */
     for (uint32_t i = 0; i < p->streams; ++i) {
         if (is_repeated(p, i))
@@ -219,6 +219,8 @@ static void work_out(struct ra_plan *p) {
         ++arrays;
         for (uint32_t l = 0; l <= p->levels; ++l)
             bytes[l] += (double)touched(p, &p->stream[i], l);
+        if (!(p->stream[i].flags & RA_FLAG_INDIRECT))
+            direct += (double)touched(p, &p->stream[i], 0);
     }
     bool is_indirect = false;
     for (uint32_t i = 0; i < p->streams; ++i) {
@@ -269,12 +271,16 @@ static void work_out(struct ra_plan *p) {
         p->total *= p->count[l];
     p->bytes_per_iteration = bytes[0] / (double)(p->total ? p->total : 1);
     double look = p->bytes_per_iteration > 0 ? (double)ra.window / p->bytes_per_iteration : 1e18;
-    if (is_indirect && look > (double)(ra.window >> PAGE_SHIFT) / 2)
-        look = (double)(ra.window >> PAGE_SHIFT) / 2;
+    /* Half of the window is for what indices go to. They are looked at half as far
+     * ahead as they are asked for, by when they are in memory (the paper pipelines
+     * the indices and what they go to, one behind the other). */
+    if (is_indirect && direct > 0)
+        look = (double)ra.window / 2 * (double)p->total / direct;
     p->look_ahead = look > 1e18 ? (uint64_t)1e18 : (uint64_t)look;
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
         p->look_ahead = 2 * p->strip;
     p->burst = p->look_ahead / 2;
+    p->indices_ahead = p->look_ahead / 2;
     plan_releases(p);
     plan_passed(p);
     p->walks &= ~p->releases;

@@ -40,7 +40,8 @@ struct ra_frame {
     struct ra_plan *next; /* nest that is expected after this one */
     uint64_t next_cursor;
     uint64_t next_bytes; /* of nests already prefetched behind this one */
-    uint64_t reserved[2];
+    uint64_t looked;     /* indirect: iterations whose indices were looked at, */
+    uint64_t looked_from; /* the last ones of them from here on */
     uint64_t asked_from; /* the last burst: iterations of the tick level from here on, */
     uint64_t released[RA_STREAMS_MAX]; /* address up to which it was given back */
     uint64_t asked_turn; /* and the end of its entries in the ring */

@@ -1,7 +1,9 @@
 /* The run-time layer's own: long nests that begin while everything is in memory
  * still tick, unless all that they go over is there, those that go on keep their
  * plans, and walks across rows pass over no page and are given back behind
- * themselves, what is left of them by the next nest. No nest overtakes the helper. */
+ * themselves, what is left of them by the next nest. No nest overtakes the helper.
+ * Indices are asked for well before they are looked at, and what they go to behind
+ * them. */
 #include <time.h>
 
 static int pretend_nanosleep(const struct timespec *wait, struct timespec *left);
@@ -248,30 +250,6 @@ static void resident(void) {
     ra.bits = bits;
 }
 
-/* The places of a walk are on their pages differently: in one, a row is the last of
- * a piece where it is the first of a page in another. None is passed over. */
-static void every_page(uint32_t strip_mined) {
-    const uint64_t counts[] = {ROWS, 86, PLACES}, base = 3 * ARRAY;
-    const struct ra_stream stream = {.base = base, .high = 40, .stride = {88 * 40, 40, PLANE}};
-    struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
-    struct ra_frame *f = frame_of(3, counts, &stream);
-    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
-    ra_begin(&site, f);
-    CHECK(f->plan->around[0] > 0);
-    for (uint64_t row = 1; row < ROWS; ++row) {
-        f->index[0] = row, f->index[1] = f->index[2] = 0;
-        ra_tick(&site, f, 0);
-        released_within(0, ADDRESSES);
-        atomic_store(&ra.behind, 0); /* or the next tick waits for it */
-    }
-    for (uint64_t n = 0; n < PLACES; ++n)
-        for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
-            CHECK(bit(ra.bits, (base + n * PLANE + cell * 40) >> PAGE_SHIFT));
-    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
-    walks_ended(NULL);
-    free(f);
-}
-
 /* What the first iterations touch is passed on before they run, what is asked for
  * ahead is not waited for, and a helper that does not get on only for a while. */
 static void helper_first(void) {
@@ -297,9 +275,117 @@ static void helper_first(void) {
     naps_needed = 0;
 }
 
+/* Bytes that were asked for of [low, high) since the ring was taken out. */
+static uint64_t asked_within(uint64_t low, uint64_t high) {
+    uint64_t bytes = 0;
+    for (;; ++ra.ring_tail) {
+        struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+        if (atomic_load(&e->turn) != ra.ring_tail + 1)
+            return bytes;
+        if (e->operation <= PREFETCH_PASSED && e->address >= low && e->address < high)
+            bytes += e->bytes;
+        atomic_store(&e->turn, ra.ring_tail + RING_ENTRIES);
+    }
+}
+
+/* to[b[i]]: of b as much is asked for as of any array, and what it holds is looked
+ * at as far as it is there, up to half as far. */
+static void indices(void) {
+    enum { COUNT = 1 << 20, AT = 200000 };
+    int *b = mmap((void *)(uintptr_t)(2 * ARRAY), COUNT * sizeof(int), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(b == (void *)(uintptr_t)(2 * ARRAY) && madvise(b, COUNT * sizeof(int), MADV_NOHUGEPAGE) == 0);
+    const uint64_t base = 2 * ARRAY, count = COUNT, far = ARRAY + 128 * PAGE;
+    struct ra_site site = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "indices"};
+    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
+    CHECK(f);
+    f->count[0] = count;
+    f->streams[0] = (struct ra_stream){.base = base, .high = 4, .stride = {4}};
+    f->streams[1] = (struct ra_stream){.base = base, .high = 4, .stride = {4}, .target = ARRAY, .scale = 8,
+                                       .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
+                                           (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
+    clear_bits(ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
+    /* All indices are the same but one, and b is in memory as far as half way there. */
+    for (uint64_t i = 0; i < AT / 2; ++i)
+        b[i] = 0;
+    ra_begin(&site, f);
+    const struct ra_plan *p = f->plan;
+    CHECK(p->is_indirect && p->look_ahead * 4 <= ra.window / 2 && p->look_ahead * 8 >= ra.window / 2);
+    CHECK(p->indices_ahead > AT && f->cursor == p->look_ahead);
+    const uint64_t there = (uint64_t)AT / 2 * 4 / PAGE * (PAGE / 4);
+    CHECK(f->looked >= there && f->looked <= there + PAGE / 4);
+    CHECK(asked_within(base, base + COUNT * 4) >= f->cursor * 4);
+    CHECK(bit(ra.bits, ARRAY >> PAGE_SHIFT) && !bit(ra.bits, far >> PAGE_SHIFT));
+
+    /* Comes in: what it goes to is asked for long before its turn. */
+    for (uint64_t i = AT / 2; i < COUNT; ++i)
+        b[i] = 0;
+    b[AT] = 128 * PAGE / 8;
+    f->index[0] = p->strip;
+    ra_tick(&site, f, 0);
+    CHECK(f->looked == p->strip + p->indices_ahead && bit(ra.bits, far >> PAGE_SHIFT));
+    CHECK(asked_within(far & ~(AROUND_BYTES_MAX - 1), far + PAGE) > 0);
+
+    /* Each goes to a page of its own, in an array larger than the memory: so many
+     * are asked for at a time, and those of the next strips in any case. */
+    for (uint64_t i = 0; i < COUNT; ++i)
+        b[i] = (int)(i % 100000 * (PAGE / 8));
+    site.target_low = ARRAY, site.target_high = ARRAY + ra.memory;
+    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+    uint64_t done = f->looked + p->strip, most = 0;
+    for (int ticks = 0; ticks < 20; ++ticks, done += p->strip) {
+        f->index[0] = done;
+        ra_tick(&site, f, 0);
+        const uint64_t asked = asked_within(ARRAY, 2 * ARRAY);
+        most = asked > most ? asked : most;
+        CHECK(f->looked >= done + 2 * p->strip);
+    }
+    CHECK(most <= ra.window / 4 + (INDICES + 2 * p->strip) * PAGE);
+
+    /* The same indices of another array, in a large nest and in a small one. */
+    for (int is_small = 0; is_small < 2; ++is_small) {
+        f->count[0] = is_small ? 1000 : count;
+        for (uint64_t target = ARRAY; target <= 3 * ARRAY; target += 2 * ARRAY) {
+            clear_bits(target >> PAGE_SHIFT, (target + ARRAY) >> PAGE_SHIFT);
+            f->streams[1].target = target;
+            site.target_low = site.target_high = 0;
+            ra_begin(&site, f);
+            CHECK(asked_within(target, target + ARRAY) > 0);
+            clear_bits(target >> PAGE_SHIFT, (target + ARRAY) >> PAGE_SHIFT);
+        }
+    }
+    munmap(b, COUNT * sizeof(int));
+    free(f);
+}
+
+/* The places of a walk are on their pages differently: in one, a row is the last of
+ * a piece where it is the first of a page in another. None is passed over. */
+static void every_page(uint32_t strip_mined) {
+    const uint64_t counts[] = {ROWS, 86, PLACES}, base = 3 * ARRAY;
+    const struct ra_stream stream = {.base = base, .high = 40, .stride = {88 * 40, 40, PLANE}};
+    struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
+    struct ra_frame *f = frame_of(3, counts, &stream);
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    ra_begin(&site, f);
+    CHECK(f->plan->around[0] > 0);
+    for (uint64_t row = 1; row < ROWS; ++row) {
+        f->index[0] = row, f->index[1] = f->index[2] = 0;
+        ra_tick(&site, f, 0);
+        released_within(0, ADDRESSES);
+        atomic_store(&ra.behind, 0); /* or the next tick waits for it */
+    }
+    for (uint64_t n = 0; n < PLACES; ++n)
+        for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
+            CHECK(bit(ra.bits, (base + n * PLANE + cell * 40) >> PAGE_SHIFT));
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    walks_ended(NULL);
+    free(f);
+}
+
 int main(void) {
     start(20 << 20);
     helper_first();
+    indices();
     resident();
     small_walks();
     plan_in_use();
