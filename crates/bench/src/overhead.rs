@@ -228,11 +228,12 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
     let cache = cache_directory()?;
     let data = options.data.clone().unwrap_or_else(|| cache.join("resident"));
     let resident = Resident::prepare(&data, options.scale)?;
+    let second = resident.copy()?;
     let mut bench = Bench { options, comparisons: Vec::new() };
     let mut programs = resident.programs();
     let mut start = Vec::new();
     if options.programs.is_empty() {
-        start = bench.parts(&resident, &cache)?;
+        start = bench.parts([&resident, &second], &cache)?;
     } else {
         let known = programs.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         for name in &options.programs {
@@ -243,11 +244,11 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
     }
     for (name, program) in &mut programs {
         calibrate(name, program)?;
-        bench.program(name, program, Kind::Program)?;
+        bench.program(name, program, Kind::Program, &second)?;
     }
     let busy = Busy::start()?;
     for (name, program) in &programs {
-        bench.program(&format!("{name}, busy"), program, Kind::BusyProgram)?;
+        bench.program(&format!("{name}, busy"), program, Kind::BusyProgram, &second)?;
     }
     drop(busy);
     Ok(OverheadResults {
@@ -314,10 +315,18 @@ impl Bench<'_> {
     /// Both sides of a whole program that waits for nothing, at once, each on a
     /// processor, and again with the processors exchanged: one run of each. What
     /// slows the machine down slows both, and so a hundredth can be seen where
-    /// runs one after the other differ by ten.
-    fn beside_each_other(&mut self, name: &str, kind: Kind, spec: &CommandSpec) -> Result<()> {
-        let sides = [self.side(spec, false), self.side(spec, true)];
-        let Some([first, second]) = two_processors() else {
+    /// runs one after the other differ by ten. `specs`: what runs on the one and
+    /// on the other; files of its own for each, or the kernel's counts of who
+    /// uses them would keep the two in step.
+    fn beside_each_other(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        specs: [&CommandSpec; 2],
+    ) -> Result<()> {
+        let places = specs.map(|spec| [false, true].map(|side| self.side(spec, side)));
+        let Some(processors) = two_processors() else {
+            let [sides, _] = places;
             return self
                 .compare(name, kind, |side| run_once(&sides[usize::from(side)], &Output::new()?));
         };
@@ -334,9 +343,12 @@ impl Bench<'_> {
         while index <= wanted {
             progress.step(&format!("{name} {index}"));
             let mut sums_s = [0.0; 2];
-            for processors in [[first, second], [second, first]] {
-                let ends =
-                    at_once(&sides, processors).with_context(|| format!("measure {name}"))?;
+            for exchanged in [false, true] {
+                // Plain's place and Runahead's.
+                let at = if exchanged { [1, 0] } else { [0, 1] };
+                let specs = [0, 1].map(|side| &places[at[side]][side]);
+                let ends = at_once(specs, at.map(|place| processors[place]))
+                    .with_context(|| format!("measure {name}"))?;
                 for (sum_s, (time_s, output)) in sums_s.iter_mut().zip(ends) {
                     *sum_s += time_s;
                     comparison.outputs_equal &=
@@ -359,7 +371,8 @@ impl Bench<'_> {
     }
 
     /// All but whole programs that read files; what a start takes.
-    fn parts(&mut self, resident: &Resident, cache: &Path) -> Result<Vec<Count>> {
+    fn parts(&mut self, places: [&Resident; 2], cache: &Path) -> Result<Vec<Count>> {
+        let [resident, second] = places;
         let reads = READS.build(cache)?;
         for kind in ["read", "pread", "same", "many"] {
             self.reads(&reads, kind, &resident.records)?;
@@ -367,7 +380,7 @@ impl Bench<'_> {
         self.starts()?;
         let start = self.counts()?.into();
         let mapped = resident.mapped(self.options.scale)?;
-        self.mapped(&MAPPED.build(cache)?, &mapped)?;
+        self.mapped(&MAPPED.build(cache)?, [&mapped, &second.mapped(self.options.scale)?])?;
         self.rare_faults(&HEAP.build(cache)?, &mapped)?;
         Ok(start)
     }
@@ -445,10 +458,11 @@ impl Bench<'_> {
         ])
     }
 
-    fn mapped(&mut self, program: &Path, file: &Path) -> Result<()> {
+    fn mapped(&mut self, program: &Path, files: [&Path; 2]) -> Result<()> {
         let touches = scaled(TOUCHES, self.options.scale, 1 << 16).to_string();
-        let spec = CommandSpec::new(program, "/").arg(file).args([&touches, "1"]);
-        self.beside_each_other("random touches of a mapped file", Kind::Program, &spec)
+        let [first, second] =
+            files.map(|file| CommandSpec::new(program, "/").arg(file).args([&touches, "1"]));
+        self.beside_each_other("random touches of a mapped file", Kind::Program, [&first, &second])
     }
 
     fn rare_faults(&mut self, program: &Path, file: &Path) -> Result<()> {
@@ -468,8 +482,17 @@ impl Bench<'_> {
         })
     }
 
-    fn program(&mut self, name: &str, program: &Program, kind: Kind) -> Result<()> {
-        self.beside_each_other(name, kind, &program.spec())
+    fn program(
+        &mut self,
+        name: &str,
+        program: &Program,
+        kind: Kind,
+        second: &Resident,
+    ) -> Result<()> {
+        let spec = program.spec();
+        // All arguments are relative.
+        let beside = CommandSpec { directory: second.directory.clone(), ..spec.clone() };
+        self.beside_each_other(name, kind, [&spec, &beside])
     }
 }
 
@@ -524,11 +547,11 @@ fn stay_on(processor: usize) -> Result<()> {
 }
 
 /// Runs two commands at once, each on a processor: what [`run_once`] says.
-fn at_once(specs: &[CommandSpec; 2], processors: [usize; 2]) -> Result<[(f64, String); 2]> {
+fn at_once(specs: [&CommandSpec; 2], processors: [usize; 2]) -> Result<[(f64, String); 2]> {
     let outputs = [Output::new()?, Output::new()?];
     let one = &|index: usize| {
         stay_on(processors[index])?;
-        run_once(&specs[index], &outputs[index])
+        run_once(specs[index], &outputs[index])
     };
     let [first, second] = std::thread::scope(|scope| {
         [0, 1]
@@ -607,6 +630,20 @@ impl Resident {
         records::make(&partial.join("records"), 64)?;
         fs::rename(&partial, &this.directory)
             .with_context(|| format!("rename {}", partial.display()))?;
+        Ok(this)
+    }
+
+    /// The same once more, times included, which archives contain.
+    fn copy(&self) -> Result<Self> {
+        let directory = self.directory.with_added_extension("second");
+        let this = Self { records: directory.join("records"), directory };
+        if !this.directory.is_dir() {
+            let partial = this.directory.with_added_extension("partial");
+            let _ = fs::remove_dir_all(&partial);
+            process::copy_tree(&self.directory, &partial)?;
+            fs::rename(&partial, &this.directory)
+                .with_context(|| format!("rename {}", partial.display()))?;
+        }
         Ok(this)
     }
 
@@ -745,6 +782,7 @@ mod tests {
         let shows = |plain, ahead| comparison(Kind::Program, plain, ahead).shows_promise();
         assert!(shows(1.0, 0.9) && !shows(1.0, 1.05));
         let mut unsure = comparison(Kind::Program, 1.0, 1.0);
+        unsure.plain_s = vec![1.0; 5];
         unsure.runahead_s = vec![0.8, 0.9, 1.0, 1.2, 1.3];
         assert!(unsure.keeps_promise() && !unsure.shows_promise());
         let mut wrong = comparison(Kind::Program, 1.0, 1.0);

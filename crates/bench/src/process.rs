@@ -151,6 +151,16 @@ pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Fi
     Ok(Finished { elapsed_s, status, usage })
 }
 
+/// Copies a directory as it is: owners, rights, times, links.
+///
+/// # Errors
+/// If it cannot be copied.
+pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp").arg("-a").args([from, to]).status().context("start cp")?;
+    ensure!(status.success(), "copy {} to {} failed", from.display(), to.display());
+    Ok(())
+}
+
 /// Waits for a child's end and reaps it.
 ///
 /// # Errors

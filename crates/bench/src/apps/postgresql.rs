@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -50,11 +49,11 @@ impl Application for PostgreSql {
             build(&data, rows, setup.seed)?;
             let partial = kept.with_extension("partial");
             let _ = fs::remove_dir_all(&partial);
-            copy_tree(&data, &partial)?;
+            process::copy_tree(&data, &partial)?;
             return fs::rename(&partial, &kept)
                 .with_context(|| format!("rename {}", partial.display()));
         }
-        copy_tree(&kept, &data)
+        process::copy_tree(&kept, &data)
     }
 
     fn cases(&self, setup: &Setup) -> Result<Vec<Box<dyn Case>>> {
@@ -73,12 +72,6 @@ fn rows(setup: &Setup) -> u64 {
 
 fn data_directory(setup: &Setup) -> PathBuf {
     setup.directory.join("data")
-}
-
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
-    let status = Command::new("cp").arg("-a").args([from, to]).status().context("start cp")?;
-    ensure!(status.success(), "copy {} to {} failed", from.display(), to.display());
-    Ok(())
 }
 
 /// Makes the data directory and the relations.
