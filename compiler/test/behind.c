@@ -53,21 +53,27 @@ static void start(uint64_t memory) {
     atomic_store(&ra.state, 1);
 }
 
+/* Takes the next entry out of the ring; false where there is none. */
+static bool take_out(struct entry *taken) {
+    struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+    if (atomic_load(&e->turn) != ra.ring_tail + 1)
+        return false;
+    *taken = *e;
+    atomic_store(&e->turn, ra.ring_tail++ + RING_ENTRIES);
+    return true;
+}
+
 /* Takes out what the ring holds: bytes to be released, all within [low, high),
  * in whole pieces. */
 static uint64_t released_within(uint64_t low, uint64_t high) {
     uint64_t bytes = 0;
-    for (;; ++ra.ring_tail) {
-        struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-        if (atomic_load(&e->turn) != ra.ring_tail + 1)
-            return bytes;
-        if (e->operation == RELEASE) {
-            CHECK(e->address >= low && e->address + e->bytes <= high);
-            CHECK(e->bytes > 0 && e->address % PAGE == 0 && e->bytes % PAGE == 0);
-            bytes += e->bytes;
+    for (struct entry e; take_out(&e);)
+        if (e.operation == RELEASE) {
+            CHECK(e.address >= low && e.address + e.bytes <= high);
+            CHECK(e.bytes > 0 && e.address % PAGE == 0 && e.bytes % PAGE == 0);
+            bytes += e.bytes;
         }
-        atomic_store(&e->turn, ra.ring_tail + RING_ENTRIES);
-    }
+    return bytes;
 }
 
 static struct ra_frame *frame_of(uint32_t levels, const uint64_t *counts,
@@ -173,16 +179,12 @@ static void left(void) {
  * below `low`. */
 static uint64_t asked_until(uint64_t low) {
     uint64_t until = 0;
-    for (;; ++ra.ring_tail) {
-        struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-        if (atomic_load(&e->turn) != ra.ring_tail + 1)
-            return until;
-        if (e->operation == PREFETCH) {
-            CHECK(e->address >= low);
-            until = e->address + e->bytes > until ? e->address + e->bytes : until;
+    for (struct entry e; take_out(&e);)
+        if (e.operation == PREFETCH) {
+            CHECK(e.address >= low);
+            until = e.address + e.bytes > until ? e.address + e.bytes : until;
         }
-        atomic_store(&e->turn, ra.ring_tail + RING_ENTRIES);
-    }
+    return until;
 }
 
 /* Small nests line by line: how far beyond the last line is asked for? */
@@ -278,14 +280,10 @@ static void helper_first(void) {
 /* Bytes that were asked for of [low, high) since the ring was taken out. */
 static uint64_t asked_within(uint64_t low, uint64_t high) {
     uint64_t bytes = 0;
-    for (;; ++ra.ring_tail) {
-        struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-        if (atomic_load(&e->turn) != ra.ring_tail + 1)
-            return bytes;
-        if (e->operation <= PREFETCH_PASSED && e->address >= low && e->address < high)
-            bytes += e->bytes;
-        atomic_store(&e->turn, ra.ring_tail + RING_ENTRIES);
-    }
+    for (struct entry e; take_out(&e);)
+        if (e.operation <= PREFETCH_PASSED && e.address >= low && e.address < high)
+            bytes += e.bytes;
+    return bytes;
 }
 
 /* to[b[i]]: of b as much is asked for as of any array, and what it holds is looked

@@ -1,6 +1,9 @@
 //! `bench overhead`: what Runahead costs where there is nothing to gain,
 //! because everything is in memory.
 
+mod at_once;
+mod resident;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,12 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use self::at_once::{at_once, two_processors};
+use self::resident::{Program, Resident, calibrate};
 use crate::busy::Busy;
 use crate::c_program::CProgram;
 use crate::calls;
 use crate::explicit::cache_directory;
-use crate::generate::tree::{self, TreeSpec};
-use crate::generate::{records, repository, scaled};
+use crate::generate::scaled;
 use crate::interference::words;
 use crate::interrupt;
 use crate::process::{self, CommandSpec, Output};
@@ -46,16 +50,10 @@ const BATCHES: u64 = 400;
 const COUNTED_STARTS: usize = 10;
 /// Processes in a row.
 const PROCESSES: u64 = 1000;
-/// Programs are given their data so often that they run for this long.
-const PROGRAM_S: f64 = 1.2;
-/// But at least this long, where their data allows.
-const PROGRAM_S_MIN: f64 = 1.0;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Random touches of a resident file's mapping: about a second.
 const TOUCHES: u64 = 60_000_000;
-/// Records of 16 KiB of the file that is mapped: 64 MiB.
-const MAPPED_RECORDS: u64 = 4096;
 /// The large heap, in MiB.
 const HEAP_MIB: u64 = 4096;
 /// Its page faults that wait, milliseconds of work apart.
@@ -126,6 +124,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Before the first run.
+    fn new(name: &str, kind: Kind) -> Self {
+        let (plain_s, runahead_s) = (Vec::new(), Vec::new());
+        Self { name: name.into(), kind, plain_s, runahead_s, outputs_equal: true }
+    }
+
     /// Median added to a unit, seconds; below 0 where Runahead is faster.
     pub fn added_s(&self) -> Option<f64> {
         Some(Summary::of(&self.runahead_s)?.median - Summary::of(&self.plain_s)?.median)
@@ -282,13 +286,7 @@ impl Bench<'_> {
         mut once: impl FnMut(bool) -> Result<(f64, String)>,
     ) -> Result<()> {
         let progress = Progress::new(2 * self.options.runs as u64 + 2);
-        let mut comparison = Comparison {
-            name: name.into(),
-            kind,
-            plain_s: Vec::new(),
-            runahead_s: Vec::new(),
-            outputs_equal: true,
-        };
+        let mut comparison = Comparison::new(name, kind);
         let mut expected = None;
         for index in 0..=self.options.runs {
             for under_runahead in if index % 2 == 0 { [false, true] } else { [true, false] } {
@@ -307,9 +305,13 @@ impl Bench<'_> {
                 }
             }
         }
+        self.add(comparison, &progress);
+        Ok(())
+    }
+
+    fn add(&mut self, comparison: Comparison, progress: &Progress) {
         progress.print(&line(&comparison));
         self.comparisons.push(comparison);
-        Ok(())
     }
 
     /// Both sides of a whole program that waits for nothing, at once, each on a
@@ -331,13 +333,7 @@ impl Bench<'_> {
                 .compare(name, kind, |side| run_once(&sides[usize::from(side)], &Output::new()?));
         };
         let progress = Progress::new(self.options.runs as u64 + 1);
-        let mut comparison = Comparison {
-            name: name.into(),
-            kind,
-            plain_s: Vec::new(),
-            runahead_s: Vec::new(),
-            outputs_equal: true,
-        };
+        let mut comparison = Comparison::new(name, kind);
         let mut expected = None;
         let (mut index, mut wanted) = (0, self.options.runs);
         while index <= wanted {
@@ -365,8 +361,7 @@ impl Bench<'_> {
             }
             index += 1;
         }
-        progress.print(&line(&comparison));
-        self.comparisons.push(comparison);
+        self.add(comparison, &progress);
         Ok(())
     }
 
@@ -520,175 +515,6 @@ fn run_once(spec: &CommandSpec, output: &Output) -> Result<(f64, String)> {
     Ok((elapsed_s, format!("{} {} {}", digest.status, digest.stdout, digest.stderr)))
 }
 
-/// Two processors of this session; none where there is one only.
-fn two_processors() -> Option<[usize; 2]> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes a set of this size.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        return None;
-    }
-    // SAFETY: numbers within the set.
-    let mut ours =
-        (0..libc::CPU_SETSIZE as usize).filter(|&it| unsafe { libc::CPU_ISSET(it, &set) });
-    Some([ours.next()?, ours.next()?])
-}
-
-/// This thread, and what it starts, stay on a processor.
-fn stay_on(processor: usize) -> Result<()> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a number of `two_processors`.
-    unsafe { libc::CPU_SET(processor, &mut set) };
-    // SAFETY: the kernel reads a set of this size; concerns this thread.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    ensure!(result == 0, "stay on processor {processor}: {}", std::io::Error::last_os_error());
-    Ok(())
-}
-
-/// Runs two commands at once, each on a processor: what [`run_once`] says.
-fn at_once(specs: [&CommandSpec; 2], processors: [usize; 2]) -> Result<[(f64, String); 2]> {
-    let outputs = [Output::new()?, Output::new()?];
-    let one = &|index: usize| {
-        stay_on(processors[index])?;
-        run_once(specs[index], &outputs[index])
-    };
-    let [first, second] = std::thread::scope(|scope| {
-        [0, 1]
-            .map(|index| scope.spawn(move || one(index)))
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    Ok([first?, second?])
-}
-
-/// A program whose last arguments are repeated until it runs long enough.
-#[derive(Debug)]
-struct Program {
-    base: CommandSpec,
-    repeated: Vec<String>,
-    times: usize,
-}
-
-impl Program {
-    fn spec(&self) -> CommandSpec {
-        let all = std::iter::repeat_n(&self.repeated, self.times).flatten();
-        self.base.clone().args(all)
-    }
-}
-
-/// Finds out how often a program must be given its data.
-fn calibrate(name: &str, program: &mut Program) -> Result<()> {
-    // Longest argument list that is safe with the usual stack limit, bytes.
-    const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
-    let output = Output::new()?;
-    let argument_bytes: usize = program.repeated.iter().map(|word| word.len() + 9).sum();
-    let times_max = ARGUMENTS_BYTES_MAX.checked_div(argument_bytes).unwrap_or(1).max(1);
-    run_once(&program.spec(), &output)?;
-    let mut elapsed_s = 0.0;
-    // The start weighs less the longer it runs: a few steps lead there.
-    for _ in 0..4 {
-        elapsed_s = run_once(&program.spec(), &output)?.0;
-        if elapsed_s >= PROGRAM_S_MIN || program.times == times_max {
-            break;
-        }
-        let wanted = (program.times as f64 * PROGRAM_S / elapsed_s).ceil() as usize;
-        program.times = wanted.clamp(1, times_max);
-    }
-    if elapsed_s < PROGRAM_S_MIN {
-        eprintln!("note: {name} runs for {} only: its ratio is coarse", seconds(elapsed_s));
-    }
-    Ok(())
-}
-
-/// Data that stays in memory: it is small and read again and again.
-#[derive(Debug)]
-struct Resident {
-    directory: PathBuf,
-    records: PathBuf,
-}
-
-impl Resident {
-    fn prepare(data: &Path, scale: f64) -> Result<Self> {
-        let directory = data.join(format!("scale-{scale}"));
-        let this = Self { records: directory.join("records"), directory };
-        if this.directory.is_dir() {
-            return Ok(this);
-        }
-        let partial = data.join("partial");
-        let _ = fs::remove_dir_all(&partial);
-        fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
-        let spec = |files, bytes| TreeSpec {
-            name: "resident",
-            files: scaled(files, scale, 8),
-            bytes: scaled(bytes, scale, 1 << 16),
-            spread: 6.0,
-            needle: Some(("needle_in_memory_17", 50)),
-        };
-        tree::make(&partial.join("tree"), &spec(2500, 50_000_000), 1)?;
-        repository::make(&partial.join("repository"), &spec(12_000, 200_000_000), 1)?;
-        repository::forget_times(&partial.join("repository"))?;
-        records::make(&partial.join("records"), 64)?;
-        fs::rename(&partial, &this.directory)
-            .with_context(|| format!("rename {}", partial.display()))?;
-        Ok(this)
-    }
-
-    /// The same once more, times included, which archives contain.
-    fn copy(&self) -> Result<Self> {
-        let directory = self.directory.with_added_extension("second");
-        let this = Self { records: directory.join("records"), directory };
-        if !this.directory.is_dir() {
-            let partial = this.directory.with_added_extension("partial");
-            let _ = fs::remove_dir_all(&partial);
-            process::copy_tree(&self.directory, &partial)?;
-            fs::rename(&partial, &this.directory)
-                .with_context(|| format!("rename {}", partial.display()))?;
-        }
-        Ok(this)
-    }
-
-    /// The file for programs that map one.
-    fn mapped(&self, scale: f64) -> Result<PathBuf> {
-        let (path, partial) = (self.directory.join("mapped"), self.directory.join("partial"));
-        if !path.is_file() {
-            records::make(&partial, scaled(MAPPED_RECORDS, scale, 64))?;
-            fs::rename(&partial, &path).with_context(|| format!("rename {}", partial.display()))?;
-        }
-        Ok(path)
-    }
-
-    fn programs(&self) -> Vec<(&'static str, Program)> {
-        let program = |program: &str, arguments: &[&str], repeated: &[&str]| Program {
-            base: CommandSpec::new(program, &self.directory).args(arguments),
-            repeated: repeated.iter().map(|word| (*word).to_owned()).collect(),
-            times: 1,
-        };
-        let words = ["-C", "repository", "grep", "--threads=1", "-cF", "needle_in_memory_17"];
-        let mut git_grep = program("git", &words, &["HEAD"]);
-        for (name, value) in repository::ENVIRONMENT {
-            git_grep.base = git_grep.base.env(name, value);
-        }
-        let files = walkdir::WalkDir::new(self.directory.join("tree")).sort_by_file_name();
-        let files: Vec<String> = files
-            .into_iter()
-            .filter_map(Result::ok)
-            .filter(|entry| entry.file_type().is_file())
-            .filter_map(|entry| {
-                let path = entry.path().strip_prefix(&self.directory).ok()?;
-                Some(path.to_str()?.to_owned())
-            })
-            .collect();
-        let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        vec![
-            ("grep", program("grep", &["-rF", "needle_in_memory_17"], &["tree"])),
-            ("sha256sum", program("sha256sum", &[], &files)),
-            // The trees are hard links to one: each is to be read.
-            ("tar", program("tar", &["cf", "-", "--hard-dereference"], &["tree"])),
-            ("git grep", git_grep),
-        ]
-    }
-}
-
 fn line(comparison: &Comparison) -> String {
     let mut cells = row(comparison);
     cells.retain(|cell| !cell.is_empty());
@@ -788,16 +614,6 @@ mod tests {
         let mut wrong = comparison(Kind::Program, 1.0, 1.0);
         wrong.outputs_equal = false;
         assert!(!wrong.keeps_promise());
-    }
-
-    #[test]
-    fn arguments_are_repeated() {
-        let program = Program {
-            base: CommandSpec::new("grep", "/").arg("x"),
-            repeated: vec!["a".into(), "b".into()],
-            times: 2,
-        };
-        assert_eq!(program.spec().arguments, ["x", "a", "b", "a", "b"]);
     }
 
     #[test]

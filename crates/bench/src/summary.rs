@@ -72,17 +72,14 @@ impl Ratio {
             return None;
         }
         let mut rng = Rng::new(0, "bootstrap");
-        let mut resample = |values: &[f64]| {
-            let drawn: Vec<f64> = values.iter().map(|_| *rng.pick(values)).collect();
-            quantile(&sorted(&drawn), 0.5).unwrap_or(f64::NAN)
-        };
+        let mut resample = |values: &[f64]| resampled_median(&mut rng, values);
         let ratios: Vec<f64> =
             (0..RESAMPLES).map(|_| resample(numerators) / resample(denominators)).collect();
         Self::within(value, &ratios)
     }
 
-    /// The median of the ratios of pairs that were measured one after the other,
-    /// so that a machine that is slower for minutes slows both; the interval as
+    /// The median of the ratios of pairs that were measured side by side, or one
+    /// after the other, so that what slows the machine slows both; the interval as
     /// above, of the pairs. None when there is no pair or a ratio is no number.
     pub fn of_pairs(numerators: &[f64], denominators: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> = numerators.iter().zip(denominators).map(|(n, d)| n / d).collect();
@@ -90,11 +87,8 @@ impl Ratio {
             return None;
         }
         let mut rng = Rng::new(0, "bootstrap");
-        let mut resample = || {
-            let drawn: Vec<f64> = ratios.iter().map(|_| *rng.pick(&ratios)).collect();
-            quantile(&sorted(&drawn), 0.5).unwrap_or(f64::NAN)
-        };
-        let medians: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
+        let medians: Vec<f64> =
+            (0..RESAMPLES).map(|_| resampled_median(&mut rng, &ratios)).collect();
         Self::within(quantile(&sorted(&ratios), 0.5)?, &medians)
     }
 
@@ -103,6 +97,12 @@ impl Ratio {
         let resampled = sorted(resampled);
         Some(Self { value, low: quantile(&resampled, 0.025)?, high: quantile(&resampled, 0.975)? })
     }
+}
+
+/// The median of as many values, drawn from these with repetition.
+fn resampled_median(rng: &mut Rng, values: &[f64]) -> f64 {
+    let drawn: Vec<f64> = values.iter().map(|_| *rng.pick(values)).collect();
+    quantile(&sorted(&drawn), 0.5).unwrap_or(f64::NAN)
 }
 
 /// A ratio of pairs of runs and what it is at least.
