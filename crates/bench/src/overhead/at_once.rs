@@ -1,34 +1,23 @@
 //! Two programs at once, each on a processor of its own.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::run_once;
 use crate::process::{CommandSpec, Output};
 
 /// Two processors of this session; none where there is one only.
 pub fn two_processors() -> Option<[usize; 2]> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes a set of this size.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        return None;
-    }
-    // SAFETY: numbers within the set.
-    let mut ours =
-        (0..libc::CPU_SETSIZE as usize).filter(|&it| unsafe { libc::CPU_ISSET(it, &set) });
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut ours = (0..CpuSet::MAX_CPU).filter(|&it| allowed.is_set(it));
     Some([ours.next()?, ours.next()?])
 }
 
 /// This thread, and what it starts, stay on a processor.
 fn stay_on(processor: usize) -> Result<()> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a number of `two_processors`.
-    unsafe { libc::CPU_SET(processor, &mut set) };
-    // SAFETY: the kernel reads a set of this size; concerns this thread.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    ensure!(result == 0, "stay on processor {processor}: {}", std::io::Error::last_os_error());
-    Ok(())
+    let mut only = CpuSet::new();
+    only.set(processor);
+    sched_setaffinity(None, &only).with_context(|| format!("stay on processor {processor}"))
 }
 
 /// Runs two commands at once, each on a processor: what [`run_once`] says.
