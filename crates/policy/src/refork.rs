@@ -35,7 +35,7 @@ pub struct Refork {
     /// Smoothed cost of an importing copy (weight 1/4), in ns; 0: not known.
     import_ns: u64,
     /// Smoothed cost of the copy-on-write faults after a full copy (weight
-    /// 1/4), in ns.
+    /// 1/4), in ns; 0: not known.
     copy_on_write_ns: u64,
 }
 
@@ -59,16 +59,12 @@ impl Refork {
     /// Faults of the normal process since its last full copy took `ns`, for
     /// pages that both had (section 5.2).
     pub fn copied_on_write(&mut self, ns: u64) {
-        self.copy_on_write_ns = self.copy_on_write_ns - self.copy_on_write_ns / 4 + ns / 4;
+        self.copy_on_write_ns = smooth(self.copy_on_write_ns, ns);
     }
 
     /// A copy of `kind` of a process with `resident_bytes` took `ns` of the
-    /// normal process's time.
+    /// normal process's time, without what both kinds cost alike.
     pub fn took(&mut self, kind: Kind, resident_bytes: u64, ns: u64) {
-        let smooth = |old: u64, new: u64| match old {
-            0 => new.max(1),
-            old => (old - old / 4 + new / 4).max(1),
-        };
         match kind {
             Kind::Importing => self.import_ns = smooth(self.import_ns, ns),
             // Of small processes the fixed part would be taken for page tables.
@@ -78,6 +74,14 @@ impl Refork {
             }
             Kind::Full => {}
         }
+    }
+}
+
+/// What is known after `new`; 0: nothing was.
+fn smooth(old: u64, new: u64) -> u64 {
+    match old {
+        0 => new.max(1),
+        old => (old - old / 4 + new / 4).max(1),
     }
 }
 
@@ -96,9 +100,7 @@ mod tests {
     #[test]
     fn faults_for_shared_pages_are_part_of_the_cost() {
         let mut refork = Refork::default();
-        for _ in 0..4 {
-            refork.copied_on_write(2_000_000);
-        }
+        refork.copied_on_write(500_000);
         assert_eq!(refork.choose(4 << 20, false), Kind::Importing);
     }
 
