@@ -3,6 +3,7 @@
 //! ends as if we were absent.
 
 mod accounting;
+mod areas;
 mod asking;
 mod capture;
 mod control;
@@ -30,10 +31,10 @@ use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use runahead_protocol::stats::{Counter, Loss};
 
+pub use areas::LARGE_BYTES;
 pub use capture::hand_over;
 pub use control::Control;
 pub use credit::CREDIT;
-pub use notice::LARGE_BYTES;
 use reads::OFFSET_NONE;
 pub use reads::{Request, is_file};
 pub use streams::Table as StreamTable;
@@ -188,18 +189,18 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     match watch {
         Watch::Map => {
             let result = plain(frame);
-            notice::mapped(state, result, &frame.args);
+            areas::mapped(state, result, &frame.args);
             return result;
         }
-        Watch::Unmap => notice::unmapped(state, first, second),
+        Watch::Unmap => areas::unmapped(state, first, second),
         Watch::Remap => {
             let result = plain(frame);
-            notice::remapped(state, result, &frame.args);
+            areas::remapped(state, result, &frame.args);
             return result;
         }
         Watch::Heap => {
             let result = plain(frame);
-            notice::heap_ends(state, result);
+            areas::heap_ends(state, result);
             return result;
         }
         Watch::Mask => {

@@ -4,7 +4,7 @@
 //! user mode only, per thread, tells the thread after each one by a signal.
 //!
 //! * Only processes that map large files get it, and only once a page of one
-//!   was found missing: arming costs 0.15 ms, and 10 ms where nobody else on
+//!   was found missing ([`super::areas`]): arming costs 0.15 ms, and 10 ms where nobody else on
 //!   the machine uses such counters at that moment (static keys).
 //! * The signal is number 32, which glibc keeps for itself (for cancelling
 //!   threads, sent by `tgkill`) and lets no program block, wait for or
@@ -25,31 +25,20 @@
 //!   led to no copy, and none runs, only every [`PERIOD_STEP`]th fault is
 //!   noticed, and fewer still when that leads to nothing either.
 
-use super::{asking, faults, own, watch};
-use crate::Gate;
+use super::areas::{SWAPPED_BYTES, is_watched};
+use super::{faults, own, watch};
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
-use crate::import::regions::swap_exists;
 use crate::maps;
 use crate::state::{CONFIG, NoticedThread, State, role, stalls_always, state, watched};
-use crate::sys::{self, IoVec, PAGE_SIZE, call};
+use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::ptr::from_ref;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use runahead_emulate::residency::{
-    Method, Methods, Resident, is_in_memory, question, refused_nowait,
-};
 use runahead_protocol::notice::{NOTICES_MAX, QUEUED_SIGNALS_MIN, SIGNAL};
-use runahead_protocol::session::{Mode, TEST_WITHOUT_PERF};
+use runahead_protocol::session::TEST_WITHOUT_PERF;
 use runahead_protocol::stats::{Counter, Loss};
-
-/// Mappings of files from this length on are watched, in bytes.
-pub const LARGE_BYTES: usize = 1 << 20;
-
-/// Anonymous memory from this length on, all together, is watched where there
-/// is swap space, in bytes: filling so much takes far longer than arming.
-const SWAPPED_BYTES: usize = 24 << 20;
 
 /// [`State::notice`]: every thread shall have it.
 pub const WANTED: u32 = 1;
@@ -74,16 +63,6 @@ const NOTICES_SPARE: u32 = 64;
 /// Least stack below a thread's present place with which it gets notice, in
 /// bytes: the kernel puts a frame of up to 11 KiB (AMX) there.
 const STACK_MIN: usize = 64 * 1024;
-
-/// Questions about pages of new mappings in the life of a process, until one
-/// is found missing.
-const SAMPLES_MAX: u32 = 256;
-/// Questions about one mapping.
-const SAMPLES: u32 = 16;
-/// The same where each takes three system calls.
-const SAMPLES_ELSEWHERE: usize = 4;
-/// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
-const SAMPLE_EVERY: u32 = 64;
 
 /// Stack on which a notice is handled, in bytes: the thread's own may be
 /// nearly used up.
@@ -114,178 +93,6 @@ fn exclusively<R>(state: &State, action: impl FnOnce() -> R) -> Option<R> {
     let result = action();
     BUSY.store(0, Release);
     Some(result)
-}
-
-/// After an mmap(2) with arguments `args` that came to `result`.
-pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
-    let &[_, len, protection, flags, fd, offset] = args;
-    if result <= 0 || len < LARGE_BYTES {
-        return;
-    }
-    state.large_changes.fetch_add(1, Relaxed);
-    let anonymous = flags & sys::MAP_ANONYMOUS != 0;
-    if protection & sys::PROT_EXEC != 0 || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
-        return;
-    }
-    if anonymous {
-        if flags & sys::MAP_PRIVATE != 0 {
-            anonymous_memory(state, result as usize, len);
-        }
-        return;
-    }
-    remember(state, result as usize, len, sys::device_of(fd as i32));
-    if state.notice.load(Relaxed) == 0 && some_missing(state, fd, offset, len) {
-        want(state);
-    }
-}
-
-/// Anonymous memory that may be swapped out.
-fn anonymous_memory(state: &'static State, start: usize, len: usize) {
-    remember(state, start, len, 0);
-    let all = state.anonymous_bytes.fetch_add(len, Relaxed).saturating_add(len);
-    if all >= SWAPPED_BYTES && state.notice.load(Relaxed) == 0 && swap_exists() {
-        want(state);
-    }
-}
-
-/// After an mremap(2) with arguments `args` that came to `result`.
-pub fn remapped(state: &'static State, result: isize, args: &[usize; 6]) {
-    let &[old, old_len, len, ..] = args;
-    if result <= 0 || old_len.max(len) < LARGE_BYTES {
-        return;
-    }
-    unmapped(state, old, old_len);
-    // What grows (realloc(3)) is anonymous memory nearly always.
-    if len >= LARGE_BYTES && CONFIG.mode.load(Relaxed) != Mode::Off as u32 {
-        anonymous_memory(state, result as usize, len);
-    }
-}
-
-/// After a brk(2) that came to `end`.
-pub fn heap_ends(state: &'static State, end: isize) {
-    let Some(end) = usize::try_from(end).ok().filter(|&end| end != 0) else { return };
-    let start = state.heap_start.load(Relaxed);
-    if start == 0 || end < start {
-        state.heap_start.store(end, Relaxed);
-        return;
-    }
-    let len = end - start;
-    if len < SWAPPED_BYTES || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
-        return;
-    }
-    let area = state.areas.iter().find(|area| area.start.load(Relaxed) == start);
-    match area {
-        Some(area) => area.end.store(end, Release),
-        None => anonymous_memory(state, start, len),
-    }
-}
-
-/// Keeps a large mapping in mind, of a file on `device` (0: anonymous memory).
-#[cold]
-fn remember(state: &State, start: usize, len: usize, device: u64) {
-    state.large_mappings.fetch_add(1, Relaxed);
-    unmapped(state, start, len);
-    for area in &state.areas {
-        // The end is stored last and taken back first: a reader that sees one
-        // without the other sees an empty or a smaller area.
-        if area.end.load(Relaxed) == 0
-            && area.end.compare_exchange(0, start + 1, Relaxed, Relaxed).is_ok()
-        {
-            area.start.store(start, Relaxed);
-            area.device.store(device, Relaxed);
-            area.end.store(start + len, Release);
-            return;
-        }
-    }
-}
-
-/// Before a munmap(2): forgets the mappings that begin in the range.
-pub fn unmapped(state: &State, start: usize, len: usize) {
-    state.large_changes.fetch_add(1, Relaxed);
-    if state.large_mappings.load(Relaxed) == 0 {
-        return;
-    }
-    let end = start.saturating_add(len);
-    for area in &state.areas {
-        let at = area.start.load(Relaxed);
-        if at != 0 && at >= start && at < end {
-            area.start.store(0, Relaxed);
-            area.end.store(0, Relaxed);
-        }
-    }
-}
-
-/// Whether an address lies in a large mapping of a file, or in anonymous
-/// memory that is watched.
-pub fn is_watched(state: &State, address: usize) -> bool {
-    device(state, address).is_some()
-}
-
-/// The device of the file that is mapped at a watched address, 0 where it is
-/// anonymous memory; `None` where it is not watched.
-pub fn device(state: &State, address: usize) -> Option<u64> {
-    let area = state.areas.iter().find(|area| {
-        let start = area.start.load(Relaxed);
-        start != 0 && address >= start && address < area.end.load(Acquire)
-    })?;
-    Some(area.device.load(Relaxed))
-}
-
-/// Looks at pages of a file, evenly spaced, until one is missing (whose read
-/// has then been started).
-#[cold]
-fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
-    if stalls_always() {
-        return true;
-    }
-    let mapping = state.large_mappings.load(Relaxed);
-    if state.samples.load(Relaxed) >= SAMPLES_MAX && !mapping.is_multiple_of(SAMPLE_EVERY) {
-        return false;
-    }
-    // A mapping may reach far beyond its file: databases map what they may
-    // grow to.
-    let mut stat = sys::Stat::default();
-    if sys::fstat(fd as i32, &mut stat) != 0 {
-        return false;
-    }
-    let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
-    let mut byte = 0u8;
-    let vector = IoVec { base: core::ptr::from_mut(&mut byte) as usize, len: 1 };
-    for sample in 0..SAMPLES as usize {
-        let at = offset + len / SAMPLES as usize * sample;
-        let args = [fd, from_ref(&vector) as usize, 1, at, 0, sys::RWF_NOWAIT];
-        state.samples.fetch_add(1, Relaxed);
-        // SAFETY: into a byte of ours, at an explicit offset.
-        match unsafe { call(nr::PREADV2, &args) } {
-            1 => {}
-            0 => return false, // It has been cut off meanwhile.
-            sys::EAGAIN => return true,
-            _ => return some_missing_elsewhere(fd, &stat, offset, len),
-        }
-    }
-    false
-}
-
-/// The same of a file whose file system refuses `RWF_NOWAIT`.
-#[cold]
-fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize) -> bool {
-    // Every backend of PostgreSQL maps 1 MiB of shared memory, and an event takes
-    // 2% where each read waits 60 µs.
-    if is_in_memory(&mut Gate, fd) {
-        return swap_exists();
-    }
-    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
-    if matches!(method, Method::MadeUp | Method::Delicate) {
-        return false;
-    }
-    let mut oracle = asking::oracle(stat, method);
-    let mut is_there = |sample| {
-        let at = offset + len / SAMPLES_ELSEWHERE * sample;
-        let file = (fd, stat.dev);
-        question(&mut Gate, &mut Methods::default(), &mut oracle, file, at as u64, 1)
-            == Resident::All
-    };
-    !(0..SAMPLES_ELSEWHERE).all(&mut is_there)
 }
 
 /// Every thread of this process shall have notice; this one at once.

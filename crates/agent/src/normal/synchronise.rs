@@ -9,7 +9,7 @@ use super::control::{self, Control};
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{await_detached, settled};
-use super::{OFFSET_NONE, Request, capture, learnt, notice};
+use super::{OFFSET_NONE, Request, areas, capture, learnt};
 use crate::arch::{Frame, nr};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
@@ -405,7 +405,7 @@ fn end_aide(state: &State) {
 fn device(state: &State, stall: &Stall) -> u64 {
     match stall {
         Stall::Read(request) => sys::device_of(request.fd),
-        Stall::Fault(address) => match notice::device(state, *address) {
+        Stall::Fault(address) => match areas::device(state, *address) {
             Some(0) => swap_device(),
             Some(device) => device,
             None => 0,

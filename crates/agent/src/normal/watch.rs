@@ -150,7 +150,7 @@ pub unsafe extern "C" fn ra_waited(registers: *const Registers, index: usize) ->
     // SAFETY: the stub passes its registers, which lie on the agent's stack.
     let registers = unsafe { &*registers };
     let accessed = arch::accessed(redirect.instruction(), &redirect.bytes(), registers);
-    let address = accessed.into_iter().find(|&address| super::notice::is_watched(state, address));
+    let address = accessed.into_iter().find(|&address| super::areas::is_watched(state, address));
     state.count(Counter::FaultNotices, 1);
     state.count(Counter::FaultNoticesWatched, 1);
     let [_, _, _, _, stack, ..] = *registers;
