@@ -243,7 +243,7 @@ fn synchronise(
     state.shared_ns.store(0, Relaxed);
     log.sharers.store(0, Relaxed);
     share(state, log, now_ns);
-    let (kind, resident_bytes) = kind(state, &rations.refork);
+    let (kind, resident_bytes) = kind(state, &rations.refork, ration.stall_ns());
     if let Some(request) = request
         && !request.started
         && request.offset != OFFSET_NONE
@@ -326,7 +326,7 @@ fn synchronise(
 
 /// Which kind of copy to make, and of how much resident anonymous memory; the
 /// regions of an importing one have been found then.
-fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
+fn kind(state: &State, refork: &Refork, stall_ns: u64) -> (Kind, u64) {
     let changes = state.large_changes.load(Relaxed);
     // SAFETY: the ration's lock is held.
     let regions = unsafe { regions() };
@@ -334,7 +334,7 @@ fn kind(state: &State, refork: &Refork) -> (Kind, u64) {
     let full = CONFIG.test.load(Relaxed) & TEST_FULL_COPIES != 0;
     let permitted = CONFIG.imports.load(Relaxed) != 0 && state.aide.load(Relaxed) >= 0 && !full;
     let always = CONFIG.test.load(Relaxed) & TEST_IMPORTING != 0;
-    let chosen = |swapped| refork.choose(resident_bytes, swapped) == Kind::Importing;
+    let chosen = |swapped| refork.choose(resident_bytes, stall_ns, swapped) == Kind::Importing;
     let wanted = always || chosen(false) || chosen(swap_in_use());
     if !permitted || !wanted || !regions::permitted() {
         return (Kind::Full, resident_bytes);
