@@ -36,6 +36,7 @@ test: setup
 # The command as it is installed: linked otherwise than the one that `make test`
 # tests. Outputs are compared, on an emulated device.
 test-command: build
+	scripts/front $(RUNAHEAD)
 	$(RUNAHEAD) /bin/true
 	$(RUNAHEAD) doctor
 	$(SUDO) $(RUNAHEAD) bench explicit --app grep2000,cp --scale 0.1 --runs 1 --json target/test-command.json

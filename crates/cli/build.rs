@@ -25,6 +25,16 @@ fn main() {
     std::fs::write(out.join("agent.fingerprint"), format!("{name:#x}")).expect("OUT_DIR is ours");
     println!("cargo::rerun-if-changed={}", manifest.join("src/fingerprint.rs").display());
     println!("cargo::rerun-if-changed={}", manifest.join("agent.map").display());
+    put_in_front(&manifest.join("front.ld"));
+}
+
+/// Has the linker put what every usual launch runs at the front of the
+/// command, as it is installed: with musl.
+fn put_in_front(script: &Path) {
+    if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "musl") {
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
+    }
+    println!("cargo::rerun-if-changed={}", script.display());
 }
 
 /// Compiles the agent to a static library. The target is soft-float, so the

@@ -4,9 +4,10 @@
 //! (SIGXFSZ). The program must get all of it as it was, so it is noted before
 //! the runtime starts and put back before the program is executed.
 
-use std::ffi::{CStr, OsStr, OsString, c_char};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use runahead_usual::words::{Words, variables};
 
 /// Signals whose disposition changes.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
@@ -101,87 +102,20 @@ pub fn restore() {
     }
 }
 
-/// Words from one of this process's arguments on to the last, where they
-/// stand: a program may be given a hundred thousand, and each copy of them
-/// is time that it starts later.
-#[derive(Clone, Copy, Debug)]
-pub struct Words(&'static [*const c_char]);
-
-impl Words {
-    /// From argument number `first` on (0: this command's own name).
-    pub fn from(first: usize) -> Words {
-        let array = ARGUMENTS.load(Ordering::Relaxed).cast_const();
-        if array.is_null() {
-            return Words(&[std::ptr::null()]);
-        }
-        let count = ARGUMENT_COUNT.load(Ordering::Relaxed);
-        // SAFETY: `count` pointers and a null one, as `main` is given them;
-        // nothing changes them.
-        let all = unsafe { std::slice::from_raw_parts(array, count + 1) };
-        Words(&all[first.min(count)..])
-    }
-
-    /// Those of an array that ends with a null pointer.
-    #[cfg(test)]
-    pub fn of(array: &'static [*const c_char]) -> Words {
-        Words(array)
-    }
-
-    /// All but the first `count`.
-    pub fn after(self, count: usize) -> Words {
-        Words(&self.0[count.min(self.len())..])
-    }
-
-    /// How many there are.
-    pub fn len(self) -> usize {
-        self.0.len() - 1
-    }
-
-    /// Each of them.
-    pub fn iter(self) -> impl Iterator<Item = &'static OsStr> {
-        // SAFETY: all but the last are C strings that live as long as the
-        // process.
-        self.0[..self.len()]
-            .iter()
-            .map(|word| OsStr::from_bytes(unsafe { CStr::from_ptr(*word) }.to_bytes()))
-    }
-
-    /// The first; empty where there is none.
-    pub fn first(self) -> &'static OsStr {
-        self.iter().next().unwrap_or_default()
-    }
-
-    /// Copies of at most `count` of them.
-    pub fn head(self, count: usize) -> Vec<OsString> {
-        self.iter().take(count).map(OsStr::to_owned).collect()
-    }
-
-    /// Pointers to them, and a null pointer.
-    pub fn pointers(self) -> &'static [*const c_char] {
-        self.0
-    }
+/// This process's arguments from number `first` on (0: this command's own name).
+pub fn words(first: usize) -> Words {
+    let array = ARGUMENTS.load(Ordering::Relaxed).cast_const();
+    let count = ARGUMENT_COUNT.load(Ordering::Relaxed);
+    // SAFETY: `count` pointers to C strings and a null one, as `main` is given
+    // them; nothing changes them.
+    let all = unsafe {
+        let found = (!array.is_null()).then(|| std::slice::from_raw_parts(array, count + 1));
+        Words::of(found.unwrap_or(const { &[std::ptr::null()] }))
+    };
+    all.after(first)
 }
 
-/// The environment as it was given: every string, in order, also those that
-/// are no `NAME=value`.
-pub fn variables() -> impl Iterator<Item = &'static CStr> {
-    // SAFETY: a null-terminated array, which nothing changes: the launcher
-    // sets no variable.
-    let mut at = unsafe { environ };
-    std::iter::from_fn(move || {
-        // SAFETY: not yet past the null pointer; each is a C string.
-        unsafe {
-            if at.is_null() || (*at).is_null() {
-                return None;
-            }
-            let variable = CStr::from_ptr(*at);
-            at = at.add(1);
-            Some(variable)
-        }
-    })
-}
-
-/// Copies of them.
+/// Copies of the environment's variables.
 pub fn environment() -> Vec<Vec<u8>> {
     variables().map(|variable| variable.to_bytes().to_vec()).collect()
 }

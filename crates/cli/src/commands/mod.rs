@@ -17,7 +17,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use runahead_compile::Language;
 
-use crate::inherited::Words;
+use runahead_usual::{NOT_RUN, plain_command};
+
+use crate::inherited;
 
 /// Hides I/O latency from unmodified programs by speculative execution.
 ///
@@ -63,51 +65,28 @@ struct RunAlone {
     run: run::Run,
 }
 
-/// First arguments that are not for `run`: the other subcommands, and
-/// questions about the command itself.
-const NOT_RUN: &[&str] = &[
-    "bench",
-    "c++",
-    "cc",
-    "completions",
-    "doctor",
-    "fc",
-    "man-pages",
-    "profile",
-    "sim",
-    "slowdisk",
-    "hint",
-    "manager",
-    "tune",
-    "help",
-    "-h",
-    "--help",
-    "-V",
-    "--version",
-];
-
 /// Words that are looked at for the options of `run`: all of those with their
 /// values, the words `run` and `--` and the program are fewer.
 const HEAD_WORDS: usize = 20;
 
 /// Runs the program that the arguments name if that is a usual launch
-/// ([`crate::launch::attempt_usual`]); before Rust's runtime has started.
+/// ([`runahead_usual`]); before Rust's runtime has started.
 pub fn run_usual() {
-    if let Some(command) = plain_command(Words::from(0)) {
-        crate::launch::attempt_usual(crate::agent_image::AGENT.fingerprint, command);
+    if let Some(command) = plain_command(inherited::words(0)) {
+        runahead_usual::attempt(crate::agent_image::AGENT.fingerprint, command);
     }
 }
 
 /// Runs the subcommand that the arguments name.
 pub fn run() -> anyhow::Result<ExitCode> {
-    if let Some(command) = plain_command(Words::from(0)) {
+    if let Some(command) = plain_command(inherited::words(0)) {
         return Ok(run::run(run::Run::plain(Vec::new()), command));
     }
-    let head = Words::from(0).head(HEAD_WORDS);
+    let head = inherited::words(0).head(HEAD_WORDS);
     if let Some(arguments) = arguments_of_run(&head) {
         return Ok(run_program(RunAlone::parse_from(arguments).run, head.len()));
     }
-    let all = Words::from(0).head(usize::MAX);
+    let all = inherited::words(0).head(usize::MAX);
     let count = all.len();
     match Cli::parse_from(all).command {
         Command::Bench(command) => bench::run(command),
@@ -131,24 +110,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
 /// the first `seen` of all, leave off being options.
 fn run_program(parsed: run::Run, seen: usize) -> ExitCode {
     let first = seen - parsed.command().len();
-    run::run(parsed, Words::from(first))
-}
-
-/// The program and its arguments, where no option stands before them: what
-/// parsing finds, but for a tenth of a launch less.
-fn plain_command(words: Words) -> Option<Words> {
-    let words = words.after(1);
-    let words = match words.first().as_encoded_bytes() {
-        b"run" => words.after(1),
-        first if NOT_RUN.iter().any(|word| first == word.as_bytes()) => return None,
-        _ => words,
-    };
-    let command = match words.first().as_encoded_bytes() {
-        b"--" => words.after(1),
-        [b'-', ..] => return None,
-        _ => words,
-    };
-    (command.len() > 0).then_some(command)
+    run::run(parsed, inherited::words(first))
 }
 
 /// The arguments of `run`, which is the default: without the word `run`
@@ -166,6 +128,7 @@ fn arguments_of_run(arguments: &[OsString]) -> Option<Vec<OsString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runahead_usual::words::Words;
     use std::ffi::{CString, OsStr};
 
     fn words(words: &[&str]) -> Vec<OsString> {
@@ -175,7 +138,8 @@ mod tests {
     fn pointers(words: &[&str]) -> Words {
         let strings = words.iter().map(|word| CString::new(*word).unwrap().into_raw());
         let array = strings.map(|word| word.cast_const()).chain([std::ptr::null()]);
-        Words::of(Vec::leak(array.collect()))
+        // SAFETY: C strings that are never freed, and a null pointer.
+        unsafe { Words::of(Vec::leak(array.collect())) }
     }
 
     #[test]

@@ -9,9 +9,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use runahead_protocol::session::Mode;
 
 use crate::agent_image::{AGENT, Agent};
-use crate::inherited::Words;
 use crate::launch::{self, Options, Target};
 use crate::stats::Destination;
+use runahead_usual::words::Words;
 
 /// Run a program, running ahead of its reads
 ///

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::Failure;
 use super::resolve::{self, SHELL};
-use crate::inherited::{self, Words};
+use crate::inherited;
+use runahead_usual::words::Words;
 
 /// `execve(2)`; returns only to tell why it failed.
 pub fn execute(path: &Path, command: Words, environment: Vec<Vec<u8>>) -> Failure {

@@ -17,7 +17,6 @@ mod libraries;
 mod recorder;
 mod resolve;
 mod session;
-mod text;
 mod usual;
 
 use std::convert::Infallible;
@@ -32,7 +31,9 @@ use runahead_protocol::session::{
 };
 
 use crate::agent_image::Agent;
-use crate::inherited::{self, Words};
+use runahead_usual::words::Words;
+
+use crate::inherited;
 use crate::stats::{Destination, Report};
 pub use clock::is_invariant as is_tsc_invariant;
 use collector::{Collector, Task};
@@ -43,7 +44,6 @@ pub use libraries::of as libraries_of;
 use recorder::Recorder;
 pub use recorder::Target;
 use resolve::Kind;
-pub use usual::attempt as attempt_usual;
 
 /// What the user asked for.
 #[derive(Debug, Default)]

@@ -9,6 +9,12 @@ pub struct Text<const MAX: usize> {
     len: usize,
 }
 
+impl<const MAX: usize> Default for Text<MAX> {
+    fn default() -> Text<MAX> {
+        Text::new()
+    }
+}
+
 impl<const MAX: usize> Text<MAX> {
     /// An empty one.
     pub const fn new() -> Text<MAX> {
@@ -20,7 +26,7 @@ impl<const MAX: usize> Text<MAX> {
     pub fn add(&mut self, parts: &[&[u8]]) -> Option<()> {
         for part in parts {
             let end = self.len.checked_add(part.len()).filter(|end| *end < MAX)?;
-            if part.contains(&0) {
+            if contains(part, 0) {
                 return None;
             }
             self.bytes[self.len..end].copy_from_slice(part);
@@ -60,6 +66,12 @@ impl<const MAX: usize> Text<MAX> {
         // SAFETY: `add` refuses NULs and puts one behind the last byte.
         unsafe { CStr::from_bytes_with_nul_unchecked(&self.bytes[..=self.len]) }
     }
+}
+
+/// Whether a byte is in a text: the slices' own is not inlined.
+#[expect(clippy::manual_contains, reason = "core's function would be another page")]
+pub fn contains(text: &[u8], byte: u8) -> bool {
+    text.iter().any(|at| *at == byte)
 }
 
 #[cfg(test)]
