@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use runahead_protocol::learnt;
 use runahead_protocol::session::{OPT_OUT_VARIABLE, SESSION_VARIABLE};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use text::Text;
@@ -38,6 +38,8 @@ use words::Words;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x03");
 /// Longest record, in bytes.
 pub const RECORD_LEN_MAX: usize = 4096;
+/// Files that every program needs: the agent and the site table.
+const FILES_NEEDED: usize = 2;
 /// Longest path that is dealt with, in bytes.
 const PATH_LEN_MAX: usize = 1024;
 /// Most variables of an environment.
@@ -104,7 +106,11 @@ fn execute(fingerprint: u64, command: Words) -> Option<()> {
         || record.cache != cache.as_bytes()
         || !is_free()
         || !is_private(&directory, user)
-        || !is_dynamic(&program, record.interpreter)?
+    {
+        return None;
+    }
+    record.ask_for_needed();
+    if !is_dynamic(&program, record.interpreter)?
         || !record.is_up_to_date()
         || may_not_execute(&cache)
         || record.devices != Devices::of(&cache)?.0
@@ -347,7 +353,8 @@ struct Record<'b> {
     preload: &'b CStr,
     /// `RUNAHEAD_SESSION=`, its text and NUL.
     session: &'b CStr,
-    /// The files that it rests on, each path with a NUL, and their [`Stamp`]s.
+    /// The files that it rests on, each path with a NUL, and their [`Stamp`]s;
+    /// first those that every program needs.
     files: Fields<'b>,
 }
 
@@ -369,6 +376,19 @@ impl<'b> Record<'b> {
             session: fields.c_text()?,
             files: fields,
         })
+    }
+
+    /// Has the kernel read the agent and the site table while the launch goes
+    /// on, which costs next to nothing where they are in memory.
+    fn ask_for_needed(&self) {
+        let mut files = self.files;
+        for _ in 0..FILES_NEEDED {
+            let Some((path, _)) = files.file() else { return };
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
+                let _ = rustix::fs::fadvise(&file, 0, None, Advice::WillNeed);
+            }
+        }
     }
 
     fn is_up_to_date(&self) -> bool {

@@ -54,7 +54,7 @@ fn write(found: &Found<'_>) -> Option<()> {
     let variable = SESSION_VARIABLE.as_bytes();
     add(&mut bytes, &[variable, b"=", found.session.as_bytes(), b"\0"]);
     let mut files: Vec<PathBuf> =
-        [cache, found.agent, found.sites, found.learnt].map(Path::to_owned).into();
+        [found.agent, found.sites, cache, found.learnt].map(Path::to_owned).into();
     files.extend(libraries::of(found.interpreter));
     for file in files {
         let path = [&of(&file)[..], b"\0"].concat();
