@@ -2,7 +2,7 @@
  * execs the program makes reads that stall; a contender tries to take the
  * locks all the time and counts when it can. The call measured is execve,
  * until main is reached.
- * usage: exec_locks FILE READS SAMPLES [ROUND START POSIX FLOCK CONTENDER] */
+ * usage: exec_locks FILE READS SAMPLES [ROUND POSIX FLOCK CONTENDER NOW COMPUTED QUEUED SLEEPS] */
 #define _GNU_SOURCE
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -54,9 +54,10 @@ static void contend(const char *samples)
 
 int main(int argc, char **argv)
 {
-	if (argc != 4 && argc != 9)
+	if (argc != 4 && argc != 12)
 		return 2;
 	struct samples one = samples_new(1);
+	int schedstat = schedstat_open();
 	long rounds = atol(argv[2]) / READS_PER_ROUND, round = 0;
 	int posix, whole;
 	pid_t contender;
@@ -72,12 +73,15 @@ int main(int argc, char **argv)
 		if (contender == 0)
 			contend(argv[3]);
 	} else {
-		samples_add(&one, now_ns() - strtoull(argv[5], NULL, 10));
-		samples_write(&one, argv[3]);
+		struct mark start = { strtoull(argv[8], NULL, 10), strtoull(argv[9], NULL, 10),
+				      strtoull(argv[10], NULL, 10), atol(argv[11]) };
 		round = atol(argv[4]);
-		posix = atoi(argv[6]);
-		whole = atoi(argv[7]);
-		contender = atoi(argv[8]);
+		be_late(round, rounds / 2);
+		samples_add(&one, sample_since(&start, schedstat));
+		samples_write(&one, argv[3]);
+		posix = atoi(argv[5]);
+		whole = atoi(argv[6]);
+		contender = atoi(argv[7]);
 	}
 	struct reader r = reader_open(argv[1]);
 	r.next = (uint64_t)(round * READS_PER_ROUND);
@@ -86,14 +90,18 @@ int main(int argc, char **argv)
 	printf("%ld %016llx\n", round, (unsigned long long)r.sum);
 	fflush(stdout);
 	if (round + 1 < rounds) {
-		char text[5][32];
+		char text[8][32];
 		snprintf(text[0], 32, "%ld", round + 1);
-		snprintf(text[2], 32, "%d", posix);
-		snprintf(text[3], 32, "%d", whole);
-		snprintf(text[4], 32, "%d", (int)contender);
-		snprintf(text[1], 32, "%llu", (unsigned long long)now_ns());
+		snprintf(text[1], 32, "%d", posix);
+		snprintf(text[2], 32, "%d", whole);
+		snprintf(text[3], 32, "%d", (int)contender);
+		struct mark start = mark_now(schedstat);
+		snprintf(text[4], 32, "%llu", (unsigned long long)start.now);
+		snprintf(text[5], 32, "%llu", (unsigned long long)start.computed);
+		snprintf(text[6], 32, "%llu", (unsigned long long)start.queued);
+		snprintf(text[7], 32, "%ld", start.sleeps);
 		execl("/proc/self/exe", argv[0], argv[1], argv[2], argv[3], text[0], text[1],
-		      text[2], text[3], text[4], (char *)NULL);
+		      text[2], text[3], text[4], text[5], text[6], text[7], (char *)NULL);
 		fail("exec");
 	}
 	kill(contender, SIGKILL);

@@ -8,16 +8,19 @@ enum { PAGES = 4096, BURST = 32 };
 static struct samples beside;
 static atomic_int done, begun;
 
-static void touch(volatile char *page)
+static void touch(volatile char *page, int schedstat, long call)
 {
-	uint64_t start = now_ns();
+	struct mark start = mark_now(schedstat);
 	*page += 1;
-	samples_add(&beside, now_ns() - start);
+	be_late(call, 5000);
+	samples_add(&beside, sample_since(&start, schedstat));
 }
 
 static void *other_thread(void *unused)
 {
 	size_t len = (size_t)PAGES * PAGE;
+	int schedstat = schedstat_open();
+	long calls = 0;
 	char *old = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	(void)unused;
 	if (old == MAP_FAILED)
@@ -28,8 +31,8 @@ static void *other_thread(void *unused)
 		if (fresh == MAP_FAILED)
 			fail("mmap");
 		for (size_t i = 0; i < BURST; i++) {
-			touch(fresh + i * PAGE);
-			touch(old + (round * BURST + i) % PAGES * PAGE);
+			touch(fresh + i * PAGE, schedstat, calls++);
+			touch(old + (round * BURST + i) % PAGES * PAGE, schedstat, calls++);
 		}
 		munmap(fresh, BURST * PAGE);
 		atomic_store(&begun, 1);
@@ -44,7 +47,7 @@ int main(int argc, char **argv)
 		return 2;
 	struct reader r = reader_open(argv[1]);
 	pthread_t thread;
-	beside = samples_new(1 << 22);
+	beside = samples_new(1 << 21);
 	if (pthread_create(&thread, NULL, other_thread, NULL) != 0)
 		fail("pthread_create");
 	while (!atomic_load(&begun))

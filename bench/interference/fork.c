@@ -12,6 +12,7 @@ int main(int argc, char **argv)
 	struct reader r = reader_open(argv[1]);
 	long reads = atol(argv[2]), strange = 0, failed = 0;
 	struct samples s = samples_new((size_t)reads);
+	int schedstat = schedstat_open();
 	char *memory = malloc(MEMORY);
 	if (!memory)
 		fail("memory");
@@ -23,11 +24,12 @@ int main(int argc, char **argv)
 		memory[(size_t)i * PAGE % MEMORY]++;
 		if (i % 4 != 0)
 			continue;
-		uint64_t start = now_ns();
+		struct mark start = mark_now(schedstat);
 		pid_t child = fork();
 		if (child == 0)
 			_exit(memory[(size_t)i * PAGE % MEMORY] > 1 ? 7 : 1);
-		samples_add(&s, now_ns() - start);
+		be_late(i, reads / 8 * 4);
+		samples_add(&s, sample_since(&start, schedstat));
 		if (child < 0)
 			fail("fork");
 		if (waitpid(-1, &status, __WALL) != child)

@@ -6,36 +6,38 @@
 static struct samples beside;
 static atomic_int done, begun;
 
-static void call(struct samples *s)
+static void call(struct samples *s, int schedstat, long late)
 {
-	uint64_t start = now_ns();
+	struct mark start = mark_now(schedstat);
 	char *p = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		fail("mmap");
 	p[0] = 1;
 	if (munmap(p, 16 * PAGE) != 0)
 		fail("munmap");
-	samples_add(s, now_ns() - start);
+	be_late(late, 0);
+	samples_add(s, sample_since(&start, schedstat));
 }
 
 /* Only the first thread allocates: nobody else moves the heap's end. */
-static void grow_and_shrink(struct samples *s)
+static void grow_and_shrink(struct samples *s, int schedstat)
 {
-	uint64_t start = now_ns();
+	struct mark start = mark_now(schedstat);
 	char *end = sbrk(16 * PAGE);
 	if (end == (void *)-1)
 		fail("sbrk");
 	end[0] = 1;
 	if (sbrk(-16 * PAGE) == (void *)-1)
 		fail("sbrk");
-	samples_add(s, now_ns() - start);
+	samples_add(s, sample_since(&start, schedstat));
 }
 
 static void *other_thread(void *unused)
 {
+	int schedstat = schedstat_open();
 	(void)unused;
 	while (!atomic_load(&done)) {
-		call(&beside);
+		call(&beside, schedstat, -1);
 		atomic_store(&begun, 1);
 		pause_us(100);
 	}
@@ -48,6 +50,7 @@ int main(int argc, char **argv)
 		return 2;
 	struct reader r = reader_open(argv[1]);
 	long reads = atol(argv[2]);
+	int schedstat = schedstat_open();
 	struct samples own = samples_new(2 * (size_t)reads);
 	pthread_t thread;
 	beside = samples_new(1 << 20);
@@ -57,8 +60,8 @@ int main(int argc, char **argv)
 		pause_us(50);
 	for (long i = 0; i < reads; i++) {
 		reader_read(&r);
-		call(&own);
-		grow_and_shrink(&own);
+		call(&own, schedstat, i - reads / 2);
+		grow_and_shrink(&own, schedstat);
 	}
 	atomic_store(&done, 1);
 	pthread_join(thread, NULL);

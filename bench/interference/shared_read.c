@@ -11,13 +11,15 @@ struct shared {
 	atomic_uchar seen[];
 };
 
-static void work(int fd, long records, struct shared *shared, struct samples *s)
+static void work(int fd, long records, struct shared *shared, struct samples *s, long late)
 {
 	static uint64_t record[WORDS];
-	for (;;) {
-		uint64_t start = now_ns();
+	int schedstat = schedstat_open();
+	for (long calls = 0;; calls++) {
+		struct mark start = mark_now(schedstat);
 		ssize_t n = read(fd, record, RECORD_BYTES);
-		samples_add(s, now_ns() - start);
+		be_late(calls, late);
+		samples_add(s, sample_since(&start, schedstat));
 		if (n == 0)
 			return;
 		if (n != RECORD_BYTES) {
@@ -62,7 +64,7 @@ int main(int argc, char **argv)
 			fail("fork");
 		if (child == 0) {
 			struct samples s = samples_new((size_t)records + 1);
-			work(fd, records, shared, &s);
+			work(fd, records, shared, &s, w == 0 ? records / 16 : -1);
 			samples_write(&s, argv[3]);
 			_exit(0);
 		}

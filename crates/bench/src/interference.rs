@@ -18,12 +18,17 @@ use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec};
 use crate::progress::Progress;
 use crate::results::Machine;
+use crate::rounds::{Excess, Round, Verdict};
 use crate::summary::{Latencies, Summary};
 use crate::table::{plain_table, seconds};
 use crate::tools::{GCC, ensure_installed};
 
 /// No call may be more than this slower than plain's.
 pub const SLOWER_MAX_NS: u64 = 5_000_000;
+
+/// A test of the benchmark, which `bench/interference/common.h` knows: one call
+/// sleeps so many microseconds.
+const LATE: &str = "INTERFERENCE_LATE_US";
 
 /// Records of the file: 64 MiB.
 const RECORDS: u64 = 4096;
@@ -42,12 +47,13 @@ pub struct Interference {
     /// What it measures.
     pub calls: &'static str,
     program: CProgram,
-    /// Whether it reads every record instead of some pages.
-    reads_records: bool,
+    /// Whether several processes read every record by one description, and wait
+    /// for each other, instead of one process some pages.
+    shares: bool,
 }
 
 macro_rules! interference {
-    ($name:literal, $calls:literal, $reads_records:literal) => {
+    ($name:literal, $calls:literal, $shares:literal) => {
         Interference {
             name: $name,
             calls: $calls,
@@ -56,7 +62,7 @@ macro_rules! interference {
                 source: include_str!(concat!("../../../bench/interference/", $name, ".c")),
                 headers: HEADERS,
             },
-            reads_records: $reads_records,
+            shares: $shares,
         }
     };
 }
@@ -65,6 +71,7 @@ macro_rules! interference {
 pub const ALL: &[Interference] = &[
     interference!("mmap", "mmap + munmap, by the stalling thread and by another, and brk", false),
     interference!("fork", "fork", false),
+    interference!("read", "reads of what has just been read", false),
     interference!("shared_read", "read through a descriptor shared by four processes", true),
     interference!("exec_locks", "execve holding a POSIX lock and a flock", false),
     interference!("faults", "page faults of a second thread", false),
@@ -79,6 +86,8 @@ pub struct InterferenceOptions {
     pub place: PlaceOptions,
     /// Runs of each side.
     pub runs: usize,
+    /// Most runs of each side, where fewer decide nothing.
+    pub runs_max: usize,
     /// Number of reads relative to the full one, above 0.
     pub scale: f64,
     /// Install what is missing.
@@ -89,6 +98,45 @@ pub struct InterferenceOptions {
     pub run_options: Vec<String>,
     /// Leave the processors alone.
     pub idle: bool,
+    /// A test of the benchmark: one call of each run under Runahead sleeps so
+    /// many milliseconds more; none: 0.
+    pub late_ms: u64,
+}
+
+/// One call: how long it took and of what that consists. What is left was taken
+/// by the machine below (a virtual machine's host), by interrupts, or, where
+/// the thread never slept, by what the kernel does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// From before the call until after it.
+    pub whole_ns: u64,
+    /// On a processor.
+    pub computed_ns: u64,
+    /// Runnable, while others had the processors.
+    pub queued_ns: u64,
+    /// Waiting for something else.
+    pub slept_ns: u64,
+}
+
+impl Call {
+    /// What the call itself takes, whoever else wants the processors. Sleep is
+    /// not among it where processes wait for each other's turn at a processor.
+    fn own_ns(&self, shares: bool) -> u64 {
+        self.computed_ns + if shares { 0 } else { self.slept_ns }
+    }
+}
+
+/// What one run showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Elapsed time, seconds.
+    pub elapsed_s: f64,
+    /// The slowest call.
+    pub slowest: Call,
+    /// Most that a call took of its own.
+    pub own_max_ns: u64,
+    /// What the host took of all processors meanwhile, seconds.
+    pub stolen_s: f64,
 }
 
 /// What one side's runs showed.
@@ -96,13 +144,23 @@ pub struct InterferenceOptions {
 pub struct SideResult {
     /// Latencies of the calls of all runs.
     pub latencies: Latencies,
-    /// Elapsed time of each run, seconds.
-    pub elapsed_s: Vec<f64>,
+    /// Calls slower than plain's slowest of all runs and what is allowed.
+    pub too_slow: u64,
+    /// Each run.
+    pub runs: Vec<RunResult>,
     /// Sums of what went wrong: `torn`, `lost`, `strange`.
     pub wrong: BTreeMap<String, u64>,
     /// Synchronisations that made a speculative process; unknown if a run
     /// does not tell.
     pub synchronizations: Option<f64>,
+}
+
+impl SideResult {
+    /// The slowest call of all runs.
+    fn slowest(&self) -> Call {
+        let calls = self.runs.iter().map(|run| run.slowest);
+        calls.max_by_key(|call| call.whole_ns).unwrap_or_default()
+    }
 }
 
 /// What one program showed.
@@ -114,26 +172,80 @@ pub struct CaseResult {
     pub calls: String,
     /// Plain runs.
     pub plain: SideResult,
+    /// As many plain runs more, with which these are compared.
+    pub control: SideResult,
     /// Runs under Runahead.
     pub runahead: SideResult,
+    /// Rounds in which one side's slowest call was slower than both others'.
+    pub slower: Excess,
+    /// The same of what calls took of their own.
+    pub own: Excess,
     /// Whether each output was the first plain run's.
     pub outputs_equal: bool,
 }
 
 impl CaseResult {
-    /// How much the slowest call is slower than plain's slowest, nanoseconds.
-    pub fn slower_ns(&self) -> u64 {
-        self.runahead.latencies.max_ns.saturating_sub(self.plain.latencies.max_ns)
+    /// Compares the sides.
+    fn new(one: &Interference, sides: [SideResult; 3], outputs_equal: bool) -> Self {
+        let [plain, control, runahead] = sides;
+        let excess = |of: fn(&RunResult) -> u64| {
+            let runs = plain.runs.iter().zip(&control.runs).zip(&runahead.runs);
+            let rounds: Vec<Round> = runs
+                .map(|((plain, control), runahead)| Round {
+                    plain_ns: of(plain),
+                    control_ns: of(control),
+                    runahead_ns: of(runahead),
+                })
+                .collect();
+            Excess::of(&rounds, SLOWER_MAX_NS)
+        };
+        Self {
+            name: one.name.into(),
+            calls: one.calls.into(),
+            slower: excess(|run| run.slowest.whole_ns),
+            own: excess(|run| run.own_max_ns),
+            plain,
+            control,
+            runahead,
+            outputs_equal,
+        }
+    }
+
+    /// Whether more rounds may say more.
+    fn is_undecided(&self) -> bool {
+        [self.slower, self.own].iter().any(|excess| excess.verdict() == Verdict::Undecided)
+    }
+
+    /// Where Runahead was slower more often than its share, in words.
+    fn losses(&self, verdict: Verdict) -> Vec<String> {
+        let loss = |excess: Excess, what: &str| {
+            (excess.verdict() == verdict).then(|| {
+                format!(
+                    "{what} in {} of {} rounds (others {}; chance {:.2})",
+                    excess.runahead,
+                    excess.rounds,
+                    excess.odd - excess.runahead,
+                    excess.chance
+                )
+            })
+        };
+        let allowed = seconds(SLOWER_MAX_NS as f64 / 1e9);
+        [
+            loss(self.slower, &format!("a call {allowed} slower")),
+            loss(self.own, &format!("a call {allowed} slower by itself")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     /// Why it fails, in words; empty: it passes.
     pub fn failures(&self) -> Vec<String> {
-        let mut failures = Vec::new();
-        if self.slower_ns() > SLOWER_MAX_NS {
-            failures.push(format!("a call {} slower", seconds(self.slower_ns() as f64 / 1e9)));
-        }
+        let mut failures = self.losses(Verdict::Broken);
         for (what, count) in &self.runahead.wrong {
-            if *count > self.plain.wrong.get(what).copied().unwrap_or(0) {
+            let plain = [&self.plain, &self.control]
+                .map(|side| side.wrong.get(what).copied().unwrap_or_default());
+            if *count > plain[0].max(plain[1]) {
                 failures.push(format!("{count} {what}"));
             }
         }
@@ -174,6 +286,7 @@ impl InterferenceResults {
 /// If something is missing or a run cannot be made.
 pub fn run(options: &InterferenceOptions) -> Result<InterferenceResults> {
     ensure!(options.runs > 0, "--runs 0: give at least 1");
+    ensure!(options.runs <= options.runs_max, "--runs-max is less than --runs");
     let unknown = options.programs.iter().find(|name| ALL.iter().all(|one| one.name != **name));
     if let Some(name) = unknown {
         let known: Vec<_> = ALL.iter().map(|one| one.name).collect();
@@ -188,7 +301,7 @@ pub fn run(options: &InterferenceOptions) -> Result<InterferenceResults> {
     let busy = if options.idle { None } else { Some(Busy::start()?) };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut results = InterferenceResults {
-        version: 1,
+        version: 2,
         benchmark: "interference".into(),
         machine: Machine::here(),
         profile: place.name().into(),
@@ -212,6 +325,11 @@ fn is_in(names: &[String], name: &str) -> bool {
     names.iter().any(|one| one == name)
 }
 
+/// The sides of a round.
+const SIDES: [Side; 3] = [Side::Plain, Side::Plain, Side::Runahead];
+/// Every order in which they can run.
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]];
+
 fn measure(
     one: &Interference,
     program: &Path,
@@ -219,82 +337,150 @@ fn measure(
     place: &Place,
     options: &InterferenceOptions,
 ) -> Result<CaseResult> {
-    let progress = Progress::new(2 * options.runs as u64);
-    let reads = if one.reads_records { RECORDS } else { scaled(READS, options.scale, 16) };
-    let mut sides = [(Side::Plain, Gathered::default()), (Side::Runahead, Gathered::default())];
-    let mut first_output = None;
-    let mut outputs_equal = true;
-    for index in 0..options.runs {
-        for side_index in if index % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let (side, gathered) = &mut sides[side_index];
-            progress.step(&format!("{} {side:?} {}", one.name, index + 1));
-            place.cold()?;
-            let scratch = process::scratch_directory()?;
-            let samples = scratch.path().join("samples");
-            let spec =
-                CommandSpec::new(program, "/").arg(file).arg(reads.to_string()).arg(&samples);
-            let launch = Launch {
-                side: *side,
-                runahead: &options.runahead,
-                stranger: None,
-                run_options: &options.run_options,
-                place,
-                limit: LIMIT,
-            };
-            let measured = launch.run(&spec, &[])?;
-            let said = fs::read_to_string(measured.output.path("stdout"))?;
-            let complaint = fs::read_to_string(measured.output.path("stderr"))?;
-            ensure!(
-                measured.digest.status == "exit 0",
-                "{side:?}: {}: {complaint}",
-                measured.digest.status
-            );
-            outputs_equal &= first_output.get_or_insert_with(|| said.clone()) == &said;
-            gathered.add(&samples, &said, measured.elapsed_s)?;
-            gathered
-                .synchronizations
-                .push(measured.statistics.and_then(|s| s.speculation.synchronizations.completed));
+    let progress = Progress::new((SIDES.len() * options.runs) as u64);
+    let mut gathered = [(); 3].map(|()| Gathered::default());
+    let mut outputs = Outputs::default();
+    let mut wanted = options.runs;
+    for (index, order) in (0..options.runs_max).zip(ORDERS.iter().cycle()) {
+        for &number in order {
+            progress.step(&format!("{} {:?} {}", one.name, SIDES[number], index + 1));
+            let under = UnderWay { one, program, file, place, options, side: SIDES[number] };
+            under.run(&mut gathered[number], &mut outputs)?;
+        }
+        if index + 1 == wanted {
+            let sides = Gathered::sum_up(&gathered);
+            let case = CaseResult::new(one, sides, outputs.equal);
+            if wanted == options.runs_max || !case.is_undecided() {
+                return Ok(case);
+            }
+            let before = wanted;
+            wanted = (2 * wanted).min(options.runs_max);
+            progress.extend((SIDES.len() * (wanted - before)) as u64);
         }
     }
-    let [plain, runahead] = sides.map(|(_, gathered)| gathered.sum_up());
-    Ok(CaseResult {
-        name: one.name.into(),
-        calls: one.calls.into(),
-        plain,
-        runahead,
-        outputs_equal,
-    })
+    anyhow::bail!("--runs-max {}: give at least 1", options.runs_max)
+}
+
+/// What the runs printed.
+#[derive(Debug)]
+struct Outputs {
+    first: Option<String>,
+    equal: bool,
+}
+
+impl Default for Outputs {
+    fn default() -> Self {
+        Self { first: None, equal: true }
+    }
+}
+
+/// A run to be made.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay<'a> {
+    one: &'a Interference,
+    program: &'a Path,
+    file: &'a Path,
+    place: &'a Place,
+    options: &'a InterferenceOptions,
+    side: Side,
+}
+
+impl UnderWay<'_> {
+    fn run(&self, gathered: &mut Gathered, outputs: &mut Outputs) -> Result<()> {
+        let Self { one, options, side, .. } = *self;
+        self.place.cold()?;
+        let scratch = process::scratch_directory()?;
+        let samples = scratch.path().join("samples");
+        let reads = if one.shares { RECORDS } else { scaled(READS, options.scale, 16) };
+        let mut spec =
+            CommandSpec::new(self.program, "/").arg(self.file).arg(reads.to_string()).arg(&samples);
+        if side == Side::Runahead && options.late_ms > 0 {
+            spec = spec.env(LATE, (options.late_ms * 1000).to_string());
+        }
+        let launch = Launch {
+            side,
+            runahead: &options.runahead,
+            stranger: None,
+            run_options: &options.run_options,
+            place: self.place,
+            limit: LIMIT,
+        };
+        let stolen_s = stolen_s();
+        let measured = launch.run(&spec, &[])?;
+        let stolen_s = stolen_s_since(stolen_s);
+        let said = fs::read_to_string(measured.output.path("stdout"))?;
+        let complaint = fs::read_to_string(measured.output.path("stderr"))?;
+        let status = &measured.digest.status;
+        ensure!(status == "exit 0", "{side:?}: {status}: {complaint}");
+        outputs.equal &= outputs.first.get_or_insert_with(|| said.clone()) == &said;
+        let bytes = fs::read(&samples).with_context(|| format!("read {}", samples.display()))?;
+        let calls = calls(&bytes);
+        gathered.runs.push(RunResult {
+            elapsed_s: measured.elapsed_s,
+            slowest: calls.iter().max_by_key(|call| call.whole_ns).copied().unwrap_or_default(),
+            own_max_ns: calls.iter().map(|call| call.own_ns(one.shares)).max().unwrap_or(0),
+            stolen_s,
+        });
+        gathered.whole_ns.extend(calls.iter().map(|call| call.whole_ns));
+        for (what, count) in wrong(&said) {
+            *gathered.wrong.entry(what).or_default() += count;
+        }
+        gathered
+            .synchronizations
+            .push(measured.statistics.and_then(|s| s.speculation.synchronizations.completed));
+        Ok(())
+    }
 }
 
 /// What the runs of one side showed so far.
 #[derive(Debug, Default)]
 struct Gathered {
-    calls_ns: Vec<u64>,
-    elapsed_s: Vec<f64>,
+    whole_ns: Vec<u64>,
+    runs: Vec<RunResult>,
     wrong: BTreeMap<String, u64>,
     synchronizations: Vec<Option<f64>>,
 }
 
 impl Gathered {
-    fn add(&mut self, samples: &Path, said: &str, elapsed_s: f64) -> Result<()> {
-        let bytes = fs::read(samples).with_context(|| format!("read {}", samples.display()))?;
-        self.calls_ns.extend(words(&bytes));
-        self.elapsed_s.push(elapsed_s);
-        for (what, count) in wrong(said) {
-            *self.wrong.entry(what).or_default() += count;
-        }
-        Ok(())
+    /// Sums up all sides, the plain one first.
+    fn sum_up(sides: &[Self; 3]) -> [SideResult; 3] {
+        let slowest_ns = sides[0].whole_ns.iter().max().copied().unwrap_or(0);
+        let allowed_ns = slowest_ns + SLOWER_MAX_NS;
+        [0, 1, 2].map(|side| sides[side].side(allowed_ns))
     }
 
-    fn sum_up(self) -> SideResult {
-        let known: Option<Vec<f64>> = self.synchronizations.into_iter().collect();
+    fn side(&self, allowed_ns: u64) -> SideResult {
+        let known: Option<Vec<f64>> = self.synchronizations.iter().copied().collect();
         SideResult {
-            latencies: Latencies::of(self.calls_ns),
-            elapsed_s: self.elapsed_s,
-            wrong: self.wrong,
+            latencies: Latencies::of(self.whole_ns.clone()),
+            too_slow: self.whole_ns.iter().filter(|ns| **ns > allowed_ns).count() as u64,
+            runs: self.runs.clone(),
+            wrong: self.wrong.clone(),
             synchronizations: known.map(|counts| counts.iter().sum()),
         }
     }
+}
+
+/// What the host has taken of all processors so far, seconds (proc(5), `stat`:
+/// the eighth number); 0 where nobody counts it.
+fn stolen_s() -> f64 {
+    const HUNDREDTHS: f64 = 100.0;
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let stolen = text.split_ascii_whitespace().nth(8).and_then(|word| word.parse::<f64>().ok());
+    stolen.unwrap_or(0.0) / HUNDREDTHS
+}
+
+fn stolen_s_since(before: f64) -> f64 {
+    (stolen_s() - before).max(0.0)
+}
+
+/// The calls of a file of samples.
+fn calls(bytes: &[u8]) -> Vec<Call> {
+    let call = |words: &[u64]| {
+        let &[whole_ns, computed_ns, queued_ns, slept_ns] = words else { return Call::default() };
+        Call { whole_ns, computed_ns, queued_ns, slept_ns }
+    };
+    words(bytes).chunks_exact(4).map(call).collect()
 }
 
 /// 64-bit words of a file of samples.
@@ -316,30 +502,66 @@ fn wrong(said: &str) -> Vec<(String, u64)> {
 /// The results for the reader.
 pub fn table(results: &InterferenceResults) -> String {
     let mut table = plain_table(&[
-        "program", "runahead", "calls", "median", "p99.9", "max", "elapsed", "syncs", "wrong", "",
+        "program", "side", "calls", "median", "p99.9", "max", "+5 ms", "own", "elapsed", "syncs",
+        "wrong", "",
     ]);
+    let (mut reasons, mut slowest) = (String::new(), String::new());
     for case in &results.cases {
-        let failures = case.failures();
-        let verdict = match (failures.as_slice(), case.runahead.synchronizations) {
-            ([], Some(0.0)) => "pass, but nothing speculated".into(),
-            ([], _) => "pass".into(),
-            _ => format!("FAIL: {}", failures.join(", ")),
+        let (failures, doubts) = (case.failures(), case.losses(Verdict::Undecided));
+        let verdict = match case.runahead.synchronizations {
+            _ if !failures.is_empty() => "FAIL",
+            _ if !doubts.is_empty() => "undecided",
+            Some(0.0) => "pass, but nothing speculated",
+            _ => "pass",
         };
-        table.add_row(row(&case.name, "no", &case.plain, ""));
-        table.add_row(row("", "yes", &case.runahead, &verdict));
+        for reason in failures.iter().chain(&doubts) {
+            reasons += &format!("\n{}: {reason}", case.name);
+        }
+        let sides =
+            [("plain", &case.plain), ("control", &case.control), ("runahead", &case.runahead)];
+        for (index, (side, result)) in sides.into_iter().enumerate() {
+            let name = if index == 0 { case.name.as_str() } else { "" };
+            table.add_row(row(name, side, result, if index == 2 { verdict } else { "" }));
+            slowest += &format!("\n  {}, {side}: {}", case.name, in_words(result));
+        }
     }
     let calls: Vec<String> =
         results.cases.iter().map(|case| format!("  {}: {}", case.name, case.calls)).collect();
     format!(
-        "{table}\nCalls measured, with {} spinning processes beside them:\n{}",
+        "{table}{reasons}\nCalls measured, with {} spinning processes beside them:\n{}\n\
+         Each side's slowest call, and the slowest of each run:{slowest}",
         results.busy_processes,
         calls.join("\n")
     )
 }
 
+/// What the slowest call of a side consisted of, and each run's slowest.
+fn in_words(result: &SideResult) -> String {
+    let time = |ns: u64| seconds(ns as f64 / 1e9);
+    let Call { whole_ns, computed_ns, queued_ns, slept_ns } = result.slowest();
+    let left_ns = whole_ns.saturating_sub(computed_ns + queued_ns + slept_ns);
+    let stolen_s: f64 = result.runs.iter().map(|run| run.stolen_s).sum();
+    let mut each: Vec<u64> = result.runs.iter().map(|run| run.slowest.whole_ns).collect();
+    each.sort_unstable();
+    let each: Vec<String> = each.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e6)).collect();
+    format!(
+        "{} = {} computing, {} waiting for a processor, {} otherwise, {} untold; \
+         the host took {} of all runs; {} ms",
+        time(whole_ns),
+        time(computed_ns),
+        time(queued_ns),
+        time(slept_ns),
+        time(left_ns),
+        seconds(stolen_s),
+        each.join(" ")
+    )
+}
+
 fn row(name: &str, side: &str, result: &SideResult, verdict: &str) -> Vec<String> {
     let latency = |ns: u64| seconds(ns as f64 / 1e9);
-    let elapsed = Summary::of(&result.elapsed_s).map_or("–".into(), |s| seconds(s.median));
+    let elapsed: Vec<f64> = result.runs.iter().map(|run| run.elapsed_s).collect();
+    let elapsed = Summary::of(&elapsed).map_or("–".into(), |s| seconds(s.median));
+    let own_ns = result.runs.iter().map(|run| run.own_max_ns).max().unwrap_or(0);
     let wrong: Vec<String> = result
         .wrong
         .iter()
@@ -353,6 +575,8 @@ fn row(name: &str, side: &str, result: &SideResult, verdict: &str) -> Vec<String
         latency(result.latencies.median_ns),
         latency(result.latencies.p999_ns),
         latency(result.latencies.max_ns),
+        result.too_slow.to_string(),
+        latency(own_ns),
         elapsed,
         result.synchronizations.map_or("–".into(), |count| format!("{count:.0}")),
         if wrong.is_empty() { "none".into() } else { wrong.join(", ") },
@@ -364,34 +588,91 @@ fn row(name: &str, side: &str, result: &SideResult, verdict: &str) -> Vec<String
 mod tests {
     use super::*;
 
-    fn side(max_ns: u64, torn: u64) -> SideResult {
+    const READ: &Interference = &ALL[2];
+    const SHARED: &Interference = &ALL[3];
+
+    /// A side of six runs whose slowest call is this.
+    fn side(slowest: Call, torn: u64) -> SideResult {
+        let run = |shares| RunResult {
+            elapsed_s: 1.0,
+            slowest,
+            own_max_ns: slowest.own_ns(shares),
+            stolen_s: 0.0,
+        };
         SideResult {
-            latencies: Latencies::of(vec![100, 200, max_ns]),
-            elapsed_s: vec![1.0],
+            latencies: Latencies::of(vec![100, 200, slowest.whole_ns]),
+            too_slow: 0,
+            runs: vec![run(false); 6],
             wrong: [("torn".to_owned(), torn)].into(),
             synchronizations: None,
         }
     }
 
-    fn case(plain: SideResult, runahead: SideResult) -> CaseResult {
-        let (name, calls) = ("x".into(), "y".into());
-        CaseResult { name, calls, plain, runahead, outputs_equal: true }
+    fn call(computed_ms: u64, queued_ms: u64, slept_ms: u64) -> Call {
+        let [computed_ns, queued_ns, slept_ns] =
+            [computed_ms, queued_ms, slept_ms].map(|ms| ms * 1_000_000);
+        let whole_ns = computed_ns + queued_ns + slept_ns;
+        Call { whole_ns, computed_ns, queued_ns, slept_ns }
+    }
+
+    fn case(plain: Call, runahead: Call, torn: u64) -> CaseResult {
+        let sides = [side(plain, 0), side(plain, 0), side(runahead, torn)];
+        CaseResult::new(READ, sides, true)
     }
 
     #[test]
     fn a_call_may_be_five_milliseconds_slower() {
-        assert!(case(side(1000, 0), side(5_001_000, 0)).failures().is_empty());
-        assert_eq!(case(side(1000, 0), side(7_001_000, 0)).failures(), ["a call 7.00 ms slower"]);
+        assert!(case(call(1, 0, 0), call(6, 0, 0), 0).failures().is_empty());
+        let slow = case(call(1, 0, 0), call(1, 7, 0), 0);
+        let words = "a call 5.00 ms slower in 6 of 6 rounds (others 0; chance 0.00)";
+        assert_eq!(slow.failures(), [words]);
         // Slower than 5 ms is fine where plain is as slow.
-        assert!(case(side(9_000_000, 0), side(9_500_000, 0)).failures().is_empty());
+        assert!(case(call(1, 9, 0), call(1, 13, 0), 0).failures().is_empty());
+    }
+
+    /// What plain waits for a processor hides no sleep of ours.
+    #[test]
+    fn a_call_that_sleeps_is_found_below_the_slowest() {
+        let sleeps = case(call(0, 9, 0), call(0, 1, 6), 0);
+        let words = "a call 5.00 ms slower by itself in 6 of 6 rounds (others 0; chance 0.00)";
+        assert_eq!(sleeps.failures(), [words]);
+        assert_eq!(case(call(0, 9, 0), call(7, 0, 0), 0).failures().len(), 1, "computes");
+    }
+
+    #[test]
+    fn who_shares_sleeps_while_others_are_preempted() {
+        assert!(SHARED.shares && !READ.shares);
+        assert_eq!(call(1, 2, 4).own_ns(false), 5_000_000);
+        assert_eq!(call(1, 2, 4).own_ns(true), 1_000_000);
+    }
+
+    #[test]
+    fn one_slow_run_decides_nothing_and_is_shown() {
+        let mut doubtful = case(call(1, 0, 0), call(1, 0, 0), 0);
+        doubtful.runahead.runs[0].slowest = call(1, 8, 0);
+        let sides = [doubtful.plain, doubtful.control, doubtful.runahead];
+        let doubtful = CaseResult::new(READ, sides, true);
+        assert!(doubtful.is_undecided() && doubtful.failures().is_empty());
+        let text = table(&results(doubtful));
+        assert!(text.contains("undecided"), "{text}");
+        assert!(text.contains("read: a call 5.00 ms slower in 1 of 6 rounds"), "{text}");
+        assert!(text.contains("9.00 ms = 1.00 ms computing, 8.00 ms waiting"), "{text}");
     }
 
     #[test]
     fn torn_records_and_other_outputs_fail() {
-        assert_eq!(case(side(10, 0), side(10, 3)).failures(), ["3 torn"]);
-        let mut other = case(side(10, 0), side(10, 0));
+        assert_eq!(case(call(1, 0, 0), call(1, 0, 0), 3).failures(), ["3 torn"]);
+        let mut other = case(call(1, 0, 0), call(1, 0, 0), 0);
         other.outputs_equal = false;
         assert_eq!(other.failures(), ["output differs"]);
+    }
+
+    #[test]
+    fn calls_above_plains_slowest_are_counted() {
+        let side =
+            |whole_ns: &[u64]| Gathered { whole_ns: whole_ns.to_vec(), ..Gathered::default() };
+        let sides = [side(&[1, 10]), side(&[5_000_010]), side(&[2, 5_000_011, 5_000_012])];
+        assert_eq!(Gathered::sum_up(&sides).map(|side| side.too_slow), [0, 0, 2]);
     }
 
     #[test]
@@ -400,6 +681,9 @@ mod tests {
         assert_eq!(wrong(said), [("torn".into(), 2), ("lost".into(), 0)]);
         let bytes: Vec<u8> = [7_u64, 9].iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(words(&bytes), [7, 9]);
+        let bytes: Vec<u8> = (1..=8_u64).flat_map(u64::to_ne_bytes).collect();
+        let call = Call { whole_ns: 5, computed_ns: 6, queued_ns: 7, slept_ns: 8 };
+        assert_eq!(calls(&bytes)[1], call);
     }
 
     /// Each program, small, on data that is resident: it ends well and finds
@@ -419,26 +703,38 @@ mod tests {
             let said = fs::read_to_string(output.path("stdout")).unwrap();
             assert!(ended.status.success(), "{}: {said}", one.name);
             assert!(wrong(&said).iter().all(|(_, count)| *count == 0), "{}: {said}", one.name);
-            assert!(!words(&fs::read(&samples).unwrap()).is_empty(), "{}", one.name);
+            let calls = calls(&fs::read(&samples).unwrap());
+            assert!(!calls.is_empty(), "{}", one.name);
+            for call in calls {
+                let told_ns = call.computed_ns + call.queued_ns + call.slept_ns;
+                assert!(call.whole_ns > 0 && told_ns <= call.whole_ns, "{}: {call:?}", one.name);
+            }
+        }
+    }
+
+    fn results(case: CaseResult) -> InterferenceResults {
+        InterferenceResults {
+            version: 2,
+            benchmark: "interference".into(),
+            machine: Machine::default(),
+            profile: "cloud".into(),
+            busy_processes: 2,
+            cases: vec![case],
         }
     }
 
     #[test]
     fn the_table_says_what_fails() {
-        let results = InterferenceResults {
-            version: 1,
-            benchmark: "interference".into(),
-            machine: Machine::default(),
-            profile: "cloud".into(),
-            busy_processes: 2,
-            cases: vec![case(side(10, 0), side(20, 1))],
-        };
-        let text = table(&results);
-        assert!(text.contains("FAIL: 1 torn") && text.contains("2 spinning"), "{text}");
-        assert!(!results.pass());
-        let mut quiet = case(side(10, 0), side(20, 0));
+        let torn = results(case(call(1, 0, 0), call(1, 0, 0), 1));
+        let text = table(&torn);
+        assert!(
+            text.contains("FAIL") && text.contains("read: 1 torn") && text.contains("2 spinning"),
+            "{text}"
+        );
+        assert!(!torn.pass());
+        let mut quiet = case(call(1, 0, 0), call(1, 0, 0), 0);
         quiet.runahead.synchronizations = Some(0.0);
-        let text = table(&InterferenceResults { cases: vec![quiet], ..results });
+        let text = table(&results(quiet));
         assert!(text.contains("nothing speculated"), "{text}");
     }
 }

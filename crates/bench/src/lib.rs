@@ -34,6 +34,7 @@ pub mod progress;
 pub mod reader;
 pub mod results;
 pub mod rng;
+pub mod rounds;
 pub mod sharing;
 pub mod statistics;
 pub mod stranger;

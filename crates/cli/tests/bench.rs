@@ -86,16 +86,19 @@ fn data_stays_on_a_device_that_is_up() {
 #[test]
 fn calls_beside_busy_processors_lose_nothing() {
     let bed = bed!();
-    let arguments = ["interference", "--scale=0.02", "--runs=1"];
+    let arguments = ["interference", "--scale=0.02", "--runs=1", "--runs-max=1"];
     // Whether a call took too long is a matter of the machine, so the exit
     // status is not looked at.
     let output = bench(&bed, &arguments);
     let results = json(&bed, "interference-cloud.json");
     let cases = results["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 5, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(cases.len(), 6, "{}", String::from_utf8_lossy(&output.stderr));
     for case in cases {
         assert_eq!(case["outputs_equal"], true, "{case}");
-        assert!(case["runahead"]["latencies"]["count"].as_u64().unwrap() > 0, "{case}");
+        for side in ["plain", "control", "runahead"] {
+            assert!(case[side]["latencies"]["count"].as_u64().unwrap() > 0, "{side}: {case}");
+        }
+        assert_eq!(case["slower"]["rounds"], 1, "{case}");
         for (what, count) in case["runahead"]["wrong"].as_object().unwrap() {
             assert_eq!(count, 0, "{what}: {case}");
         }
