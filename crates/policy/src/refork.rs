@@ -108,7 +108,11 @@ mod tests {
         let refork = Refork::default();
         assert_eq!(refork.choose(4 << 20, STALL_NS, false), Kind::Full);
         assert_eq!(refork.choose(1 << 30, STALL_NS, false), Kind::Importing);
-        assert_eq!(refork.choose(4 << 20, STALL_NS, true), Kind::Importing, "only it prefetches from swap");
+        assert_eq!(
+            refork.choose(4 << 20, STALL_NS, true),
+            Kind::Importing,
+            "only it prefetches from swap"
+        );
     }
 
     #[test]
