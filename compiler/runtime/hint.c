@@ -21,7 +21,8 @@ enum {
     CHAIN_MAX = 8,
     AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
     HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
-    INDICES = 512,       /* looked at together */
+    INDICES = 512,       /* looked at together, */
+    INDICES_MAX = 16384, /* and at a tick where little of what they go to is missing */
     LOOKED_PAGES = 16,   /* of them, whether they are in memory */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
@@ -39,7 +40,11 @@ static __thread struct {
 /* First page from `first` on that is not believed in memory, or `end`. */
 static uint64_t first_missing(uint64_t first, uint64_t end) {
     while (first < end) {
-        if ((first & 7) == 0 && __atomic_load_n(&ra.bits[first >> 3], __ATOMIC_RELAXED) == 0xff)
+        if ((first & 63) == 0 && end - first >= 64 &&
+            __atomic_load_n((const uint64_t *)(const void *)&ra.bits[first >> 3],
+                            __ATOMIC_RELAXED) == ~(uint64_t)0)
+            first += 64;
+        else if ((first & 7) == 0 && __atomic_load_n(&ra.bits[first >> 3], __ATOMIC_RELAXED) == 0xff)
             first += 8;
         else if (bit(ra.bits, first))
             ++first;
@@ -200,48 +205,108 @@ static bool is_there(struct seen *seen, uint64_t page) {
     return seen->end > page;
 }
 
+/* Indices that lie on one page: where the first is, and how many. */
+struct indices {
+    const char *at;
+    int64_t stride;
+    uint64_t n;
+};
+
+static inline __attribute__((always_inline)) int64_t index_of(const struct indices *in, uint64_t n,
+                                                              bool is_wide, bool is_signed) {
+    const char *at = in->at + (int64_t)n * in->stride;
+    if (is_wide) {
+        int64_t index;
+        memcpy(&index, at, sizeof(index));
+        return index;
+    }
+    uint32_t index;
+    memcpy(&index, at, sizeof(index));
+    return is_signed ? (int64_t)(int32_t)index : (int64_t)index;
+}
+
+static inline __attribute__((always_inline)) void range_as(const struct indices *in, bool is_wide,
+                                                           bool is_signed, int64_t *least,
+                                                           int64_t *most) {
+    int64_t low = INT64_MAX, high = INT64_MIN;
+    for (uint64_t n = 0; n < in->n; ++n) {
+        const int64_t index = index_of(in, n, is_wide, is_signed);
+        low = index < low ? index : low;
+        high = index > high ? index : high;
+    }
+    *least = low;
+    *most = high;
+}
+
+/* Goes to an address: a page by itself, or, where all that was gone to so far fits
+ * in memory, with its neighbours, whichever comes first. */
+static void prefetch_target(const struct ra_site *site, uint64_t target) {
+    if (target >= ADDRESSES || bit(ra.bits, target >> PAGE_SHIFT))
+        return;
+    const bool fits = site->target_high - site->target_low <= ra.memory / 4 * 3;
+    const uint64_t bytes = fits ? AROUND_BYTES_MAX : PAGE, low = target & ~(bytes - 1);
+    prefetch(low, low + bytes);
+}
+
+static void widen_targets(struct ra_site *site, uint64_t low, uint64_t high) {
+    if (low < site->target_low || site->target_high == 0)
+        site->target_low = low;
+    if (high >= site->target_high)
+        site->target_high = high + 1;
+}
+
+/* What so many indices go to. Mostly all between the least and the most of them is
+ * in memory: that takes a look at all of the indices, but none at their pages. */
+static void prefetch_targets(struct ra_site *site, const struct ra_stream *s,
+                             const struct indices *in) {
+    const bool is_wide = (s->flags >> RA_FLAG_INDEX_BYTES_SHIFT & 0xff) == 8;
+    const bool is_signed = s->flags & RA_FLAG_INDEX_SIGNED;
+    int64_t least, most;
+    if (is_wide)
+        range_as(in, true, true, &least, &most);
+    else if (is_signed)
+        range_as(in, false, true, &least, &most);
+    else
+        range_as(in, false, false, &least, &most);
+    uint64_t low = s->target + (uint64_t)least * (uint64_t)s->scale;
+    uint64_t high = s->target + (uint64_t)most * (uint64_t)s->scale;
+    if (s->scale < 0) {
+        const uint64_t other = low;
+        low = high;
+        high = other;
+    }
+    if (low > high || high >= ADDRESSES)
+        return;
+    widen_targets(site, low, high);
+    const uint64_t first = low >> PAGE_SHIFT, end = (high >> PAGE_SHIFT) + 1;
+    if ((end - first) / 64 <= in->n && first_missing(first, end) == end)
+        return;
+    for (uint64_t n = 0; n < in->n; ++n)
+        prefetch_target(site, s->target + (uint64_t)index_of(in, n, is_wide, is_signed) *
+                                              (uint64_t)s->scale);
+}
+
 /* a[b[i]]: looks ahead in b, from iteration `far` on only as far as b itself is in
  * memory: reading it would wait for what is wanted much later. An array that fits
  * in memory is brought in by whole blocks, whichever index comes first. Returns
  * where it ended. */
 static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
                                   uint64_t to, uint64_t far, struct seen *seen) {
-    uint32_t bytes = (uint32_t)(s->flags >> RA_FLAG_INDEX_BYTES_SHIFT) & 0xff;
-    uint64_t checked = ~(uint64_t)0, last = ~(uint64_t)0;
-    for (uint64_t n = from; n < to; ++n) {
-        uint64_t at = s->base + n * (uint64_t)s->stride[0];
-        uint64_t page = at >> PAGE_SHIFT;
-        if (page != checked) {
-            if (at >= ADDRESSES || !bit(ra.bits, page))
-                return n; /* reading it might wait */
-            if (n >= far && !is_there(seen, page))
-                return n;
-            checked = page;
-        }
-        uint64_t index;
-        if (bytes == 8) {
-            memcpy(&index, (const void *)(uintptr_t)at, 8);
-        } else {
-            uint32_t narrow;
-            memcpy(&narrow, (const void *)(uintptr_t)at, 4);
-            index = s->flags & RA_FLAG_INDEX_SIGNED ? (uint64_t)(int64_t)(int32_t)narrow : narrow;
-        }
-        uint64_t target = s->target + index * (uint64_t)s->scale;
-        if (target >> PAGE_SHIFT == last || target >= ADDRESSES)
-            continue;
-        last = target >> PAGE_SHIFT;
-        if (target < site->target_low || site->target_high == 0)
-            site->target_low = target;
-        if (target >= site->target_high)
-            site->target_high = target + 1;
-        if (bit(ra.bits, last))
-            continue;
-        if (site->target_high - site->target_low <= ra.memory / 4 * 3) {
-            uint64_t low = target & ~(AROUND_BYTES_MAX - 1);
-            prefetch(low, low + AROUND_BYTES_MAX);
-        } else {
-            prefetch(last << PAGE_SHIFT, (last + 1) << PAGE_SHIFT);
-        }
+    const int64_t stride = s->stride[0];
+    while (from < to) {
+        const uint64_t at = s->base + from * (uint64_t)stride;
+        const uint64_t page = at >> PAGE_SHIFT;
+        if (at >= ADDRESSES || !bit(ra.bits, page))
+            return from; /* reading it might wait */
+        if (from >= far && !is_there(seen, page))
+            return from;
+        uint64_t n = to - from;
+        const uint64_t room = stride < 0 ? at & (PAGE - 1) : (PAGE - 1) - (at & (PAGE - 1));
+        if (stride != 0 && room / magnitude(stride) + 1 < n)
+            n = room / magnitude(stride) + 1;
+        const struct indices in = {(const char *)(uintptr_t)at, stride, n};
+        prefetch_targets(site, s, &in);
+        from += n;
     }
     return to;
 }
@@ -266,10 +331,12 @@ static void look_at_indices(struct ra_site *site, const struct ra_plan *p, struc
     const uint64_t from = f->looked;
     struct seen seen = {0, 0};
     const uint64_t before = atomic_load_explicit(&ra.count.queued, memory_order_relaxed);
+    bool goes_on = false;
     while (f->looked < to) {
         const uint64_t asked =
             atomic_load_explicit(&ra.count.queued, memory_order_relaxed) - before;
-        if (f->looked >= near && asked >= ra.window >> PAGE_SHIFT >> 2)
+        goes_on = f->looked - from >= INDICES_MAX && asked < ra.window >> PAGE_SHIFT >> 6;
+        if (f->looked >= near && (goes_on || asked >= ra.window >> PAGE_SHIFT >> 2))
             break;
         uint64_t reached = to - f->looked > INDICES ? f->looked + INDICES : to;
         for (uint32_t i = 0; i < site->streams; ++i)
@@ -283,7 +350,7 @@ static void look_at_indices(struct ra_site *site, const struct ra_plan *p, struc
         f->looked = reached;
     }
     if (f->looked > from)
-        f->looked_from = from;
+        f->looked_from = goes_on ? done : from;
 }
 
 /* A piece of the tick level's iterations, inside one row of them. */
