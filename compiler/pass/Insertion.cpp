@@ -72,13 +72,81 @@ bool Insertion::hasWiderMove(const Nest &N, size_t Index, size_t Looked) {
   return false;
 }
 
+/// The address of a computed reference, from values at `Known` and the number of the
+/// iteration. Computes nothing that could trap, or not be hinted.
+Value *Insertion::compute(IRBuilder<> &B, const Computation &C, ValueToValueMapTy &Known) {
+  for (Instruction *Step : C.Steps) {
+    Instruction *Copy = Step->clone();
+    for (Use &U : Copy->operands())
+      if (auto Found = Known.find(U.get()); Found != Known.end())
+        U.set(Found->second);
+    const unsigned Operation = Copy->getOpcode();
+    const bool IsSigned = Operation == Instruction::SDiv || Operation == Instruction::SRem;
+    if (IsSigned || Operation == Instruction::UDiv || Operation == Instruction::URem) {
+      // In an iteration that does not come to it, the divisor may be anything.
+      Value *By = Copy->getOperand(1), *One = ConstantInt::get(By->getType(), 1);
+      Value *Traps = IsSigned ? B.CreateICmpULE(B.CreateAdd(By, One), One) : B.CreateIsNull(By);
+      Copy->setOperand(1, B.CreateSelect(Traps, One, By));
+    }
+    Copy->dropPoisonGeneratingFlags();
+    Copy->dropUnknownNonDebugMetadata();
+    Copy->setDebugLoc(DebugLoc());
+    Known[Step] = B.Insert(Copy);
+  }
+  return B.CreateFreeze(B.CreatePtrToInt(Known[C.Address], Int64));
+}
+
+/// The parameters of a computed reference: its first address and a function for the
+/// others. What that takes from before the loop is in the frame, from `At` on.
+void Insertion::expandComputed(const Nest &N, const Stream &S, unsigned First, unsigned &At) {
+  const Computation &C = S.Computed;
+  LLVMContext &Context = F.getContext();
+  Instruction *Begin = N.Path.front()->getLoopPreheader()->getTerminator();
+  auto *Address = Function::Create(FunctionType::get(Int64, {Pointer, Int64}, false),
+                                   GlobalValue::InternalLinkage, "ra.address", F.getParent());
+  Address->setDoesNotThrow();
+  IRBuilder<> Before(Begin), B(BasicBlock::Create(Context, "", Address));
+  auto &Stores = Parameters[N.Frame];
+  Stores.emplace_back(First + 4, ConstantExpr::getPtrToInt(Address, Int64));
+  Stores.emplace_back(First + 5, Before.CreatePtrToInt(word(Before, N.Frame, At), Int64));
+  Value *Values = B.CreatePointerCast(Address->getArg(0), wordPointer(Context));
+  unsigned Index = 0;
+  auto Pass = [&](Value *V) {
+    IRBuilder<> Cast(Begin);
+    V = V->getType()->isPointerTy() ? Cast.CreatePtrToInt(V, Int64)
+                                    : Cast.CreateSExtOrTrunc(V, Int64);
+    Stores.emplace_back(At++, Cast.CreateFreeze(V));
+    return B.CreateLoad(Int64, B.CreateConstInBoundsGEP1_64(Int64, Values, Index++));
+  };
+  auto As = [&](Value *V, Type *T) {
+    return T->isPointerTy() ? B.CreateIntToPtr(V, T) : B.CreateTrunc(V, T);
+  };
+  ValueToValueMapTy Here, There;
+  for (Value *V : C.Values)
+    There[V] = As(Pass(V), V->getType());
+  for (PHINode *Counter : C.Counters) {
+    const auto *AR = cast<SCEVAddRecExpr>(SE.getSCEV(Counter));
+    const SCEV *Step = AR->getStepRecurrence(SE);
+    Here[Counter] = Expander.expandCodeFor(AR->getStart(), Counter->getType(), Begin);
+    Value *Start = Pass(Here[Counter]);
+    Value *Moved = B.CreateMul(Pass(Expander.expandCodeFor(Step, Step->getType(), Begin)),
+                               Address->getArg(1));
+    There[Counter] = As(B.CreateAdd(Start, Moved), Counter->getType());
+  }
+  B.CreateRet(compute(B, C, There));
+  Stores.emplace_back(First + 0, compute(Before, C, Here));
+}
+
 /// Computes the parameters of a nest before its outermost loop. Changes no
 /// control flow, so that the analyses hold for the next nest.
 void Insertion::expand(Nest &N) {
   Instruction *At = N.Path.front()->getLoopPreheader()->getTerminator();
   LLVMContext &Context = F.getContext();
   IRBuilder<> Entry(&F.getEntryBlock(), F.getEntryBlock().getFirstInsertionPt());
-  auto *FrameType = ArrayType::get(Int64, FrameStreams + StreamWords * N.Streams.size());
+  unsigned Words = FrameStreams + StreamWords * N.Streams.size(), Computed = Words;
+  for (const Stream &S : N.Streams)
+    Words += S.Computed.Values.size() + 2 * S.Computed.Counters.size();
+  auto *FrameType = ArrayType::get(Int64, Words);
   N.Frame = Entry.CreateAlloca(FrameType, nullptr, "ra.frame");
 
   unsigned Mask = 0;
@@ -107,11 +175,9 @@ void Insertion::expand(Nest &N) {
                               Initial, "ra.site");
 
   auto &Stores = Parameters[N.Frame];
-  SmallVector<Value *, 6> Counts;
-  for (size_t Level = 0; Level < N.Path.size(); ++Level) {
-    Counts.push_back(Expander.expandCodeFor(Found.tripCount(N.Path[Level]), Int64, At));
-    Stores.emplace_back(FrameParams + Level, Counts.back());
-  }
+  for (size_t Level = 0; Level < N.Path.size(); ++Level)
+    Stores.emplace_back(FrameParams + Level,
+                        Expander.expandCodeFor(Found.tripCount(N.Path[Level]), Int64, At));
   auto Address = [&](const SCEV *S) -> Value * {
     Value *V = Expander.expandCodeFor(S, S->getType(), At);
     return V->getType()->isPointerTy() ? IRBuilder<>(At).CreatePtrToInt(V, Int64)
@@ -125,12 +191,16 @@ void Insertion::expand(Nest &N) {
     Stream &S = N.Streams[Index];
     const unsigned First = FrameStreams + StreamWords * Index;
     auto Constant = [&](int64_t V) { return ConstantInt::get(Int64, V, true); };
-    Stores.emplace_back(First + 0, Address(S.Base));
+    if (S.Flags & FlagComputed) {
+      expandComputed(N, S, First, Computed);
+    } else {
+      Stores.emplace_back(First + 0, Address(S.Base));
+      Stores.emplace_back(First + 4, S.Target ? Address(S.Target) : Constant(0));
+      Stores.emplace_back(First + 5, Constant(S.Scale));
+    }
     Stores.emplace_back(First + 1, Constant(S.Low));
     Stores.emplace_back(First + 2, Constant(S.High));
     Stores.emplace_back(First + 3, Constant(static_cast<int64_t>(S.Flags)));
-    Stores.emplace_back(First + 4, S.Target ? Address(S.Target) : Constant(0));
-    Stores.emplace_back(First + 5, Constant(S.Scale));
     Value *Sum = nullptr;
     const bool IsLooked = Index < Looked && !hasWiderMove(N, Index, Looked);
     for (size_t Level = 0; Level < N.Path.size(); ++Level) {
@@ -138,13 +208,13 @@ void Insertion::expand(Nest &N) {
       Stores.emplace_back(First + StreamFixed + Level, Stride);
       if (!IsLooked || S.Strides[Level]->isZero())
         continue;
+      const SCEV *Way = Found.moved(S.Strides[Level], N.Path[Level]);
+      Value *Moved = Expander.expandCodeFor(Way, Int64, At);
       IRBuilder<> Arithmetic(At);
-      Value *Size = Stride;
       if (!SE.isKnownNonNegative(S.Strides[Level])) {
-        Value *Negative = Arithmetic.CreateICmpSLT(Stride, Zero);
-        Size = Arithmetic.CreateSelect(Negative, Arithmetic.CreateNeg(Stride), Stride);
+        Value *Negative = Arithmetic.CreateICmpSLT(Moved, Zero);
+        Moved = Arithmetic.CreateSelect(Negative, Arithmetic.CreateNeg(Moved), Moved);
       }
-      Value *Moved = Arithmetic.CreateMul(Size, Counts[Level]);
       Sum = Sum ? Arithmetic.CreateAdd(Sum, Moved) : Moved;
     }
     if (Sum) {
@@ -171,13 +241,16 @@ void Insertion::expand(Nest &N) {
     std::string Levels = std::to_string(N.Path.size()), Mined;
     for (size_t Level = 0; Level < N.Path.size(); ++Level)
       Mined += (Mask & (1u << Level)) ? 's' : '-';
-    size_t Indirect = 0;
-    for (const Stream &S : N.Streams)
-      Indirect += (S.Flags & FlagIndirect) != 0;
+    size_t Indirect = 0, Computed = 0;
+    for (const Stream &S : N.Streams) {
+      Computed += (S.Flags & FlagComputed) != 0;
+      Indirect += (S.Flags & (FlagIndirect | FlagComputed)) == FlagIndirect;
+    }
     return OptimizationRemark(PASS, "Prefetched", N.Path.front()->getStartLoc(),
                               N.Path.front()->getHeader())
            << "prefetch and release of " << ore::NV("Streams", unsigned(N.Streams.size()))
-           << " streams (" << ore::NV("Indirect", unsigned(Indirect)) << " indirect) over "
+           << " streams (" << ore::NV("Indirect", unsigned(Indirect)) << " indirect"
+           << (Computed ? ", " + std::to_string(Computed) + " computed" : "") << ") over "
            << ore::NV("Levels", Levels) << " loops, strip-mined: " << ore::NV("Mask", Mined);
   });
   if (!Mask)
@@ -188,18 +261,11 @@ void Insertion::expand(Nest &N) {
     });
 }
 
-/// Before the outermost loop: unless this is a small nest that is still in the
-/// window of the last call, tell the run-time layer, and get the strips.
-void Insertion::insertBegin(Nest &N) {
-  BasicBlock *Before = outside(N.Path.front());
-  Instruction *At = Before->getTerminator();
-  IRBuilder<> B(At);
-  // A loop may belong to several nests, and ends its strip for all of them:
-  // the frame of one whose begin is skipped must say so.
-  B.CreateStore(ConstantInt::get(Int64, ~0ull), word(B, N.Frame, FramePlan));
-  auto &Stores = Parameters[N.Frame];
+/// Is the run-time layer to be told of a nest? Of a small one that is still in the
+/// window of the last call it is not.
+Value *Insertion::isToBegin(IRBuilder<> &B, const Nest &N) {
   Value *First = nullptr;
-  for (auto &[Word, V] : Stores)
+  for (auto &[Word, V] : Parameters[N.Frame])
     if (Word == FrameStreams)
       First = V;
   auto *SiteType = cast<StructType>(N.Site->getValueType());
@@ -208,36 +274,68 @@ void Insertion::insertBegin(Nest &N) {
   Value *Span = B.CreateLoad(Int64, Field(1), "ra.span");
   Value *Outside = B.CreateICmpUGE(B.CreateSub(First, Low), Span);
   Value *Large = B.CreateICmpUGE(Extents[N.Frame], ConstantInt::get(Int64, SmallBytes));
+  return B.CreateOr(Large, Outside, "ra.call");
+}
+
+/// Before the outermost loop: tells the run-time layer, if `Condition` or always
+/// where there is none, and gets the strips. Is any of them shorter than its loop?
+Value *Insertion::insertBegin(Nest &N, Value *Condition) {
+  BasicBlock *Before = outside(N.Path.front());
+  Instruction *At = Before->getTerminator();
+  IRBuilder<> B(At);
+  // A loop may belong to several nests, and ends its strip for all of them:
+  // the frame of one whose begin is skipped must say so.
+  if (Condition)
+    B.CreateStore(ConstantInt::get(Int64, ~0ull), word(B, N.Frame, FramePlan));
   Instruction *Then =
-      SplitBlockAndInsertIfThen(B.CreateOr(Large, Outside, "ra.call"), At, /*Unreachable=*/false);
+      Condition ? SplitBlockAndInsertIfThen(Condition, At, /*Unreachable=*/false) : At;
   BasicBlock *ThenBlock = Then->getParent();
-  BasicBlock *Tail = ThenBlock->getSingleSuccessor();
   IRBuilder<> T(Then);
-  for (auto &[Word, V] : Stores)
+  for (auto &[Word, V] : Parameters[N.Frame])
     T.CreateStore(V, word(T, N.Frame, Word));
-  FunctionCallee Begin = runtime("ra_begin", T.getVoidTy(), {Pointer, Pointer});
-  T.CreateCall(Begin, {T.CreatePointerCast(N.Site, Pointer), T.CreatePointerCast(N.Frame, Pointer)});
-  IRBuilder<> P(Tail, Tail->begin());
+  FunctionCallee Begin = runtime("ra_begin", Int64, {Pointer, Pointer});
+  Value *Splits = T.CreateCall(
+      Begin, {T.CreatePointerCast(N.Site, Pointer), T.CreatePointerCast(N.Frame, Pointer)});
+  // What it is where the call is skipped, too.
+  auto Otherwise = [&](Value *V, uint64_t Without, const char *Name) -> Value * {
+    if (!Condition)
+      return V;
+    BasicBlock *Tail = ThenBlock->getSingleSuccessor();
+    PHINode *Chosen = IRBuilder<>(Tail, Tail->begin()).CreatePHI(V->getType(), 2, Name);
+    Chosen->addIncoming(ConstantInt::get(V->getType(), Without), Before);
+    Chosen->addIncoming(V, ThenBlock);
+    return Chosen;
+  };
   for (size_t Level = 0; Level < N.Path.size(); ++Level) {
     N.Strips.push_back(nullptr);
     if (!ExpandedTripCounts.count(N.Path[Level]))
       continue;
     Value *Strip = T.CreateLoad(Int64, word(T, N.Frame, FrameStrip + Level), "ra.strip");
-    PHINode *Chosen = P.CreatePHI(Int64, 2, "ra.strip");
-    Chosen->addIncoming(ConstantInt::get(Int64, ~0ull), Before);
-    Chosen->addIncoming(Strip, ThenBlock);
-    N.Strips.back() = Chosen;
+    N.Strips.back() = Otherwise(Strip, ~0ull, "ra.strip");
   }
+  return Otherwise(Splits, 0, "ra.splits");
 }
 
-/// Keeps an innermost loop as it is beside the one that is about to be
-/// strip-mined, for where one strip is all of it (the paper's "two versions of
-/// the loop", section 4.1.1): short loops, and all when everything is in memory.
-///
-///   before -> copy of the loop | header;  copy's latch -> after
-void Insertion::keepUnsplit(Loop *L, Value *Count) {
-  BasicBlock *Header = L->getHeader(), *Latch = L->getLoopLatch(), *Before = outside(L);
-  BasicBlock *After = L->getExitBlock();
+/// May there be another copy of a loop? What is used of it outside must go through
+/// the exits' phis.
+bool Insertion::isCopyable(Loop *L) {
+  if (!L->isSafeToClone())
+    return false;
+  for (BasicBlock *Block : L->blocks())
+    for (Instruction &I : *Block)
+      for (Use &U : I.uses()) {
+        auto *User = cast<Instruction>(U.getUser());
+        auto *Phi = dyn_cast<PHINode>(User);
+        if (!L->contains(Phi ? Phi->getIncomingBlock(U) : User->getParent()))
+          return false;
+      }
+  return true;
+}
+
+/// Copies a loop as it was before any strips, for where one strip is all of it (the
+/// paper's "two versions of the loop", section 4.1.1). Returns the header of the
+/// copy, which is entered from where the loop is.
+BasicBlock *Insertion::copyUnsplit(Loop *L) {
   ValueToValueMapTy Copies;
   SmallVector<BasicBlock *, 8> Blocks;
   for (BasicBlock *Block : L->blocks()) {
@@ -245,20 +343,124 @@ void Insertion::keepUnsplit(Loop *L, Value *Count) {
     Copies[Block] = Blocks.back();
   }
   remapInstructionsInBlocks(Blocks, Copies);
-  for (PHINode &Phi : After->phis()) {
-    Value *V = Phi.getIncomingValueForBlock(Latch);
-    auto Copy = Copies.find(V);
-    Phi.addIncoming(Copy == Copies.end() ? V : &*Copy->second, cast<BasicBlock>(Copies[Latch]));
-  }
+  for (BasicBlock *Block : L->blocks())
+    for (BasicBlock *After : successors(Block)) {
+      if (L->contains(After))
+        continue;
+      for (PHINode &Phi : After->phis()) {
+        Value *V = Phi.getIncomingValueForBlock(Block);
+        auto Copy = Copies.find(V);
+        Phi.addIncoming(Copy == Copies.end() ? V : &*Copy->second, cast<BasicBlock>(Copies[Block]));
+      }
+    }
   // The number of the iteration is of no use there.
-  PHINode *Number = Iterations[L];
-  auto *Next = cast<Instruction>(Number->getIncomingValueForBlock(Latch));
-  auto *NumberCopy = cast<Instruction>(Copies[Number]), *NextCopy = cast<Instruction>(Copies[Next]);
-  if (NumberCopy->hasOneUse() && NextCopy->hasOneUse()) {
-    NumberCopy->replaceAllUsesWith(UndefValue::get(Int64));
-    NextCopy->eraseFromParent();
-    NumberCopy->eraseFromParent();
+  for (Loop *Inner : L->getLoopsInPreorder()) {
+    auto Known = Iterations.find(Inner);
+    if (Known == Iterations.end())
+      continue;
+    Value *Next = Known->second->getIncomingValueForBlock(Inner->getLoopLatch());
+    auto *Number = cast<Instruction>(Copies[Known->second]);
+    auto *NextCopy = cast<Instruction>(Copies[Next]);
+    if (Number->hasOneUse() && NextCopy->hasOneUse()) {
+      Number->replaceAllUsesWith(UndefValue::get(Int64));
+      NextCopy->eraseFromParent();
+      Number->eraseFromParent();
+    }
   }
+  return cast<BasicBlock>(Copies[L->getHeader()]);
+}
+
+/// Moves what is computed in `From` and used in these blocks only, to the first of
+/// them.
+static void sink(BasicBlock *From, BasicBlock *To, const std::set<BasicBlock *> &Users) {
+  auto IsUsedThere = [&](const Use &U) {
+    auto *User = cast<Instruction>(U.getUser());
+    auto *Phi = dyn_cast<PHINode>(User);
+    return Users.count(Phi ? Phi->getIncomingBlock(U) : User->getParent()) != 0;
+  };
+  for (auto At = From->rbegin(); At != From->rend();) {
+    Instruction &I = *At++;
+    if (I.isTerminator() || isa<PHINode>(I) || isa<AllocaInst>(I) || I.use_empty() ||
+        I.mayReadOrWriteMemory() || I.mayHaveSideEffects() || !all_of(I.uses(), IsUsedThere))
+      continue;
+    I.moveBefore(*To, To->getFirstInsertionPt());
+  }
+}
+
+/// Begins the nests of one outermost loop.
+///
+///   before -> header
+/// becomes, where all of the loop is there twice,
+///   before -> begin | copy;  begin -> header | copy
+void Insertion::insertBegins(Loop *Root, ArrayRef<Nest *> Its) {
+  BasicBlock *Before = outside(Root);
+  IRBuilder<> B(Before->getTerminator());
+  SmallVector<Value *, 4> Conditions;
+  for (Nest *N : Its)
+    Conditions.push_back(isToBegin(B, *N));
+  if (!isKeptWhole(Root)) {
+    for (size_t Index = 0; Index < Its.size(); ++Index)
+      insertBegin(*Its[Index], Conditions[Index]);
+    return;
+  }
+  KeptWhole.insert(Root);
+  Value *Any = B.CreateOr(Conditions);
+  BasicBlock *Begin = SplitBlock(Before, Before->getTerminator());
+  Begin->setName("ra.begin");
+  BasicBlock *Copy = copyUnsplit(Root);
+  Value *Splits = nullptr;
+  for (size_t Index = 0; Index < Its.size(); ++Index) {
+    Value *Its1 = insertBegin(*Its[Index], Its.size() == 1 ? nullptr : Conditions[Index]);
+    IRBuilder<> T(outside(Root)->getTerminator());
+    Splits = Splits ? T.CreateOr(Splits, Its1) : Its1;
+  }
+  BasicBlock *Last = outside(Root);
+  Instruction *Old = Last->getTerminator();
+  IRBuilder<> T(Old);
+  T.CreateCondBr(T.CreateIsNotNull(Splits), Root->getHeader(), Copy);
+  Old->eraseFromParent();
+  for (PHINode &Phi : Copy->phis()) {
+    const int Entry = Phi.getBasicBlockIndex(Begin);
+    Phi.addIncoming(Phi.getIncomingValue(Entry), Last);
+    Phi.setIncomingBlock(Entry, Before);
+  }
+  Old = Before->getTerminator();
+  IRBuilder<>(Old).CreateCondBr(Any, Begin, Copy);
+  Old->eraseFromParent();
+  // The parameters are computed for the call only.
+  std::set<BasicBlock *> Users(Root->block_begin(), Root->block_end());
+  SmallVector<BasicBlock *, 8> Found{Begin};
+  while (!Found.empty()) {
+    BasicBlock *Block = Found.pop_back_val();
+    if (Block != Copy && Users.insert(Block).second)
+      Found.append(succ_begin(Block), succ_end(Block));
+  }
+  sink(Before, Begin, Users);
+}
+
+/// Is there to be a copy of all of a nest, beside the one with strips? Not of one
+/// with other nests inside, and not of very long ones.
+bool Insertion::isKeptWhole(Loop *Root) {
+  constexpr size_t InstructionsMax = 2000;
+  size_t Instructions = 0;
+  for (BasicBlock *Block : Root->blocks())
+    Instructions += Block->size();
+  bool IsStripMined = false;
+  for (const Nest &N : Nests) {
+    if (N.Path.front() != Root && Root->contains(N.Path.front()))
+      return false;
+    for (Loop *L : N.Path)
+      IsStripMined |= N.Path.front() == Root && ExpandedTripCounts.count(L);
+  }
+  return IsStripMined && Instructions <= InstructionsMax && isCopyable(Root);
+}
+
+/// Keeps an innermost loop as it is beside the one that is about to be
+/// strip-mined, in the nests that have strips: one of the loops outside may.
+///
+///   before -> copy of the loop | header;  copy's latch -> after
+void Insertion::keepUnsplit(Loop *L, Value *Count) {
+  BasicBlock *Before = outside(L);
   IRBuilder<> B(Before->getTerminator());
   Value *Splits = nullptr;
   for (Nest &N : Nests)
@@ -268,7 +470,7 @@ void Insertion::keepUnsplit(Loop *L, Value *Count) {
         Splits = Splits ? B.CreateOr(Splits, Shorter) : Shorter;
       }
   Instruction *Old = Before->getTerminator();
-  B.CreateCondBr(Splits, Header, cast<BasicBlock>(Copies[Header]));
+  B.CreateCondBr(Splits, L->getHeader(), copyUnsplit(L));
   Old->eraseFromParent();
 }
 
@@ -290,7 +492,7 @@ void Insertion::stripMine(Loop *L) {
   Value *Next = Iteration->getIncomingValueForBlock(Latch);
   BasicBlock *Before = outside(L);
   Value *Count = ExpandedTripCounts[L];
-  if (L->isInnermost() && L->getExitBlock() && L->isSafeToClone())
+  if (L->isInnermost() && !KeptWhole.count(L) && isCopyable(L))
     keepUnsplit(L, Count);
 
   BasicBlock *Strip = BasicBlock::Create(Context, "ra.strip.begin", &F, Header);
@@ -399,9 +601,17 @@ bool Insertion::run() {
   for (Nest &N : Nests)
     expand(N);
   // From here on the analyses are out of date.
-  for (Nest &N : Nests)
-    insertBegin(N);
-  std::set<Loop *> Done;
+  std::set<Loop *> Begun, Done;
+  for (Nest &N : Nests) {
+    Loop *Root = N.Path.front();
+    if (!Begun.insert(Root).second)
+      continue;
+    SmallVector<Nest *, 4> Its;
+    for (Nest &Other : Nests)
+      if (Other.Path.front() == Root)
+        Its.push_back(&Other);
+    insertBegins(Root, Its);
+  }
   for (Nest &N : Nests)
     for (Loop *L : N.Path)
       if (ExpandedTripCounts.count(L) && Done.insert(L).second)

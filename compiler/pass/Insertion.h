@@ -10,6 +10,7 @@
 #include "Locality.h"
 
 #include "llvm/IR/IRBuilder.h"
+#include "llvm/Transforms/Utils/ValueMapper.h"
 
 #include <set>
 
@@ -30,7 +31,14 @@ public:
 private:
   bool hasWiderMove(const Nest &N, size_t Index, size_t Looked);
   void expand(Nest &N);
-  void insertBegin(Nest &N);
+  llvm::Value *compute(llvm::IRBuilder<> &B, const Computation &C, llvm::ValueToValueMapTy &Known);
+  void expandComputed(const Nest &N, const Stream &S, unsigned First, unsigned &At);
+  llvm::Value *isToBegin(llvm::IRBuilder<> &B, const Nest &N);
+  void insertBegins(llvm::Loop *Root, llvm::ArrayRef<Nest *> Its);
+  llvm::Value *insertBegin(Nest &N, llvm::Value *Condition);
+  bool isKeptWhole(llvm::Loop *Root);
+  bool isCopyable(llvm::Loop *L);
+  llvm::BasicBlock *copyUnsplit(llvm::Loop *L);
   void keepUnsplit(llvm::Loop *L, llvm::Value *Count);
   void stripMine(llvm::Loop *L);
   bool replaceBlockOperations();
@@ -53,6 +61,7 @@ private:
   std::map<llvm::Loop *, llvm::PHINode *> Iterations; ///< number of the iteration, from 0
   std::map<llvm::Loop *, llvm::Value *> ExpandedTripCounts;
   std::set<llvm::Loop *> Guarded; ///< strip-mined, but not counted
+  std::set<llvm::Loop *> KeptWhole; ///< outermost ones that there is a copy of
   /// Values to store in a frame before its nest begins, word by word.
   std::map<llvm::AllocaInst *, std::vector<std::pair<unsigned, llvm::Value *>>> Parameters;
   std::map<llvm::AllocaInst *, llvm::Value *> Extents;

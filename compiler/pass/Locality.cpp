@@ -9,6 +9,7 @@
 
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Operator.h"
 
 using namespace llvm;
@@ -109,6 +110,30 @@ const SCEV *Locality::tripCount(Loop *L) {
     return nullptr;
   Taken = SE.getNoopOrZeroExtend(Taken, Int64);
   return Known->second = SE.getAddExpr(Taken, SE.getOne(Int64));
+}
+
+/// Bytes from one end of a loop to the other; rather a step more than a division.
+const SCEV *Locality::moved(const SCEV *Stride, Loop *L) {
+  const SCEV *Count = tripCount(L);
+  const auto *Taken = dyn_cast<SCEVUDivExpr>(SE.getMinusSCEV(Count, SE.getOne(Int64)));
+  if (!Taken)
+    return SE.getMulExpr(Stride, Count);
+  const SCEV *Step = Taken->getRHS();
+  if (const auto *Most = dyn_cast<SCEVUMaxExpr>(Step);
+      Most && Most->getNumOperands() == 2 && Most->getOperand(0)->isOne())
+    Step = Most->getOperand(1);
+  auto Factor = [](const SCEV *S) -> int64_t {
+    if (const auto *Product = dyn_cast<SCEVMulExpr>(S))
+      S = Product->getOperand(0);
+    const auto *Constant = dyn_cast<SCEVConstant>(S);
+    return Constant ? Constant->getAPInt().getSExtValue() : 1;
+  };
+  if (Factor(Step) <= 0)
+    return SE.getMulExpr(Stride, Count);
+  const SCEV *Bytes = SE.getConstant(Int64, Factor(Stride) / Factor(Step), true);
+  if (SE.getMulExpr(Bytes, Step) != Stride)
+    return SE.getMulExpr(Stride, Count);
+  return SE.getAddExpr(SE.getMulExpr(Bytes, Taken->getLHS()), Stride);
 }
 
 bool Locality::isExpandable(const SCEV *S, Loop *Root) {
@@ -240,6 +265,75 @@ bool Locality::indirect(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &P
   return true;
 }
 
+/// What `V` is computed from, as far as a run-time layer could do it again for any
+/// iteration: nothing that reads memory, calls or goes on from the iteration before.
+bool Locality::collect(Value *V, Loop *L, Computation &C) {
+  constexpr size_t StepsMax = 24, ValuesMax = 8;
+  auto IsWord = [&](Type *T) {
+    return (T->isIntegerTy() && T->getIntegerBitWidth() <= 64) ||
+           (T->isPointerTy() && T->getPointerAddressSpace() == 0 &&
+            DL.getTypeSizeInBits(T) == 64);
+  };
+  if (isa<Constant>(V))
+    return true;
+  if (!IsWord(V->getType()))
+    return false;
+  auto *I = dyn_cast<Instruction>(V);
+  if (!I || !L->contains(I)) {
+    if (!is_contained(C.Values, V))
+      C.Values.push_back(V);
+    return C.Values.size() <= ValuesMax;
+  }
+  if (is_contained(C.Steps, I))
+    return true;
+  if (auto *Phi = dyn_cast<PHINode>(I)) {
+    const auto *AR = I->getParent() == L->getHeader() && SE.isSCEVable(I->getType())
+                         ? dyn_cast<SCEVAddRecExpr>(SE.getSCEV(I))
+                         : nullptr;
+    if (!AR || AR->getLoop() != L || !AR->isAffine() || !isExpandable(AR->getStart(), L) ||
+        !isExpandable(AR->getStepRecurrence(SE), L))
+      return false;
+    if (!is_contained(C.Counters, Phi))
+      C.Counters.push_back(Phi);
+    return true;
+  }
+  if (auto *Call = dyn_cast<IntrinsicInst>(I))
+    switch (Call->getIntrinsicID()) {
+    case Intrinsic::abs:
+    case Intrinsic::smax:
+    case Intrinsic::smin:
+    case Intrinsic::umax:
+    case Intrinsic::umin:
+      break;
+    default:
+      return false;
+    }
+  else if (!isa<BinaryOperator>(I) && !isa<GetElementPtrInst>(I) && !isa<CmpInst>(I) &&
+           !isa<SelectInst>(I) && !isa<FreezeInst>(I) && !isa<CastInst>(I))
+    return false;
+  for (Value *Operand : I->operands())
+    if (!isa<Function>(Operand) && !collect(Operand, L, C))
+      return false;
+  C.Steps.push_back(I);
+  return C.Steps.size() <= StepsMax;
+}
+
+/// a[f(i)], such as a[5 * i % n]: the address is computed from the number of the
+/// iteration and what the loop leaves alone, so that it can be for one further on.
+bool Locality::computed(Value *Address, Loop *L, SmallVectorImpl<Loop *> &Path, Stream &S) {
+  if (!L->isInnermost() || !tripCount(L) || !isExpandable(tripCount(L), L) ||
+      !collect(Address, L, S.Computed) || S.Computed.Counters.empty())
+    return false;
+  S.Computed.Address = Address;
+  Path.push_back(L);
+  S.Base = S.Target = SE.getSCEV(Address);
+  S.Strides.push_back(SE.getConstant(Int64, ComputedBytes));
+  S.Low = 0;
+  S.High = ComputedBytes;
+  S.Flags = FlagIndirect | FlagComputed;
+  return true;
+}
+
 /// Arrays so small that they stay in memory by themselves.
 bool Locality::isSmallObject(Value *Address) {
   const Value *Object = getUnderlyingObject(Address);
@@ -272,9 +366,10 @@ void Locality::analyse(Instruction &I) {
   if (!affine(S, L, Path, New)) {
     Path.clear();
     New.Strides.clear();
-    if (!indirect(S, L, Path, New)) {
+    if (!indirect(S, L, Path, New) && !computed(Address, L, Path, New)) {
       missed(I, !tripCount(L) ? "the loop's trip count is not known before it"
-                              : "its address is neither affine nor indirect through one");
+                              : "its address is neither affine, nor indirect through one, nor "
+                                "computed from the number of the iteration");
       return;
     }
   }
@@ -285,6 +380,13 @@ void Locality::analyse(Instruction &I) {
 
 /// Group locality: same strides and a constant distance.
 bool Locality::joinsGroup(Stream &Group, const Stream &S) {
+  if (Group.Flags & S.Flags & FlagComputed) {
+    constexpr int64_t Near = 256;
+    if (Group.Target->getType() != S.Target->getType())
+      return false;
+    const auto *Distance = dyn_cast<SCEVConstant>(SE.getMinusSCEV(S.Target, Group.Target));
+    return Distance && Distance->getAPInt().abs().ult(Near);
+  }
   if ((Group.Flags | S.Flags) & FlagIndirect) {
     if (Group.Base == S.Base && Group.Target == S.Target && Group.Scale == S.Scale &&
         ((Group.Flags ^ S.Flags) & ~FlagWrite) == 0)
@@ -407,8 +509,13 @@ std::vector<Nest> Locality::find() {
                                : isa<StoreInst>(I) && cast<StoreInst>(I).isSimple())
             analyse(I);
   std::vector<Nest> Kept;
-  for (Nest &N : Nests)
-    if (!isTiny(N))
-      Kept.push_back(std::move(N));
+  for (Nest &N : Nests) {
+    if (isTiny(N))
+      continue;
+    // The first stream is looked at before each nest: rather one that costs nothing.
+    std::stable_partition(N.Streams.begin(), N.Streams.end(),
+                          [](const Stream &S) { return !(S.Flags & FlagComputed); });
+    Kept.push_back(std::move(N));
+  }
   return Kept;
 }

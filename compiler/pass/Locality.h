@@ -31,6 +31,7 @@ public:
   std::vector<Nest> find();
 
   const llvm::SCEV *tripCount(llvm::Loop *L);
+  const llvm::SCEV *moved(const llvm::SCEV *Stride, llvm::Loop *L);
   uint64_t bytesAtMost(const Nest &N, size_t From);
   bool isCounted(llvm::Loop *L);
   bool isStripMinable(llvm::Loop *L);
@@ -45,6 +46,9 @@ private:
               llvm::SmallVectorImpl<llvm::Loop *> &Path, Stream &S);
   bool indirect(const llvm::SCEV *Address, llvm::Loop *L,
                 llvm::SmallVectorImpl<llvm::Loop *> &Path, Stream &S);
+  bool computed(llvm::Value *Address, llvm::Loop *L, llvm::SmallVectorImpl<llvm::Loop *> &Path,
+                Stream &S);
+  bool collect(llvm::Value *V, llvm::Loop *L, Computation &C);
   void place(llvm::ArrayRef<llvm::Loop *> Path, Stream S);
   bool joinsGroup(Stream &Group, const Stream &S);
   bool isTiny(const Nest &N);

@@ -38,8 +38,10 @@ constexpr unsigned FrameStreams = FrameParams + 8;
 constexpr unsigned StreamFixed = 6;
 constexpr unsigned StreamWords = StreamFixed + LevelsMax;
 /// Flags of a stream.
-constexpr uint64_t FlagWrite = 1, FlagIndirect = 2, FlagIndexSigned = 4;
+constexpr uint64_t FlagWrite = 1, FlagIndirect = 2, FlagIndexSigned = 4, FlagComputed = 8;
 constexpr unsigned FlagIndexBytesShift = 8;
+/// Bytes that a computed reference counts for in an iteration.
+constexpr int64_t ComputedBytes = 8;
 
 /// A nest that touches no more than this is not worth a call by itself; the
 /// run-time layer sees it only when it has moved out of the last window.
@@ -49,6 +51,15 @@ constexpr uint64_t SmallBytes = 64 << 10;
 // What is prefetched
 //===----------------------------------------------------------------------===//
 
+/// How an address is computed from the number of the iteration: instructions
+/// without memory or side effects, operands first.
+struct Computation {
+  llvm::SmallVector<llvm::Instruction *, 8> Steps;
+  llvm::SmallVector<llvm::PHINode *, 2> Counters; ///< affine in the number of the iteration
+  llvm::SmallVector<llvm::Value *, 4> Values;     ///< of before the loop
+  llvm::Value *Address = nullptr;
+};
+
 /// References that share their data (group locality): the leading one is
 /// prefetched, the trailing one released.
 struct Stream {
@@ -56,8 +67,9 @@ struct Stream {
   llvm::SmallVector<const llvm::SCEV *, 6> Strides; ///< bytes per iteration, by level
   int64_t Low = 0, High = 0;                     ///< bytes of the group around Base
   uint64_t Flags = 0;
-  const llvm::SCEV *Target = nullptr;            ///< indirect: address for index 0
+  const llvm::SCEV *Target = nullptr;            ///< indirect: address for index 0; computed: address
   int64_t Scale = 0;                             ///< indirect: bytes per index
+  Computation Computed;
   llvm::Instruction *Example = nullptr;
 };
 

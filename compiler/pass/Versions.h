@@ -32,6 +32,14 @@ inline llvm::PointerType *bytePointer(llvm::LLVMContext &Context) {
 #endif
 }
 
+inline llvm::PointerType *wordPointer(llvm::LLVMContext &Context) {
+#if LLVM_VERSION_MAJOR >= 15
+  return llvm::PointerType::get(Context, 0);
+#else
+  return llvm::Type::getInt64PtrTy(Context);
+#endif
+}
+
 inline bool isSafeToExpand(llvm::SCEVExpander &Expander, llvm::ScalarEvolution &SE,
                            const llvm::SCEV *S, llvm::Instruction *At) {
 #if LLVM_VERSION_MAJOR >= 15

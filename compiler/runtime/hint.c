@@ -286,12 +286,31 @@ static void prefetch_targets(struct ra_site *site, const struct ra_stream *s,
                                               (uint64_t)s->scale);
 }
 
+/* The addresses are computed from the number of the iteration alone. */
+static void prefetch_computed(struct ra_site *site, const struct ra_stream *s, uint64_t from,
+                              uint64_t to) {
+    ra_address *address = (ra_address *)(uintptr_t)s->target;
+    uint64_t last = ~(uint64_t)0;
+    for (uint64_t n = from; n < to; ++n) {
+        const uint64_t target = address((const uint64_t *)(uintptr_t)s->scale, n);
+        if (target >> PAGE_SHIFT == last || target >= ADDRESSES)
+            continue;
+        last = target >> PAGE_SHIFT;
+        widen_targets(site, target, target);
+        prefetch_target(site, target);
+    }
+}
+
 /* a[b[i]]: looks ahead in b, from iteration `far` on only as far as b itself is in
  * memory: reading it would wait for what is wanted much later. An array that fits
  * in memory is brought in by whole blocks, whichever index comes first. Returns
  * where it ended. */
 static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
                                   uint64_t to, uint64_t far, struct seen *seen) {
+    if (s->flags & RA_FLAG_COMPUTED) {
+        prefetch_computed(site, s, from, to);
+        return to;
+    }
     const int64_t stride = s->stride[0];
     while (from < to) {
         const uint64_t at = s->base + from * (uint64_t)stride;
@@ -623,7 +642,7 @@ static void begin_with_long_strips(const struct ra_plan *p, struct ra_frame *f) 
     }
 }
 
-void ra_begin(struct ra_site *site, struct ra_frame *f) {
+static void begin(struct ra_site *site, struct ra_frame *f) {
     for (uint32_t l = 0; l < site->levels; ++l)
         f->strip[l] = ~(uint64_t)0;
     f->plan = NULL;
@@ -701,6 +720,14 @@ void ra_begin(struct ra_site *site, struct ra_frame *f) {
     memset(f->index, 0, sizeof(f->index));
     begin_releases(p, f);
     go_on(site, p, f, 0);
+}
+
+uint64_t ra_begin(struct ra_site *site, struct ra_frame *f) {
+    begin(site, f);
+    for (uint32_t l = 0; l < site->levels; ++l)
+        if (site->strip_mined >> l & 1 && f->strip[l] < f->count[l])
+            return 1;
+    return 0;
 }
 
 void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {

@@ -16,8 +16,13 @@ enum {
     RA_FLAG_WRITE = 1,
     RA_FLAG_INDIRECT = 2,
     RA_FLAG_INDEX_SIGNED = 4,
+    RA_FLAG_COMPUTED = 8, /* with RA_FLAG_INDIRECT; target: an ra_address, scale: its values */
     RA_FLAG_INDEX_BYTES_SHIFT = 8
 };
+
+/* The address of a reference in an iteration, from values that the loop leaves
+ * alone. Reads no other memory, and may be called for any iteration. */
+typedef uint64_t ra_address(const uint64_t *values, uint64_t iteration);
 
 /* One reference, or a group of references that share their data. */
 struct ra_stream {
@@ -70,8 +75,9 @@ struct ra_site {
     uint64_t is_listed;   /* its window is reset when something is read again */
 };
 
-/* Inserted by the pass. */
-void ra_begin(struct ra_site *site, struct ra_frame *frame);
+/* Inserted by the pass. A nest begins: is any strip shorter than its loop? If none
+ * is, the nest runs as it was and never ticks. */
+uint64_t ra_begin(struct ra_site *site, struct ra_frame *frame);
 void ra_tick(struct ra_site *site, struct ra_frame *frame, uint64_t level);
 void ra_memcpy(void *to, const void *from, uint64_t bytes);
 void ra_memset(void *to, uint8_t value, uint64_t bytes);

@@ -6,7 +6,7 @@ the same bit by bit.
 
 Each program has several nests over arrays in memory: up to four loops, steps
 forwards and backwards, triangular and symbolic bounds, loops left early,
-strides across rows, offsets, indirect references, conditions, sums, copies and
+strides across rows, offsets, indirect references, remainders, conditions, sums, copies and
 fills, calls that are not inlined. Many nests are put into one file, so that
 COUNT programs take few compilations. A seed makes the same programs again; it
 is printed with whatever fails.
@@ -49,7 +49,12 @@ class Nest:
             text = " + ".join(names)
         if self.rng.random() < 0.3:
             text += f" + {self.rng.randint(-3, 3) + 4}"
-        return f"({text}) % {CELLS}" if self.rng.random() < 0.1 else f"({text})"
+        kind = self.rng.random()
+        if kind < 0.06:
+            return f"({text}) * {self.rng.choice([3, 5, 7, 119])} % divisor"
+        if kind < 0.1:
+            return f"(unsigned)({text}) * 2654435761u % (unsigned)divisor"
+        return f"({text}) % {CELLS}" if kind < 0.2 else f"({text})"
 
     def cell(self):
         index = self.index()
@@ -73,6 +78,8 @@ class Nest:
             self.lines.append(f"{pad}if ({self.cell()} > 1) {target} *= 0.5;")
         elif kind < 0.87:
             self.lines.append(f"{pad}{target} = opaque_double({self.cell()});")
+        elif kind < 0.89:
+            self.lines.append(f"{pad}if (zero) s += a[({self.index()}) % zero];")
         elif kind < 0.93:
             self.lines.append(f"{pad}where[{self.index()}] = (int)({self.index()}) % {CELLS};")
         else:
@@ -112,6 +119,7 @@ class Nest:
 
 def program(rng, number):
     text = [f"static void nest{number}(double *restrict a, double *b, double *c, int *where) {{",
+            f"    long divisor = opaque({rng.randint(1, CELLS)}), zero = opaque(0);",
             "    double s = 0;"]
     for _ in range(rng.randint(1, 3)):
         kind = rng.random()

@@ -1,4 +1,4 @@
-// Loops inside that are short. What surely touches less than the shortest strip
+// Loops inside that are short, where a loop outside has strips. What surely touches less than the shortest strip
 // is left in one piece; of one whose length is not known there are two versions,
 // and short executions go through the one that is as it was.
 // RUN: %clang -O2 -S -o /dev/null -Rpass=runahead %s 2>&1 | %FileCheck %s
@@ -6,7 +6,7 @@
 
 // CHECK: short-loops.c:[[@LINE+4]]:5: remark: prefetch and release of 1 streams (0 indirect) over 2 loops, strip-mined: s-
 // CODE-LABEL: @blocks(
-// CODE-NOT: unsplit
+// CODE-NOT: %ra.splits = icmp
 void blocks(double *a, long n) {
     for (long i = 0; i < n; ++i)
         for (long m = 0; m < 100; ++m)
