@@ -410,9 +410,9 @@ void Insertion::insertBegins(Loop *Root, ArrayRef<Nest *> Its) {
   BasicBlock *Copy = copyUnsplit(Root);
   Value *Splits = nullptr;
   for (size_t Index = 0; Index < Its.size(); ++Index) {
-    Value *Its1 = insertBegin(*Its[Index], Its.size() == 1 ? nullptr : Conditions[Index]);
+    Value *Own = insertBegin(*Its[Index], Its.size() == 1 ? nullptr : Conditions[Index]);
     IRBuilder<> T(outside(Root)->getTerminator());
-    Splits = Splits ? T.CreateOr(Splits, Its1) : Its1;
+    Splits = Splits ? T.CreateOr(Splits, Own) : Own;
   }
   BasicBlock *Last = outside(Root);
   Instruction *Old = Last->getTerminator();
@@ -429,11 +429,11 @@ void Insertion::insertBegins(Loop *Root, ArrayRef<Nest *> Its) {
   Old->eraseFromParent();
   // The parameters are computed for the call only.
   std::set<BasicBlock *> Users(Root->block_begin(), Root->block_end());
-  SmallVector<BasicBlock *, 8> Found{Begin};
-  while (!Found.empty()) {
-    BasicBlock *Block = Found.pop_back_val();
+  SmallVector<BasicBlock *, 8> Next{Begin};
+  while (!Next.empty()) {
+    BasicBlock *Block = Next.pop_back_val();
     if (Block != Copy && Users.insert(Block).second)
-      Found.append(succ_begin(Block), succ_end(Block));
+      Next.append(succ_begin(Block), succ_end(Block));
   }
   sink(Before, Begin, Users);
 }

@@ -14,7 +14,7 @@
 // that nothing is left of all this but one comparison per loop.
 //
 // Hints are advice: the pass changes no value that the program computes, and no
-// order in which it does. Of innermost loops it keeps a version as it was.
+// order in which it does. Of nests and innermost loops it keeps a version as it was.
 //
 // One source for LLVM 14 to 22 (Versions.h), not linked against LLVM (the host
 // has it). Locality.cpp finds what to prefetch, Insertion.cpp writes the calls

@@ -361,6 +361,33 @@ static void indices(void) {
     free(f);
 }
 
+static uint64_t every_fifth(const uint64_t *values, uint64_t iteration) {
+    return values[0] + 5 * iteration % values[1] * PAGE;
+}
+
+/* Computed addresses: those of the nest's iterations are asked for, no others; in a
+ * long nest so many at a time. */
+static void computed(void) {
+    const uint64_t values[] = {ARRAY, 4099}, counts[] = {30, 1 << 20};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "computed",
+                           .target_low = ARRAY, .target_high = ARRAY + ra.memory};
+    for (int is_long = 0; is_long < 2; ++is_long) {
+        const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {8},
+                                         .flags = RA_FLAG_INDIRECT | RA_FLAG_COMPUTED,
+                                         .target = (uint64_t)(uintptr_t)every_fifth,
+                                         .scale = (int64_t)(uintptr_t)values};
+        struct ra_frame *f = frame_of(1, &counts[is_long], &stream);
+        clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+        CHECK(ra_begin(&site, f) == (uint64_t)is_long);
+        const uint64_t asked = asked_within(ARRAY, 2 * ARRAY) >> PAGE_SHIFT;
+        for (uint64_t n = 0; n < counts[0]; ++n)
+            CHECK(bit(ra.bits, every_fifth(values, n) >> PAGE_SHIFT));
+        CHECK(is_long ? asked <= (ra.window / 4 >> PAGE_SHIFT) + 3 * INDICES : asked == counts[0]);
+        free(f);
+    }
+    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+}
+
 /* The places of a walk are on their pages differently: in one, a row is the last of
  * a piece where it is the first of a page in another. None is passed over. */
 static void every_page(uint32_t strip_mined) {
@@ -389,6 +416,7 @@ int main(void) {
     start(20 << 20);
     helper_first();
     indices();
+    computed();
     resident();
     small_walks();
     plan_in_use();

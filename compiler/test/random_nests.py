@@ -6,9 +6,9 @@ the same bit by bit.
 
 Each program has several nests over arrays in memory: up to four loops, steps
 forwards and backwards, triangular and symbolic bounds, loops left early,
-strides across rows, offsets, indirect references, remainders, conditions, sums, copies and
-fills, calls that are not inlined. Many nests are put into one file, so that
-COUNT programs take few compilations. A seed makes the same programs again; it
+strides across rows, offsets, indirect references, remainders, conditions, sums,
+copies and fills, calls that are not inlined. Many nests are put into one file, so
+that COUNT programs take few compilations. A seed makes the same programs again; it
 is printed with whatever fails.
 """
 import os
