@@ -1,13 +1,18 @@
 //! `bench interference`: what speculation does to a program's own calls while
 //! every processor is busy with other work.
 
+mod report;
+mod results;
+
+pub use report::table;
+pub use results::{Call, CaseResult, InterferenceResults, RunResult, SideResult};
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
 
 use crate::busy::Busy;
 use crate::c_program::CProgram;
@@ -18,9 +23,7 @@ use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec};
 use crate::progress::Progress;
 use crate::results::Machine;
-use crate::rounds::{Excess, Round, Verdict};
-use crate::summary::{Latencies, Summary};
-use crate::table::{plain_table, seconds};
+use crate::summary::Latencies;
 use crate::tools::{GCC, ensure_installed};
 
 /// No call may be more than this slower than plain's.
@@ -101,183 +104,6 @@ pub struct InterferenceOptions {
     /// A test of the benchmark: one call of each run under Runahead sleeps so
     /// many milliseconds more; none: 0.
     pub late_ms: u64,
-}
-
-/// One call: how long it took and of what that consists. What is left was taken
-/// by the machine below (a virtual machine's host), by interrupts, or, where
-/// the thread never slept, by what the kernel does not tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// From before the call until after it.
-    pub whole_ns: u64,
-    /// On a processor.
-    pub computed_ns: u64,
-    /// Runnable, while others had the processors.
-    pub queued_ns: u64,
-    /// Waiting for something else.
-    pub slept_ns: u64,
-}
-
-impl Call {
-    /// What the call itself takes, whoever else wants the processors. Sleep is
-    /// not among it where processes wait for each other's turn at a processor.
-    fn own_ns(&self, shares: bool) -> u64 {
-        self.computed_ns + if shares { 0 } else { self.slept_ns }
-    }
-}
-
-/// What one run showed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunResult {
-    /// Elapsed time, seconds.
-    pub elapsed_s: f64,
-    /// The slowest call.
-    pub slowest: Call,
-    /// Most that a call took of its own.
-    pub own_max_ns: u64,
-    /// What the host took of all processors meanwhile, seconds.
-    pub stolen_s: f64,
-}
-
-/// What one side's runs showed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SideResult {
-    /// Latencies of the calls of all runs.
-    pub latencies: Latencies,
-    /// Calls slower than plain's slowest of all runs and what is allowed.
-    pub too_slow: u64,
-    /// Each run.
-    pub runs: Vec<RunResult>,
-    /// Sums of what went wrong: `torn`, `lost`, `strange`.
-    pub wrong: BTreeMap<String, u64>,
-    /// Synchronisations that made a speculative process; unknown if a run
-    /// does not tell.
-    pub synchronizations: Option<f64>,
-}
-
-impl SideResult {
-    /// The slowest call of all runs.
-    fn slowest(&self) -> Call {
-        let calls = self.runs.iter().map(|run| run.slowest);
-        calls.max_by_key(|call| call.whole_ns).unwrap_or_default()
-    }
-}
-
-/// What one program showed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CaseResult {
-    /// Name of the program.
-    pub name: String,
-    /// What it measures.
-    pub calls: String,
-    /// Plain runs.
-    pub plain: SideResult,
-    /// As many plain runs more, with which these are compared.
-    pub control: SideResult,
-    /// Runs under Runahead.
-    pub runahead: SideResult,
-    /// Rounds in which one side's slowest call was slower than both others'.
-    pub slower: Excess,
-    /// The same of what calls took of their own.
-    pub own: Excess,
-    /// Whether each output was the first plain run's.
-    pub outputs_equal: bool,
-}
-
-impl CaseResult {
-    /// Compares the sides.
-    fn new(one: &Interference, sides: [SideResult; 3], outputs_equal: bool) -> Self {
-        let [plain, control, runahead] = sides;
-        let excess = |of: fn(&RunResult) -> u64| {
-            let runs = plain.runs.iter().zip(&control.runs).zip(&runahead.runs);
-            let rounds: Vec<Round> = runs
-                .map(|((plain, control), runahead)| Round {
-                    plain_ns: of(plain),
-                    control_ns: of(control),
-                    runahead_ns: of(runahead),
-                })
-                .collect();
-            Excess::of(&rounds, SLOWER_MAX_NS)
-        };
-        Self {
-            name: one.name.into(),
-            calls: one.calls.into(),
-            slower: excess(|run| run.slowest.whole_ns),
-            own: excess(|run| run.own_max_ns),
-            plain,
-            control,
-            runahead,
-            outputs_equal,
-        }
-    }
-
-    /// Whether more rounds may say more.
-    fn is_undecided(&self) -> bool {
-        [self.slower, self.own].iter().any(|excess| excess.verdict() == Verdict::Undecided)
-    }
-
-    /// Where Runahead was slower more often than its share, in words.
-    fn losses(&self, verdict: Verdict) -> Vec<String> {
-        let loss = |excess: Excess, what: &str| {
-            (excess.verdict() == verdict).then(|| {
-                format!(
-                    "{what} in {} of {} rounds (others {}; chance {:.2})",
-                    excess.runahead,
-                    excess.rounds,
-                    excess.odd - excess.runahead,
-                    excess.chance
-                )
-            })
-        };
-        let allowed = seconds(SLOWER_MAX_NS as f64 / 1e9);
-        [
-            loss(self.slower, &format!("a call {allowed} slower")),
-            loss(self.own, &format!("a call {allowed} slower by itself")),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
-    /// Why it fails, in words; empty: it passes.
-    pub fn failures(&self) -> Vec<String> {
-        let mut failures = self.losses(Verdict::Broken);
-        for (what, count) in &self.runahead.wrong {
-            let plain = [&self.plain, &self.control]
-                .map(|side| side.wrong.get(what).copied().unwrap_or_default());
-            if *count > plain[0].max(plain[1]) {
-                failures.push(format!("{count} {what}"));
-            }
-        }
-        if !self.outputs_equal {
-            failures.push("output differs".into());
-        }
-        failures
-    }
-}
-
-/// The whole benchmark.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct InterferenceResults {
-    /// Version of this format.
-    pub version: u32,
-    /// `interference`.
-    pub benchmark: String,
-    /// The machine.
-    pub machine: Machine,
-    /// The place.
-    pub profile: String,
-    /// Spinning processes beside the program.
-    pub busy_processes: usize,
-    /// The programs.
-    pub cases: Vec<CaseResult>,
-}
-
-impl InterferenceResults {
-    /// Whether no program fails.
-    pub fn pass(&self) -> bool {
-        self.cases.iter().all(|case| case.failures().is_empty())
-    }
 }
 
 /// Measures the programs.
@@ -497,91 +323,6 @@ fn wrong(said: &str) -> Vec<(String, u64)> {
         Some((what.to_owned(), count.parse().ok()?))
     };
     said.lines().filter_map(count).collect()
-}
-
-/// The results for the reader.
-pub fn table(results: &InterferenceResults) -> String {
-    let mut table = plain_table(&[
-        "program", "side", "calls", "median", "p99.9", "max", "+5 ms", "own", "elapsed", "syncs",
-        "wrong", "",
-    ]);
-    let (mut reasons, mut slowest) = (String::new(), String::new());
-    for case in &results.cases {
-        let (failures, doubts) = (case.failures(), case.losses(Verdict::Undecided));
-        let verdict = match case.runahead.synchronizations {
-            _ if !failures.is_empty() => "FAIL",
-            _ if !doubts.is_empty() => "undecided",
-            Some(0.0) => "pass, but nothing speculated",
-            _ => "pass",
-        };
-        for reason in failures.iter().chain(&doubts) {
-            reasons += &format!("\n{}: {reason}", case.name);
-        }
-        let sides =
-            [("plain", &case.plain), ("control", &case.control), ("runahead", &case.runahead)];
-        for (index, (side, result)) in sides.into_iter().enumerate() {
-            let name = if index == 0 { case.name.as_str() } else { "" };
-            table.add_row(row(name, side, result, if index == 2 { verdict } else { "" }));
-            slowest += &format!("\n  {}, {side}: {}", case.name, in_words(result));
-        }
-    }
-    let calls: Vec<String> =
-        results.cases.iter().map(|case| format!("  {}: {}", case.name, case.calls)).collect();
-    format!(
-        "{table}{reasons}\nCalls measured, with {} spinning processes beside them:\n{}\n\
-         Each side's slowest call, and the slowest of each run:{slowest}",
-        results.busy_processes,
-        calls.join("\n")
-    )
-}
-
-/// What the slowest call of a side consisted of, and each run's slowest.
-fn in_words(result: &SideResult) -> String {
-    let time = |ns: u64| seconds(ns as f64 / 1e9);
-    let Call { whole_ns, computed_ns, queued_ns, slept_ns } = result.slowest();
-    let left_ns = whole_ns.saturating_sub(computed_ns + queued_ns + slept_ns);
-    let stolen_s: f64 = result.runs.iter().map(|run| run.stolen_s).sum();
-    let mut each: Vec<u64> = result.runs.iter().map(|run| run.slowest.whole_ns).collect();
-    each.sort_unstable();
-    let each: Vec<String> = each.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e6)).collect();
-    format!(
-        "{} = {} computing, {} waiting for a processor, {} otherwise, {} untold; \
-         the host took {} of all runs; {} ms",
-        time(whole_ns),
-        time(computed_ns),
-        time(queued_ns),
-        time(slept_ns),
-        time(left_ns),
-        seconds(stolen_s),
-        each.join(" ")
-    )
-}
-
-fn row(name: &str, side: &str, result: &SideResult, verdict: &str) -> Vec<String> {
-    let latency = |ns: u64| seconds(ns as f64 / 1e9);
-    let elapsed: Vec<f64> = result.runs.iter().map(|run| run.elapsed_s).collect();
-    let elapsed = Summary::of(&elapsed).map_or("–".into(), |s| seconds(s.median));
-    let own_ns = result.runs.iter().map(|run| run.own_max_ns).max().unwrap_or(0);
-    let wrong: Vec<String> = result
-        .wrong
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(what, count)| format!("{count} {what}"))
-        .collect();
-    vec![
-        name.into(),
-        side.into(),
-        result.latencies.count.to_string(),
-        latency(result.latencies.median_ns),
-        latency(result.latencies.p999_ns),
-        latency(result.latencies.max_ns),
-        result.too_slow.to_string(),
-        latency(own_ns),
-        elapsed,
-        result.synchronizations.map_or("–".into(), |count| format!("{count:.0}")),
-        if wrong.is_empty() { "none".into() } else { wrong.join(", ") },
-        verdict.into(),
-    ]
 }
 
 #[cfg(test)]
