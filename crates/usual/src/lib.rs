@@ -306,7 +306,7 @@ fn mix(hash: u64, word: u64) -> u64 {
     hash ^ hash >> 29
 }
 
-/// The first of [`super::cache::candidates`].
+/// The first of `launch::cache::candidates` of the command.
 fn cache_directory(cache: Option<&[u8]>, home: Option<&[u8]>) -> Option<PathText> {
     let mut path = PathText::new();
     match (cache.unwrap_or_default(), home.unwrap_or_default()) {

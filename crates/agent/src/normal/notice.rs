@@ -4,8 +4,9 @@
 //! user mode only, per thread, tells the thread after each one by a signal.
 //!
 //! * Only processes that map large files get it, and only once a page of one
-//!   was found missing ([`super::areas`]): arming costs 0.15 ms, and 10 ms where nobody else on
-//!   the machine uses such counters at that moment (static keys).
+//!   was found missing ([`super::areas`]): arming costs 0.15 ms, and 10 ms
+//!   where nobody else on the machine uses such counters at that moment
+//!   (static keys).
 //! * The signal is number 32, which glibc keeps for itself (for cancelling
 //!   threads, sent by `tgkill`) and lets no program block, wait for or
 //!   handle; musl has it for its timers. Where somebody else handles it
