@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,9 +20,6 @@ enum {
     CHAIN_MAX = 8,
     AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
     HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
-    INDICES = 512,       /* looked at together, */
-    INDICES_MAX = 16384, /* and at a tick where little of what they go to is missing */
-    LOOKED_PAGES = 16,   /* of them, whether they are in memory */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
@@ -37,8 +33,7 @@ static __thread struct {
     uint64_t next_cursor, next_bytes;
 } frontier;
 
-/* First page from `first` on that is not believed in memory, or `end`. */
-static uint64_t first_missing(uint64_t first, uint64_t end) {
+uint64_t first_missing(uint64_t first, uint64_t end) {
     while (first < end) {
         if ((first & 63) == 0 && end - first >= 64 &&
             __atomic_load_n((const uint64_t *)(const void *)&ra.bits[first >> 3],
@@ -106,7 +101,7 @@ static void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     }
 }
 
-static void prefetch(uint64_t low, uint64_t high) {
+void prefetch_range(uint64_t low, uint64_t high) {
     prefetch_as(PREFETCH, low, high);
 }
 
@@ -138,7 +133,7 @@ static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, u
         low = (low - ahead) & ~(around - 1);
         high += back;
     }
-    prefetch(low, high);
+    prefetch_range(low, high);
 }
 
 static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, uint64_t address,
@@ -182,194 +177,6 @@ static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, u
         }
     }
     prefetch_as(p->passed >> i & 1 ? PREFETCH_PASSED : PREFETCH, low, high);
-}
-
-/* Pages that were seen to be in memory. */
-struct seen {
-    uint64_t first, end;
-};
-
-/* Is the page in memory, not only on its way? Looks at the next few too. */
-static bool is_there(struct seen *seen, uint64_t page) {
-    unsigned char there[LOOKED_PAGES];
-    if (page >= seen->first && page < seen->end)
-        return true;
-    seen->first = seen->end = page;
-    uint64_t pages = LOOKED_PAGES;
-    /* What follows may not be mapped. */
-    while (mincore((void *)(uintptr_t)(page << PAGE_SHIFT), pages << PAGE_SHIFT, there) != 0)
-        if ((pages /= 2) == 0)
-            return false;
-    while (seen->end - page < pages && there[seen->end - page] & 1)
-        ++seen->end;
-    return seen->end > page;
-}
-
-/* Indices that lie on one page: where the first is, and how many. */
-struct indices {
-    const char *at;
-    int64_t stride;
-    uint64_t n;
-};
-
-static inline __attribute__((always_inline)) int64_t index_of(const struct indices *in, uint64_t n,
-                                                              bool is_wide, bool is_signed) {
-    const char *at = in->at + (int64_t)n * in->stride;
-    if (is_wide) {
-        int64_t index;
-        memcpy(&index, at, sizeof(index));
-        return index;
-    }
-    uint32_t index;
-    memcpy(&index, at, sizeof(index));
-    return is_signed ? (int64_t)(int32_t)index : (int64_t)index;
-}
-
-static inline __attribute__((always_inline)) void range_as(const struct indices *in, bool is_wide,
-                                                           bool is_signed, int64_t *least,
-                                                           int64_t *most) {
-    int64_t low = INT64_MAX, high = INT64_MIN;
-    for (uint64_t n = 0; n < in->n; ++n) {
-        const int64_t index = index_of(in, n, is_wide, is_signed);
-        low = index < low ? index : low;
-        high = index > high ? index : high;
-    }
-    *least = low;
-    *most = high;
-}
-
-/* Goes to an address: a page by itself, or, where all that was gone to so far fits
- * in memory, with its neighbours, whichever comes first. */
-static void prefetch_target(const struct ra_site *site, uint64_t target) {
-    if (target >= ADDRESSES || bit(ra.bits, target >> PAGE_SHIFT))
-        return;
-    const bool fits = site->target_high - site->target_low <= ra.memory / 4 * 3;
-    const uint64_t bytes = fits ? AROUND_BYTES_MAX : PAGE, low = target & ~(bytes - 1);
-    prefetch(low, low + bytes);
-}
-
-static void widen_targets(struct ra_site *site, uint64_t low, uint64_t high) {
-    if (low < site->target_low || site->target_high == 0)
-        site->target_low = low;
-    if (high >= site->target_high)
-        site->target_high = high + 1;
-}
-
-/* What so many indices go to. Mostly all between the least and the most of them is
- * in memory: that takes a look at all of the indices, but none at their pages. */
-static void prefetch_targets(struct ra_site *site, const struct ra_stream *s,
-                             const struct indices *in) {
-    const bool is_wide = (s->flags >> RA_FLAG_INDEX_BYTES_SHIFT & 0xff) == 8;
-    const bool is_signed = s->flags & RA_FLAG_INDEX_SIGNED;
-    int64_t least, most;
-    if (is_wide)
-        range_as(in, true, true, &least, &most);
-    else if (is_signed)
-        range_as(in, false, true, &least, &most);
-    else
-        range_as(in, false, false, &least, &most);
-    uint64_t low = s->target + (uint64_t)least * (uint64_t)s->scale;
-    uint64_t high = s->target + (uint64_t)most * (uint64_t)s->scale;
-    if (s->scale < 0) {
-        const uint64_t other = low;
-        low = high;
-        high = other;
-    }
-    if (low > high || high >= ADDRESSES)
-        return;
-    widen_targets(site, low, high);
-    const uint64_t first = low >> PAGE_SHIFT, end = (high >> PAGE_SHIFT) + 1;
-    if ((end - first) / 64 <= in->n && first_missing(first, end) == end)
-        return;
-    for (uint64_t n = 0; n < in->n; ++n)
-        prefetch_target(site, s->target + (uint64_t)index_of(in, n, is_wide, is_signed) *
-                                              (uint64_t)s->scale);
-}
-
-/* The addresses are computed from the number of the iteration alone. */
-static void prefetch_computed(struct ra_site *site, const struct ra_stream *s, uint64_t from,
-                              uint64_t to) {
-    ra_address *address = (ra_address *)(uintptr_t)s->target;
-    uint64_t last = ~(uint64_t)0;
-    for (uint64_t n = from; n < to; ++n) {
-        const uint64_t target = address((const uint64_t *)(uintptr_t)s->scale, n);
-        if (target >> PAGE_SHIFT == last || target >= ADDRESSES)
-            continue;
-        last = target >> PAGE_SHIFT;
-        widen_targets(site, target, target);
-        prefetch_target(site, target);
-    }
-}
-
-/* a[b[i]]: looks ahead in b, from iteration `far` on only as far as b itself is in
- * memory: reading it would wait for what is wanted much later. An array that fits
- * in memory is brought in by whole blocks, whichever index comes first. Returns
- * where it ended. */
-static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
-                                  uint64_t to, uint64_t far, struct seen *seen) {
-    if (s->flags & RA_FLAG_COMPUTED) {
-        prefetch_computed(site, s, from, to);
-        return to;
-    }
-    const int64_t stride = s->stride[0];
-    while (from < to) {
-        const uint64_t at = s->base + from * (uint64_t)stride;
-        const uint64_t page = at >> PAGE_SHIFT;
-        if (at >= ADDRESSES || !bit(ra.bits, page))
-            return from; /* reading it might wait */
-        if (from >= far && !is_there(seen, page))
-            return from;
-        uint64_t n = to - from;
-        const uint64_t room = stride < 0 ? at & (PAGE - 1) : (PAGE - 1) - (at & (PAGE - 1));
-        if (stride != 0 && room / magnitude(stride) + 1 < n)
-            n = room / magnitude(stride) + 1;
-        const struct indices in = {(const char *)(uintptr_t)at, stride, n};
-        prefetch_targets(site, s, &in);
-        from += n;
-    }
-    return to;
-}
-
-/* The indices of the iterations ahead: of those until the next ticks in any case,
- * of the others in batches that ask for a quarter of the window, a new one when
- * the last one comes into use. Where nearly all that they go to is in memory, a
- * batch is long, and what is missing is asked for well before its turn. The frame
- * says where they are and what they go to: the plan is the same for another array,
- * and its memory may be another nest's by now. */
-static void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
-                            uint64_t done) {
-    const uint64_t soon = done + 2 * (p->strip < INDICES ? p->strip : INDICES);
-    const uint64_t near = soon < f->count[0] ? soon : f->count[0];
-    uint64_t to = done + p->indices_ahead < f->cursor ? done + p->indices_ahead : f->cursor;
-    to = to > near ? to : near;
-    to = to < f->count[0] ? to : f->count[0];
-    if (f->looked < done)
-        f->looked = f->looked_from = done;
-    if (f->looked >= near && done < f->looked_from)
-        return;
-    const uint64_t from = f->looked;
-    struct seen seen = {0, 0};
-    const uint64_t before = atomic_load_explicit(&ra.count.queued, memory_order_relaxed);
-    bool goes_on = false;
-    while (f->looked < to) {
-        const uint64_t asked =
-            atomic_load_explicit(&ra.count.queued, memory_order_relaxed) - before;
-        goes_on = f->looked - from >= INDICES_MAX && asked < ra.window >> PAGE_SHIFT >> 6;
-        if (f->looked >= near && (goes_on || asked >= ra.window >> PAGE_SHIFT >> 2))
-            break;
-        uint64_t reached = to - f->looked > INDICES ? f->looked + INDICES : to;
-        for (uint32_t i = 0; i < site->streams; ++i)
-            if (f->streams[i].flags & RA_FLAG_INDIRECT) {
-                const uint64_t end =
-                    prefetch_indirect(site, &f->streams[i], f->looked, reached, near, &seen);
-                reached = end < reached ? end : reached;
-            }
-        if (reached == f->looked)
-            break;
-        f->looked = reached;
-    }
-    if (f->looked > from)
-        f->looked_from = goes_on ? done : from;
 }
 
 /* A piece of the tick level's iterations, inside one row of them. */
@@ -593,7 +400,7 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
         int64_t below, above;
         spans(p, s, 0, &below, &above);
         if (s->flags & RA_FLAG_INDIRECT) {
-            prefetch_indirect(site, &f->streams[i], 0, f->count[0], f->count[0], NULL);
+            prefetch_targets_of_all(site, &f->streams[i], f->count[0]);
             continue;
         }
         if (site->steps >= 2) {
@@ -603,7 +410,7 @@ static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan 
             else
                 above += by;
         }
-        prefetch(s->base + (uint64_t)below, s->base + (uint64_t)above);
+        prefetch_range(s->base + (uint64_t)below, s->base + (uint64_t)above);
     }
     /* Called again when the first stream has left this block, or half of what
      * was asked for of it: bursts, as in the large nests. */
@@ -780,9 +587,10 @@ static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
             if (want > bytes)
                 want = bytes;
             if (want > asked) {
-                prefetch((uint64_t)(uintptr_t)to + asked, (uint64_t)(uintptr_t)to + want);
+                prefetch_range((uint64_t)(uintptr_t)to + asked, (uint64_t)(uintptr_t)to + want);
                 if (from)
-                    prefetch((uint64_t)(uintptr_t)from + asked, (uint64_t)(uintptr_t)from + want);
+                    prefetch_range((uint64_t)(uintptr_t)from + asked,
+                                   (uint64_t)(uintptr_t)from + want);
                 asked = want;
             }
         }

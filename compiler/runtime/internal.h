@@ -194,6 +194,16 @@ bool is_in_memory(const struct ra_plan *p);
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);
 
+/* ---- Hints (hint.c), of what is not affine too (indices.c) ------------------ */
+
+/* First page from `first` on that is not believed in memory, or `end`. */
+uint64_t first_missing(uint64_t first, uint64_t end);
+/* Asks for what is missing of these bytes. */
+void prefetch_range(uint64_t low, uint64_t high);
+void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
+                     uint64_t done);
+void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, uint64_t iterations);
+
 /* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
 
 void start_helper(void);

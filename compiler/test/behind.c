@@ -9,6 +9,7 @@
 static int pretend_nanosleep(const struct timespec *wait, struct timespec *left);
 #define nanosleep pretend_nanosleep
 #include "../runtime/hint.c"
+#include "../runtime/indices.c"
 #undef nanosleep
 
 #include <stdio.h>

@@ -27,12 +27,13 @@ const PASS: [(&str, &str); 7] = sources!(
     "Insertion.cpp",
     "Runahead.cpp"
 );
-const RUNTIME: [(&str, &str); 10] = sources!(
+const RUNTIME: [(&str, &str); 11] = sources!(
     "runtime":
     "runahead_rt.h",
     "internal.h",
     "plan.c",
     "hint.c",
+    "indices.c",
     "behind.c",
     "helper.c",
     "release.c",

@@ -1,0 +1,205 @@
+/* References whose addresses are not affine: a[b[i]], whose indices are looked at
+ * ahead, and a[f(i)], which is computed ahead. */
+#include "internal.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+    INDICES = 512,       /* looked at together, */
+    INDICES_MAX = 16384, /* and at a tick where little of what they go to is missing */
+    LOOKED_PAGES = 16,   /* of them, whether they are in memory */
+};
+
+/* Pages that were seen to be in memory. */
+struct seen {
+    uint64_t first, end;
+};
+
+/* Is the page in memory, not only on its way? Looks at the next few too. */
+static bool is_there(struct seen *seen, uint64_t page) {
+    unsigned char there[LOOKED_PAGES];
+    if (page >= seen->first && page < seen->end)
+        return true;
+    seen->first = seen->end = page;
+    uint64_t pages = LOOKED_PAGES;
+    /* What follows may not be mapped. */
+    while (mincore((void *)(uintptr_t)(page << PAGE_SHIFT), pages << PAGE_SHIFT, there) != 0)
+        if ((pages /= 2) == 0)
+            return false;
+    while (seen->end - page < pages && there[seen->end - page] & 1)
+        ++seen->end;
+    return seen->end > page;
+}
+
+/* Indices that lie on one page: where the first is, and how many. */
+struct indices {
+    const char *at;
+    int64_t stride;
+    uint64_t n;
+};
+
+static inline __attribute__((always_inline)) int64_t index_of(const struct indices *in, uint64_t n,
+                                                              bool is_wide, bool is_signed) {
+    const char *at = in->at + (int64_t)n * in->stride;
+    if (is_wide) {
+        int64_t index;
+        memcpy(&index, at, sizeof(index));
+        return index;
+    }
+    uint32_t index;
+    memcpy(&index, at, sizeof(index));
+    return is_signed ? (int64_t)(int32_t)index : (int64_t)index;
+}
+
+static inline __attribute__((always_inline)) void range_as(const struct indices *in, bool is_wide,
+                                                           bool is_signed, int64_t *least,
+                                                           int64_t *most) {
+    int64_t low = INT64_MAX, high = INT64_MIN;
+    for (uint64_t n = 0; n < in->n; ++n) {
+        const int64_t index = index_of(in, n, is_wide, is_signed);
+        low = index < low ? index : low;
+        high = index > high ? index : high;
+    }
+    *least = low;
+    *most = high;
+}
+
+/* Goes to an address: a page by itself, or, where all that was gone to so far fits
+ * in memory, with its neighbours, whichever comes first. */
+static void prefetch_target(const struct ra_site *site, uint64_t target) {
+    if (target >= ADDRESSES || bit(ra.bits, target >> PAGE_SHIFT))
+        return;
+    const bool fits = site->target_high - site->target_low <= ra.memory / 4 * 3;
+    const uint64_t bytes = fits ? AROUND_BYTES_MAX : PAGE, low = target & ~(bytes - 1);
+    prefetch_range(low, low + bytes);
+}
+
+static void widen_targets(struct ra_site *site, uint64_t low, uint64_t high) {
+    if (low < site->target_low || site->target_high == 0)
+        site->target_low = low;
+    if (high >= site->target_high)
+        site->target_high = high + 1;
+}
+
+/* What so many indices go to. Mostly all between the least and the most of them is
+ * in memory: that takes a look at all of the indices, but none at their pages. */
+static void prefetch_targets(struct ra_site *site, const struct ra_stream *s,
+                             const struct indices *in) {
+    const bool is_wide = (s->flags >> RA_FLAG_INDEX_BYTES_SHIFT & 0xff) == 8;
+    const bool is_signed = s->flags & RA_FLAG_INDEX_SIGNED;
+    int64_t least, most;
+    if (is_wide)
+        range_as(in, true, true, &least, &most);
+    else if (is_signed)
+        range_as(in, false, true, &least, &most);
+    else
+        range_as(in, false, false, &least, &most);
+    uint64_t low = s->target + (uint64_t)least * (uint64_t)s->scale;
+    uint64_t high = s->target + (uint64_t)most * (uint64_t)s->scale;
+    if (s->scale < 0) {
+        const uint64_t other = low;
+        low = high;
+        high = other;
+    }
+    if (low > high || high >= ADDRESSES)
+        return;
+    widen_targets(site, low, high);
+    const uint64_t first = low >> PAGE_SHIFT, end = (high >> PAGE_SHIFT) + 1;
+    if ((end - first) / 64 <= in->n && first_missing(first, end) == end)
+        return;
+    for (uint64_t n = 0; n < in->n; ++n)
+        prefetch_target(site, s->target + (uint64_t)index_of(in, n, is_wide, is_signed) *
+                                              (uint64_t)s->scale);
+}
+
+/* The addresses are computed from the number of the iteration alone. */
+static void prefetch_computed(struct ra_site *site, const struct ra_stream *s, uint64_t from,
+                              uint64_t to) {
+    ra_address *address = (ra_address *)(uintptr_t)s->target;
+    uint64_t last = ~(uint64_t)0;
+    for (uint64_t n = from; n < to; ++n) {
+        const uint64_t target = address((const uint64_t *)(uintptr_t)s->scale, n);
+        if (target >> PAGE_SHIFT == last || target >= ADDRESSES)
+            continue;
+        last = target >> PAGE_SHIFT;
+        widen_targets(site, target, target);
+        prefetch_target(site, target);
+    }
+}
+
+/* a[b[i]]: looks ahead in b, from iteration `far` on only as far as b itself is in
+ * memory: reading it would wait for what is wanted much later. An array that fits
+ * in memory is brought in by whole blocks, whichever index comes first. Returns
+ * where it ended. */
+static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
+                                  uint64_t to, uint64_t far, struct seen *seen) {
+    if (s->flags & RA_FLAG_COMPUTED) {
+        prefetch_computed(site, s, from, to);
+        return to;
+    }
+    const int64_t stride = s->stride[0];
+    while (from < to) {
+        const uint64_t at = s->base + from * (uint64_t)stride;
+        const uint64_t page = at >> PAGE_SHIFT;
+        if (at >= ADDRESSES || !bit(ra.bits, page))
+            return from; /* reading it might wait */
+        if (from >= far && !is_there(seen, page))
+            return from;
+        uint64_t n = to - from;
+        const uint64_t room = stride < 0 ? at & (PAGE - 1) : (PAGE - 1) - (at & (PAGE - 1));
+        if (stride != 0 && room / magnitude(stride) + 1 < n)
+            n = room / magnitude(stride) + 1;
+        const struct indices in = {(const char *)(uintptr_t)at, stride, n};
+        prefetch_targets(site, s, &in);
+        from += n;
+    }
+    return to;
+}
+
+/* All that a nest goes to by one of its references, from its first iteration on. */
+void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, uint64_t iterations) {
+    prefetch_indirect(site, s, 0, iterations, iterations, NULL);
+}
+
+/* The indices of the iterations ahead: of those until the next ticks in any case,
+ * of the others in batches that ask for a quarter of the window, a new one when
+ * the last one comes into use. Where nearly all that they go to is in memory, a
+ * batch is long, and what is missing is asked for well before its turn. The frame
+ * says where they are and what they go to: the plan is the same for another array,
+ * and its memory may be another nest's by now. */
+void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
+                            uint64_t done) {
+    const uint64_t soon = done + 2 * (p->strip < INDICES ? p->strip : INDICES);
+    const uint64_t near = soon < f->count[0] ? soon : f->count[0];
+    uint64_t to = done + p->indices_ahead < f->cursor ? done + p->indices_ahead : f->cursor;
+    to = to > near ? to : near;
+    to = to < f->count[0] ? to : f->count[0];
+    if (f->looked < done)
+        f->looked = f->looked_from = done;
+    if (f->looked >= near && done < f->looked_from)
+        return;
+    const uint64_t from = f->looked;
+    struct seen seen = {0, 0};
+    const uint64_t before = atomic_load_explicit(&ra.count.queued, memory_order_relaxed);
+    bool goes_on = false;
+    while (f->looked < to) {
+        const uint64_t asked =
+            atomic_load_explicit(&ra.count.queued, memory_order_relaxed) - before;
+        goes_on = f->looked - from >= INDICES_MAX && asked < ra.window >> PAGE_SHIFT >> 6;
+        if (f->looked >= near && (goes_on || asked >= ra.window >> PAGE_SHIFT >> 2))
+            break;
+        uint64_t reached = to - f->looked > INDICES ? f->looked + INDICES : to;
+        for (uint32_t i = 0; i < site->streams; ++i)
+            if (f->streams[i].flags & RA_FLAG_INDIRECT) {
+                const uint64_t end =
+                    prefetch_indirect(site, &f->streams[i], f->looked, reached, near, &seen);
+                reached = end < reached ? end : reached;
+            }
+        if (reached == f->looked)
+            break;
+        f->looked = reached;
+    }
+    if (f->looked > from)
+        f->looked_from = goes_on ? done : from;
+}
