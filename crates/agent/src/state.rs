@@ -347,6 +347,10 @@ pub struct State {
     pub stalled_at_ns: AtomicU64,
     /// Its log.
     pub log: AtomicPtr<Log>,
+    /// 1: it is a scout, which predicts no reads.
+    pub scouts: AtomicU32,
+    /// Stalls that were waits for directories.
+    pub directory_stalls: AtomicU32,
     /// Reads made by the owner since the synchronisation.
     pub consumed: AtomicU64,
     /// Entry of the log that belongs to read number `consumed`, minus

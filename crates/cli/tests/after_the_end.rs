@@ -16,6 +16,7 @@ use suite::{RUNAHEAD, Scratch, furnish, is_root, program, variant::User};
 const RUNS: usize = 1000;
 const UNMOUNTS: usize = 50;
 const KILLED_RUNS: usize = 10;
+const WALKS: usize = 20;
 
 fn count(directory: &str) -> usize {
     fs::read_dir(directory).map_or(0, Iterator::count)
@@ -152,6 +153,7 @@ fn nothing_is_left() {
 
     if is_root() {
         unmounts(&binary, scratch.path());
+        unmounts_what_was_walked(scratch.path());
     }
 }
 
@@ -167,4 +169,24 @@ fn unmounts(binary: &Path, scratch: &Path) {
         let unmounted = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::empty());
         assert_eq!(unmounted, Ok(()), "round {round}: busy");
     }
+}
+
+/// Those who read directories ahead have gone with the program, too.
+fn unmounts_what_was_walked(scratch: &Path) {
+    let binary = program::build("walks.c".into(), scratch).binary;
+    let (place, mount) = (scratch.join("walked"), scratch.join("mount"));
+    fs::create_dir(&place).unwrap();
+    let statistics = scratch.join("walks.json");
+    let mut read_ahead = 0;
+    for round in 0..WALKS {
+        let flags = rustix::mount::MountFlags::BIND;
+        rustix::mount::mount(&place, &mount, c"none", flags, None).unwrap();
+        run(&binary, &mount, scratch, Some(&statistics));
+        let unmounted = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::empty());
+        assert_eq!(unmounted, Ok(()), "round {round}: busy");
+        let json: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&statistics).unwrap()).unwrap();
+        read_ahead += json.pointer("/speculation/prefetches/issued").unwrap().as_u64().unwrap();
+    }
+    assert!(read_ahead > 0, "no directory was read ahead");
 }

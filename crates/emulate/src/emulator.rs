@@ -9,6 +9,7 @@ use crate::names::Names;
 use crate::outcome::Outcome;
 use crate::prefetch::Prefetcher;
 use crate::residency::{Methods, Oracle};
+use crate::walk::Walker;
 use runahead_policy::device_limit::DeviceLimit;
 use runahead_protocol::log::Log;
 
@@ -99,6 +100,8 @@ pub struct Counters {
     pub horizon_waits: u64,
     /// Pauses because the device had enough to do.
     pub device_waits: u64,
+    /// Directories come to that had been read ahead.
+    pub directories_used: u64,
     /// Bytes written in appearance.
     pub swallowed_bytes: u64,
 }
@@ -131,6 +134,7 @@ pub struct Emulator {
     pub(crate) identity: Identity,
     pub(crate) table: Descriptors,
     pub(crate) names: Names,
+    pub(crate) walker: Walker,
     pub(crate) prefetcher: Prefetcher,
     pub(crate) methods: Methods,
     pub(crate) protected: [Range; PROTECTED_MAX],
@@ -171,6 +175,7 @@ impl Default for Emulator {
             identity: Identity::default(),
             table: Descriptors::EMPTY,
             names: Names::EMPTY,
+            walker: Walker::default(),
             prefetcher: Prefetcher::empty(),
             methods: Methods::EMPTY,
             protected: [Range::default(); PROTECTED_MAX],

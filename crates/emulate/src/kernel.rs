@@ -1,5 +1,7 @@
 //! What the state machine stands on.
 
+use crate::frontier::Walk;
+
 /// Raw system calls, and nothing else.
 pub trait Calls {
     /// One raw system call; -errno on failure.
@@ -60,6 +62,17 @@ pub trait Kernel: Calls {
     /// synchronisation (`Log::consumed`); false: it never will, or this
     /// process is no longer wanted.
     fn wait_consumed(&mut self, until: u64) -> bool;
+
+    /// Has the directories of a walk read ahead, up to `readers` at a time;
+    /// false: nobody does, and the descriptor stays the caller's.
+    fn walk(&mut self, _walk: &Walk, _readers: u32) -> bool {
+        false
+    }
+
+    /// Told that the walk has come to a directory: whether that was read ahead.
+    fn reached(&mut self, _dev: u64, _ino: u64) -> bool {
+        false
+    }
 
     /// Sleeps for about `ns`.
     fn pause(&mut self, ns: u64);

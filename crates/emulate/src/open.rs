@@ -168,7 +168,7 @@ impl<K: Kernel> Context<'_, K> {
         let nofollow = request.has(O_NOFOLLOW) || (request.has(O_CREAT) && request.has(O_EXCL));
         let mut flags = O_PATH | O_CLOEXEC | request.flags & O_DIRECTORY;
         flags |= if nofollow { O_NOFOLLOW } else { 0 };
-        let result = self.k.call(nr::OPENAT, [dir, path, flags, 0, 0, 0]);
+        let result = self.on_name(nr::OPENAT, [dir, path, flags, 0, 0, 0]);
         let path_fd = match self.opened(result) {
             Err(Stop::Errno(ENOENT)) if request.has(O_CREAT) => {
                 let dev = self.may_create(dir, path)?;
@@ -183,7 +183,15 @@ impl<K: Kernel> Context<'_, K> {
             self.close_real(path_fd);
             return park(Park::Reopen);
         };
-        let answer = self.open_inode(place, path_fd, Stat::parse(&attributes), asked, request);
+        let stat = Stat::parse(&attributes);
+        match stat.mode & S_IFMT {
+            S_IFDIR => self.came_to_directory(dir, path, &stat),
+            _ => {
+                self.saw_file();
+                self.came_by_path(dir, path);
+            }
+        }
+        let answer = self.open_inode(place, path_fd, stat, asked, request);
         self.e.opened = match answer.and_then(|fd| self.e.table.id(fd)) {
             Ok(id) => Opened { file_plus1: id.0 + 1, attributes },
             Err(_) => Opened::NONE,

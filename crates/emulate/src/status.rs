@@ -7,7 +7,7 @@ use crate::descriptors::{File, FileId, Kind};
 use crate::emulator::Opened;
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, State};
-use crate::outcome::{Answer, Stop, errno, park};
+use crate::outcome::{Answer, Stop, errno, from_kernel, park};
 use runahead_protocol::stats::Park;
 
 /// `struct statx`: size and offsets in bytes (man 2 statx).
@@ -93,16 +93,22 @@ impl<K: Kernel> Context<'_, K> {
 
     /// Lets the kernel fill the program's buffer.
     fn stat_kernel(&mut self, dir: usize, path: usize, flags: usize, ask: Ask) -> Answer {
-        match ask {
+        let (result, mode_at) = match ask {
             Ask::Stat { buffer } => {
                 self.ready(buffer, stat::LEN)?;
-                self.on_program(nr::NEWFSTATAT, [dir, path, buffer, flags, 0, 0])
+                let args = [dir, path, buffer, flags, 0, 0];
+                (self.on_name(nr::NEWFSTATAT, args), buffer.wrapping_add(stat::MODE))
             }
             Ask::Statx { buffer, mask } => {
                 self.ready(buffer, statx::LEN)?;
-                self.on_program(nr::STATX, [dir, path, flags, mask, buffer, 0])
+                let args = [dir, path, flags, mask, buffer, 0];
+                (self.on_name(nr::STATX, args), buffer.wrapping_add(statx::MODE))
             }
+        };
+        if result == 0 && flags & AT_EMPTY_PATH == 0 {
+            self.saw_mode(mode_at, dir, path);
         }
+        from_kernel(result)
     }
 
     fn stat_file(&mut self, id: FileId, flags: usize, ask: Ask) -> Answer {
@@ -227,7 +233,12 @@ impl<K: Kernel> Context<'_, K> {
         }
         let real = self.real(id)?;
         self.ready(a[1], a[2])?;
-        self.on_program(number, [real, a[1], a[2], 0, 0, 0])
+        self.wait_for_horizon()?;
+        let result = self.on_name(number, [real, a[1], a[2], 0, 0, 0]);
+        if result >= 0 {
+            self.listed(a[0], a[2], id);
+        }
+        from_kernel(result)
     }
 
     pub(crate) fn access(&mut self, a: [usize; 6]) -> Answer {

@@ -115,6 +115,110 @@ pub struct Log {
     pub entries: [Entry; ENTRIES_MAX],
     /// Pages of memory whose data has been asked for.
     pub pages: Pages,
+    /// Directories that the normal process reads.
+    pub directories: Directories,
+}
+
+/// Directories of [`Directories`]; a power of two.
+pub const DIRECTORIES_MAX: usize = 64;
+
+/// The directories that the normal process reads, for a scout, which has others
+/// read ahead of it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Directories {
+    // Written by the normal process.
+    /// Directories read since the synchronisation.
+    pub tail: AtomicU64,
+    /// Futex word: bumped where one of them waited.
+    pub word: AtomicU32,
+    _pad: u32,
+    /// Smoothed time of a wait before there was a scout, in ns.
+    pub usual_ns: AtomicU64,
+    // Written by the scout.
+    /// Of those, directories that had been read ahead.
+    pub used: AtomicU64,
+    // Written by the normal process.
+    ring: [[AtomicU64; 3]; DIRECTORIES_MAX],
+    /// Number plus 1 of the directory that `path` is of; 0 while it is written.
+    path_of: AtomicU64,
+    path: [AtomicU64; PATH_WORDS],
+}
+
+const PATH_WORDS: usize = 64;
+
+/// Longest path of a directory that a scout is told, in bytes with its NUL.
+pub const PATH_MAX: usize = 8 * PATH_WORDS;
+
+/// A directory that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Device, as stat(2) gives it.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// How long that waited, in ns; 0: not at all.
+    pub waited_ns: u64,
+}
+
+impl Directories {
+    /// Appends one, with its path where a scout may need it: at most
+    /// [`PATH_MAX`] bytes and ended by NUL, else it is left out. Called by the
+    /// normal process only.
+    pub fn push(&self, directory: &Directory, path: Option<&[u8]>) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let Directory { dev, ino, waited_ns } = *directory;
+        for (cell, word) in self.cells(tail).iter().zip([dev, ino, waited_ns]) {
+            cell.store(word, Ordering::Relaxed);
+        }
+        if let Some(path) = path.filter(|path| path.len() <= PATH_MAX) {
+            self.path_of.store(0, Ordering::Release);
+            for (cell, bytes) in self.path.iter().zip(path.chunks(8)) {
+                let mut word = [0; 8];
+                for (to, from) in word.iter_mut().zip(bytes) {
+                    *to = *from;
+                }
+                cell.store(u64::from_ne_bytes(word), Ordering::Release);
+            }
+            self.path_of.store(tail.wrapping_add(1), Ordering::Release);
+        }
+        // Publishes the entry: pairs with the load in `get`.
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Directory number `n`, if the ring still has it; one that is being
+    /// overwritten meanwhile is noise.
+    pub fn get(&self, n: u64) -> Option<Directory> {
+        let ahead = self.tail.load(Ordering::Acquire).wrapping_sub(n);
+        if ahead == 0 || ahead > DIRECTORIES_MAX as u64 {
+            return None;
+        }
+        let [dev, ino, waited_ns] = self.cells(n).each_ref().map(|w| w.load(Ordering::Relaxed));
+        Some(Directory { dev, ino, waited_ns })
+    }
+
+    /// Path of directory number `n`, ended by NUL, where it is still the last
+    /// that was told.
+    pub fn path(&self, n: u64) -> Option<[u8; PATH_MAX]> {
+        let mut path = [0; PATH_MAX];
+        let is_of = || self.path_of.load(Ordering::Acquire) == n.wrapping_add(1);
+        if !is_of() {
+            return None;
+        }
+        for (bytes, cell) in path.chunks_mut(8).zip(&self.path) {
+            let word = cell.load(Ordering::Acquire).to_ne_bytes();
+            for (to, from) in bytes.iter_mut().zip(word) {
+                *to = from;
+            }
+        }
+        // Its end may be of a longer one before.
+        (is_of() && path.contains(&0)).then_some(path)
+    }
+
+    fn cells(&self, n: u64) -> &[AtomicU64; 3] {
+        // The mask keeps the index inside the array for every `n`.
+        &self.ring[n as usize & (DIRECTORIES_MAX - 1)]
+    }
 }
 
 /// The pages of memory (of mapped files, of swapped memory) that the
@@ -223,7 +327,11 @@ impl Log {
 const _: () = assert!(ENTRIES_MAX.is_power_of_two());
 const _: () = assert!(size_of::<Entry>() == 32);
 const _: () = assert!(PAGES_MAX.is_power_of_two());
-const _: () = assert!(size_of::<Log>() == 128 + 32 * ENTRIES_MAX + 16 + 8 * PAGES_MAX);
+const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
+const _: () = assert!(
+    size_of::<Log>()
+        == 128 + 32 * ENTRIES_MAX + 16 + 8 * PAGES_MAX + 32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX
+);
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,17 @@ global_asm!(
     "call rdx",
     "ud2",
     ".cfi_endproc",
+    // ra_thread_entry: where the gate returns to on a new thread's stack, on
+    // which lie the argument and the function.
+    ".globl ra_thread_entry",
+    ".hidden ra_thread_entry",
+    ".p2align 4",
+    "ra_thread_entry:",
+    "xor ebp, ebp",
+    "pop rdi",
+    "pop rax",
+    "call rax",
+    "ud2",
 );
 
 unsafe extern "C" {
@@ -45,6 +56,7 @@ unsafe extern "C" {
         function: extern "C" fn(usize) -> !,
         argument: usize,
     ) -> isize;
+    fn ra_thread_entry();
 }
 
 /// clone(2) with a child that calls `function(argument)` on the stack that
@@ -61,4 +73,26 @@ pub unsafe fn clone_shared(
 ) -> isize {
     // SAFETY: forwarded to the caller.
     unsafe { ra_clone_shared(flags, top, function, argument) }
+}
+
+/// The same through the gate, as a speculative process must make it: clone(2)
+/// with the word at `cleared` as its child_tid. Its result, in the parent only.
+///
+/// # Safety
+/// As for [`clone_shared`]; the word must live as long as the child.
+pub unsafe fn clone_through_gate(
+    flags: usize,
+    top: usize,
+    function: extern "C" fn(usize) -> !,
+    argument: usize,
+    cleared: usize,
+) -> isize {
+    let words = [ra_thread_entry as *const () as usize, argument, function as *const () as usize];
+    let stack = top - size_of_val(&words);
+    // SAFETY: the last words of the stack. The child comes out of the gate on
+    // it, so that the gate's return takes the first of them.
+    unsafe {
+        (stack as *mut [usize; 3]).write(words);
+        super::syscall6(super::nr::CLONE, [flags, stack, 0, cleared, 0, 0])
+    }
 }

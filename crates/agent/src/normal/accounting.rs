@@ -63,13 +63,17 @@ pub fn look_at_pages(state: &State) {
     }
 }
 
-/// Prefetched pages that the program has used, as the speculative process saw
-/// it; noise at worst, and bounded.
+/// Prefetched pages and directories that the program has used, as the
+/// speculative process saw it; noise at worst, and bounded.
 pub fn pages_used(state: &State) -> u64 {
     state.log().map_or(0, |log| {
         let used = log.pages.consumed.load(Relaxed);
-        used.min(log.pages.tail.load(Relaxed)).min(1 << 40)
+        used.min(log.pages.tail.load(Relaxed)).min(1 << 40).saturating_add(directories_used(log))
     })
+}
+
+fn directories_used(log: &Log) -> u64 {
+    log.directories.used.load(Relaxed).min(log.directories.tail.load(Relaxed)).min(1 << 40)
 }
 
 /// Adds what a speculative process did to the statistics, and keeps what it
@@ -90,6 +94,7 @@ pub fn book(state: &State, log: &Log, reason: Park) {
     slot.add(Counter::PagesPrefetched, pages);
     slot.add(Counter::PagesUsed, used);
     let hits = state.hits.load(Relaxed).saturating_add(used);
+    let hits = hits.saturating_add(directories_used(log));
     let partial = state.partial.load(Relaxed);
     let issued = log.prefetches.load(Relaxed).min(1 << 40);
     slot.add(Counter::SwapPrefetches, prefetched);

@@ -75,6 +75,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) {
     let standing = match log {
         None => Standing::None,
         Some(log) if matches!(log.life.load(Relaxed), life::PARKED | life::NONE) => Standing::None,
+        Some(_) if state.scouts.load(Relaxed) != 0 => Standing::None,
         // It has run past this place, and elsewhere. One that is merely slow
         // has predicted last what the program has by now.
         Some(log) if runs_elsewhere(log) => Standing::OffTrack,

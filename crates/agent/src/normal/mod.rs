@@ -8,6 +8,7 @@ mod asking;
 mod capture;
 mod control;
 mod credit;
+mod directories;
 mod exec;
 mod faults;
 mod group;
@@ -51,6 +52,8 @@ enum Watch {
     Read,
     /// Reads one descriptor and writes another.
     Transfer,
+    /// Reads a directory.
+    List,
     /// Returns a new descriptor.
     Open,
     /// Returns its second argument, a descriptor that changes.
@@ -95,6 +98,7 @@ fn watch(number: usize) -> Watch {
     match number {
         nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => Watch::Read,
         nr::SENDFILE | nr::COPY_FILE_RANGE => Watch::Transfer,
+        nr::GETDENTS | nr::GETDENTS64 => Watch::List,
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => Watch::Open,
         nr::DUP2 | nr::DUP3 => Watch::Renumber,
         nr::CLOSE => Watch::Close,
@@ -151,6 +155,7 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
         Watch::Nothing => plain(frame),
         Watch::Read | Watch::Transfer if record::wanted() => record::around(state, frame, read),
         Watch::Read | Watch::Transfer => read(state, frame),
+        Watch::List => directories::list(state, frame),
         Watch::Open => {
             let fd = plain(frame);
             state.opened(fd);

@@ -179,6 +179,20 @@ fn classify(state: &State, fd: i32) -> bool {
     class != class::OTHER
 }
 
+/// A plain call and what it took, in ns.
+#[inline]
+pub(super) fn timed_call(frame: &Frame) -> (isize, u64) {
+    let ticks_per_us = CONFIG.ticks_per_us.load(Relaxed);
+    if ticks_per_us == 0 {
+        let start_ns = sys::now_ns();
+        let result = plain(frame);
+        return (result, sys::now_ns().saturating_sub(start_ns));
+    }
+    let start = ticks();
+    let result = plain(frame);
+    (result, ticks().wrapping_sub(start).saturating_mul(1000) / ticks_per_us)
+}
+
 /// A plain read and how long it waited for storage, in ns; 0: not at all.
 #[inline]
 fn timed_plain(frame: &Frame) -> (isize, u64) {
@@ -247,15 +261,35 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     if prediction.is_none() && class::is_unknown(class) && !classify(state, request.fd) {
         return plain(frame);
     }
+    count_off(state, log, number);
+    let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
+    let (result, waited_ns) = timed_plain(frame);
+    came_true(state, &prediction, waited_ns);
+    result
+}
+
+/// Counts what was just read of a directory as the thread's next read: what the
+/// log says of it. `None`: there is no log.
+pub(super) fn follow(state: &State, request: &Request) -> Option<(Standing, Option<Prediction>)> {
+    let log = state.log()?;
+    let number = state.consumed.load(Relaxed);
+    let found = standing(state, log, request, number);
+    count_off(state, log, number);
+    Some(found)
+}
+
+/// Read `number` is made.
+fn count_off(state: &State, log: &Log, number: u64) {
     state.consumed.store(number.wrapping_add(1), Relaxed);
     consume(state, log, number);
     if number % SHARE_READS == SHARE_READS - 1 {
         logs::share(state, log, sys::now_ns());
     }
-    let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
+}
 
+/// A read was predicted, and waited so long.
+pub(super) fn came_true(state: &State, prediction: &Prediction, waited_ns: u64) {
     state.predicted.store(state.predicted.load(Relaxed).wrapping_add(1), Relaxed);
-    let (result, waited_ns) = timed_plain(frame);
     if prediction.flags & FLAG_PREFETCHED != 0 && prediction.prefetched_len > 0 {
         state.hits.store(state.hits.load(Relaxed).wrapping_add(1), Relaxed);
         if waited_ns != 0 {
@@ -265,9 +299,10 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     if waited_ns != 0 {
         // A partial stall: predicted, just not early enough.
         count_stall(state, waited_ns, false);
-        synchronise::at_partial_stall(state, log);
+        if let Some(log) = state.log() {
+            synchronise::at_partial_stall(state, log);
+        }
     }
-    result
 }
 
 /// Where the speculative process stands towards read `number`, and its
@@ -278,6 +313,9 @@ fn standing(
     request: &Request,
     number: u64,
 ) -> (Standing, Option<Prediction>) {
+    if state.scouts.load(Relaxed) != 0 {
+        return (Standing::None, None);
+    }
     let entry = number.wrapping_add(state.shift.load(Relaxed));
     let Some(prediction) = log.get(entry) else {
         return match log.life.load(Relaxed) {

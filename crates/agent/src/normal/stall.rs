@@ -70,7 +70,7 @@ pub(super) fn stall(
 /// Whether no copy can come of a stall: there is none, and the processors were
 /// busy at a look that holds. The slow path would find the same, by some ten
 /// system calls that on busy processors nothing hides.
-fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
+pub(super) fn is_hopeless(state: &State, standing: Standing, now_ns: u64) -> bool {
     standing == Standing::None
         && state.speculative.load(Relaxed) == 0
         && holds_busy(state, now_ns)

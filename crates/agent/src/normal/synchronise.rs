@@ -19,7 +19,7 @@ use crate::status;
 use crate::sys::{self, call};
 use crate::usage::{self, Usage};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use runahead_policy::ration::{Decision, Ration, Standing};
+use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_FULL_COPIES, TEST_IMPORTING};
@@ -47,6 +47,10 @@ pub enum Stall {
     Read(Request),
     /// A page fault at this address, whose wait is over.
     Fault(usize),
+    /// A directory by this descriptor, which has been read.
+    Directory(i32),
+    /// The same, where a scout is to be made and no copy.
+    Names(i32),
 }
 
 /// At a read that stalls and was not predicted. Returns the read's result in
@@ -128,7 +132,7 @@ pub fn attempt(
             }
             Decision::PassOver => {
                 state.count(Counter::SyncsDeclined, 1);
-                if matches!(stall, Stall::Read(_)) && has_ended(state) {
+                if !matches!(stall, Stall::Fault(_)) && has_ended(state) {
                     end_accounted(state, &mut rations.control, Park::OffTrack);
                 }
                 None
@@ -221,7 +225,7 @@ fn synchronise(
 ) -> Option<isize> {
     let request = match stall {
         Stall::Read(request) => Some(request),
-        Stall::Fault(_) => None,
+        Stall::Fault(_) | Stall::Directory(_) | Stall::Names(_) => None,
     };
     // As late as here: where the ration never makes one, a look at each stall
     // would cost more than all else.
@@ -235,7 +239,7 @@ fn synchronise(
         // The one before the last has not died yet and may still write.
         return None;
     }
-    // A stalled read is read 0 of both; a fault is over.
+    // A stalled read is read 0 of both; a fault is over, and so is a directory.
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
     state.device.store(device(state, stall), Relaxed);
@@ -243,6 +247,7 @@ fn synchronise(
     state.shared_ns.store(0, Relaxed);
     log.sharers.store(0, Relaxed);
     share(state, log, now_ns);
+    log.directories.usual_ns.store(ration.stall_ns(), Relaxed);
     let (kind, resident_bytes) = kind(state, &rations.refork, ration.stall_ns());
     if let Some(request) = request
         && !request.started
@@ -254,8 +259,11 @@ fn synchronise(
     }
     // From here on: the look at the descriptors holds them for moments, too.
     state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
-    // SAFETY: the lock is held: `ration` is what it guards.
-    unsafe { capture::take(state, request) };
+    let scouts = matches!(stall, Stall::Names(_));
+    if !scouts {
+        // SAFETY: the lock is held: `ration` is what it guards.
+        unsafe { capture::take(state, request) };
+    }
     // What both kinds cost, the look at each descriptor above all, says nothing
     // of which is the cheaper.
     let copying_ns = sys::now_ns();
@@ -263,7 +271,9 @@ fn synchronise(
     let regions = unsafe { regions() };
     // The aide answers for mapped files, too.
     let helped = kind == Kind::Importing || state.large_mappings.load(Relaxed) != 0;
-    if !(helped && aide_runs(state)) || kind == Kind::Full {
+    // A scout needs nothing of what it does not get.
+    let answered = scouts || helped && aide_runs(state);
+    if !answered || kind == Kind::Full {
         regions.clear();
     } else if !regions.mark() {
         regions.forget();
@@ -314,6 +324,7 @@ fn synchronise(
     let faults = if made == Kind::Full { usage::of_self().minor_faults + 1 } else { 0 };
     state.faults_at_copy.store(faults, Relaxed);
     state.since_ns.store(end_ns, Relaxed);
+    state.scouts.store(u32::from(scouts), Relaxed);
     state.owner.store(crate::arch::thread_pointer(), Relaxed);
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     state.speculative.store(child as i32, Release);
@@ -405,6 +416,7 @@ fn end_aide(state: &State) {
 fn device(state: &State, stall: &Stall) -> u64 {
     match stall {
         Stall::Read(request) => sys::device_of(request.fd),
+        Stall::Directory(fd) | Stall::Names(fd) => sys::device_of(*fd),
         Stall::Fault(address) => match areas::device(state, *address) {
             Some(0) => swap_device(),
             Some(device) => device,
@@ -454,6 +466,23 @@ pub fn at_partial_stall(state: &State, log: &Log) {
     });
 }
 
+/// At a directory that a scout has not read in time: it goes on only where there
+/// is a processor and memory for it.
+pub fn at_unread_directory(state: &State) {
+    let now_ns = sys::now_ns();
+    state.try_locked(|rations, _| {
+        let ration = &rations.synchronisations;
+        let (stall_ns, spent_ns) = (ration.stall_ns(), ration.spent_ns());
+        // For the moment its own readers are runnable: only a longer time counts.
+        let busy = idle_processors(state, spent_ns, now_ns) == Processors::Busy;
+        if !((!busy || stalls_always()) && rations.control.permits(state, stall_ns, now_ns))
+            && settled(state)
+        {
+            end(state, &mut rations.control, Park::Disabled);
+        }
+    });
+}
+
 /// Ends the speculative process, if there is one, without waiting for its
 /// death, and books what it did. It must have left the descriptor table
 /// ([`settled`]): one that dies in there would let go of it later, unseen.
@@ -466,6 +495,7 @@ fn kill(state: &State, reason: Park) {
     // The pages that the program has used are counted in the log.
     state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);
     state.log.store(core::ptr::null_mut(), Relaxed);
+    state.scouts.store(0, Relaxed);
     if state.shared_ns.swap(0, Relaxed) != 0
         && let Some(table) = learnt::table(state)
     {

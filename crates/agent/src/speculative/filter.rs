@@ -5,7 +5,7 @@
 //! that the emulator needs ([`GATE`]): so jumping into the gate wins nothing.
 //! It is a sandbox for correctness, against code that computes on garbage.
 
-use super::{Own, imports};
+use super::{Own, imports, readers};
 use crate::arch::{AUDIT_ARCH, X32_BIT, gate_address, import_nr, nr};
 use crate::import::desk;
 use crate::sys::call;
@@ -44,6 +44,12 @@ const OWN: &[GateRule] = &[
     // FUTEX_WAIT only: a wake would be felt outside.
     GateRule { number: nr::FUTEX, checks: &[Check { argument: 1, mask: 0xffff_ffff, value: 0 }] },
     GateRule { number: nr::EXIT_GROUP, checks: &[] },
+    // Threads that read directories, and their end.
+    GateRule {
+        number: nr::CLONE,
+        checks: &[Check { argument: 0, mask: !0, value: readers::CLONE_FLAGS as u64 }],
+    },
+    GateRule { number: nr::EXIT, checks: &[] },
     // Filling in missing pages of its own.
     GateRule { number: import_nr::IOCTL, checks: &[imports::COPY] },
     GateRule { number: import_nr::IOCTL, checks: &[imports::ZEROPAGE] },
@@ -88,7 +94,7 @@ impl Assembler {
     }
 
     /// The whole filter, for a gate at `gate`.
-    fn assemble(&mut self, gate: u64) {
+    fn assemble(&mut self, gate: u64, scout: bool) {
         self.emit(LD_WORD, 0, 0, AT_ARCH);
         self.emit(JUMP_EQUAL, 1, 0, AUDIT_ARCH);
         self.emit(RETURN, 0, 0, RET_TRAP);
@@ -108,17 +114,28 @@ impl Assembler {
         for rule in OWN.iter().chain(GATE) {
             self.rule(rule);
         }
+        if scout {
+            // Its argument no filter can look at: only where no code but the
+            // agent's runs.
+            self.rule_of(nr::OPENAT2, &[]);
+        }
+        // Readers and the aide are woken, nobody else.
+        readers::wake_words().into_iter().for_each(|word| self.wake(word));
         if let Some(desk) = desk() {
-            // The aide is woken, nobody else.
-            self.rule_of(
-                nr::FUTEX,
-                &[
-                    Check { argument: 0, mask: !0, value: desk.asked.as_ptr() as u64 },
-                    Check { argument: 1, mask: 0xffff_ffff, value: FUTEX_WAKE },
-                ],
-            );
+            self.wake(desk.asked.as_ptr() as u64);
         }
         self.emit(RETURN, 0, 0, RET_TRAP);
+    }
+
+    /// Lets a wake of who waits on one word through.
+    fn wake(&mut self, word: u64) {
+        self.rule_of(
+            nr::FUTEX,
+            &[
+                Check { argument: 0, mask: !0, value: word },
+                Check { argument: 1, mask: 0xffff_ffff, value: FUTEX_WAKE },
+            ],
+        );
     }
 
     /// `if number == rule && every check holds { allow }`; expects the number
@@ -162,11 +179,12 @@ fn halves(check: &Check) -> impl Iterator<Item = Half> {
     [low, high].into_iter().filter(|half| half.mask != 0)
 }
 
-/// Puts this process under the filter; false where it is refused.
-pub fn install() -> bool {
+/// Puts this process under the filter, that of a scout or of a copy; false
+/// where it is refused.
+pub fn install(scout: bool) -> bool {
     // SAFETY: one thread, before the program runs.
     let assembler = unsafe { &mut *ASSEMBLER.0.get() };
-    assembler.assemble(gate_address() as u64);
+    assembler.assemble(gate_address() as u64, scout);
     if !assembler.fits {
         return false;
     }

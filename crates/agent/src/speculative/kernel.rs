@@ -2,12 +2,13 @@
 //! program's memory, and the wait for the normal process.
 
 use super::regions::regions;
-use super::{imports, reopen, shared};
+use super::{imports, readers, reopen, shared};
 use crate::Gate;
 use crate::arch::{syscall6, ticks};
 use crate::state::CONFIG;
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use runahead_emulate::frontier::Walk;
 use runahead_emulate::{Calls, Kernel, Mapped};
 use runahead_protocol::log::Log;
 
@@ -127,6 +128,14 @@ impl Kernel for Inside {
             }
             sys::futex_wait(&self.log.wake_word, word, LOOK_NS);
         }
+    }
+
+    fn walk(&mut self, walk: &Walk, readers: u32) -> bool {
+        readers::walk(walk, readers)
+    }
+
+    fn reached(&mut self, dev: u64, ino: u64) -> bool {
+        readers::reached(dev, ino)
     }
 
     fn pause(&mut self, ns: u64) {

@@ -9,8 +9,10 @@ mod imports;
 mod kernel;
 mod pages;
 mod prologue;
+mod readers;
 mod regions;
 mod reopen;
+pub mod scout;
 mod shared;
 mod signals;
 
@@ -63,6 +65,17 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 pub fn begin(state: &'static State, log: &'static Log, frame: &mut Frame, parent: Parent) -> isize {
     enter(state, log, parent);
     call(frame)
+}
+
+/// The same after a call that is over, with this result.
+pub fn begin_after(
+    state: &'static State,
+    log: &'static Log,
+    parent: Parent,
+    result: isize,
+) -> isize {
+    enter(state, log, parent);
+    result
 }
 
 /// The same after a page fault, inside the handler of its notice (with this

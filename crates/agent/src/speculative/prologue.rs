@@ -77,14 +77,7 @@ fn detached(log: &Log) {
 /// Runs all other steps; ends the process where one that safety rests on
 /// fails.
 pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
-    // Before the program goes on, where it is known to have any.
-    let early = shares_what_counts();
-    if early {
-        if !shared::make_private_on_touch(log) {
-            exit();
-        }
-        detached(log);
-    }
+    let early = let_go_of_what_counts(log);
     emulator.start(&Start {
         identity: identity(parent),
         memory_max_bytes: MEMORY_MAX_BYTES,
@@ -100,11 +93,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     signals::keep_actions(emulator);
     // SAFETY: in the copy, before the program's code runs.
     unsafe { hand_over(emulator) };
-    // A group of its own, so that no signal to the program's group comes
-    // here. Not a session: autogroup would give it full weight.
-    // SAFETY: concerns this process only.
-    unsafe { call(nr::SETPGID, &[0, 0]) };
-    drop_statistics();
+    stand_apart();
     if !imports::set_up() {
         exit();
     }
@@ -114,19 +103,57 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     if !early && !shared::make_private_on_touch(log) {
         exit();
     }
+    if !signals::install() {
+        exit();
+    }
+    go_out_of_the_way();
+    signals::unblock();
+    if !filter::install(false) {
+        exit();
+    }
+}
+
+/// The same for a scout, which runs no code but the agent's: what is for the
+/// program's code is left out. All signals stay blocked.
+pub fn run_scout(log: &'static Log) {
+    let_go_of_what_counts(log);
+    stand_apart();
+    first_for_the_oom_killer();
+    go_out_of_the_way();
+    if !filter::install(true) {
+        exit();
+    }
+}
+
+/// Before the program goes on, gives up what the kernel still counts as the
+/// program's, where it is known to have any; whether it has.
+fn let_go_of_what_counts(log: &'static Log) -> bool {
+    let early = shares_what_counts();
+    if early {
+        if !shared::make_private_on_touch(log) {
+            exit();
+        }
+        detached(log);
+    }
+    early
+}
+
+fn stand_apart() {
+    // A group of its own, so that no signal to the program's group comes
+    // here. Not a session: autogroup would give it full weight.
+    // SAFETY: concerns this process only.
+    unsafe { call(nr::SETPGID, &[0, 0]) };
+    drop_statistics();
+}
+
+/// Idle priority, of processor and device, and nobody's to trace.
+fn go_out_of_the_way() {
     prctl(PR_SET_DUMPABLE, 0);
     limit_cpu();
     // SAFETY: concerns this process only.
     unsafe { call(nr::IOPRIO_SET, &[IOPRIO_WHO_PROCESS, 0, IOPRIO_LOWEST]) };
-    if !signals::install() || prctl(PR_SET_NO_NEW_PRIVS, 1) != 0 {
-        exit();
-    }
     // Last but for the filter: it cannot be left again without privilege.
-    if !go_idle() {
-        exit();
-    }
-    signals::unblock();
-    if !filter::install() {
+    if prctl(PR_SET_NO_NEW_PRIVS, 1) != 0 || !go_idle() {
         exit();
     }
 }

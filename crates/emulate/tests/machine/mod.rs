@@ -3,6 +3,7 @@
 //! is the same. Each real call is checked against the gate.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use runahead_emulate::frontier::Walk;
 use runahead_emulate::{Calls, Emulator, Identity, Kernel, Outcome, Start, arch::nr, gate};
 use runahead_protocol::log::Log;
 use std::alloc::{Layout, alloc_zeroed};
@@ -50,6 +51,12 @@ pub struct Machine {
     /// Memory calls are only looked at.
     pub pretend_memory: bool,
     mappings: BTreeMap<usize, (usize, u64)>,
+    /// How long a call on a name takes, in ns.
+    pub name_wait_ns: u64,
+    /// Names whose attributes readers of directories asked for.
+    pub named: Vec<String>,
+    /// Walks that were to be read ahead.
+    pub walks: Vec<Walk>,
 }
 
 impl Machine {
@@ -70,6 +77,9 @@ impl Machine {
             hopeless: false,
             pretend_memory: false,
             mappings: BTreeMap::new(),
+            name_wait_ns: 0,
+            named: Vec::new(),
+            walks: Vec::new(),
         }
     }
 
@@ -269,6 +279,9 @@ impl Calls for Machine {
         assert!(gate::permits(number, args), "system call {number} {args:x?} is outside the gate");
         self.calls.push((number, args));
         self.now_ns += 1_000;
+        if matches!(number, nr::OPENAT | nr::NEWFSTATAT | nr::GETDENTS64) {
+            self.now_ns += self.name_wait_ns;
+        }
         let own = c"/proc/thread-self/fd";
         match number {
             nr::PREADV2 => return self.read(args),
@@ -309,6 +322,11 @@ impl Calls for Machine {
         let result = raw(number, args);
         if number == nr::OPENAT && result >= 0 {
             self.open.insert(result as usize);
+        }
+        if number == nr::STATX && result == 0 {
+            // SAFETY: a name that the kernel has just read to its NUL.
+            let name = unsafe { CStr::from_ptr(args[1] as *const libc::c_char) };
+            self.named.push(name.to_str().unwrap_or("").to_owned());
         }
         result
     }
@@ -388,6 +406,11 @@ impl Kernel for Machine {
 
     fn pause(&mut self, ns: u64) {
         self.now_ns += ns;
+    }
+
+    fn walk(&mut self, walk: &Walk, _: u32) -> bool {
+        self.walks.push(*walk);
+        false
     }
 }
 

@@ -60,6 +60,7 @@ pub mod nr {
     pub const WAITID: usize = 247;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
+    pub const GETDENTS: usize = 78;
     pub const FLOCK: usize = 73;
     pub const CREAT: usize = 85;
     pub const GETRUSAGE: usize = 98;
@@ -85,11 +86,13 @@ pub mod nr {
     pub const GETTID: usize = 186;
     pub const READAHEAD: usize = 187;
     pub const FUTEX: usize = 202;
+    pub const GETDENTS64: usize = 217;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const IOPRIO_SET: usize = 251;
     pub const INOTIFY_INIT: usize = 253;
     pub const OPENAT: usize = 257;
+    pub const READLINKAT: usize = 267;
     pub const FACCESSAT: usize = 269;
     pub const INOTIFY_INIT1: usize = 294;
     pub const DUP3: usize = 292;

@@ -1,0 +1,72 @@
+//! A scout ([`runahead_emulate::scout`]): a child that runs nothing of the
+//! program and reads directories ahead of it. It takes from itself what a copy
+//! does, shares nothing with the program but the log, and keeps all signals
+//! blocked: whatever goes wrong in it ends it.
+
+use super::kernel::Inside;
+use super::{LOG, Parent, exit, park, prologue, readers, stack_top};
+use crate::arch::on_stack;
+use crate::sys;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use runahead_emulate::scout::Scout;
+use runahead_emulate::trial::{Next, Trial};
+use runahead_protocol::log::{Log, life};
+use runahead_protocol::stats::Park;
+
+/// Time between two looks at what the program has come to, in ns, where it
+/// does not say so because it did not wait.
+const LOOK_NS: u64 = 1_000_000;
+
+/// Looks in a row without a directory after which the scout ends: the program
+/// does something else.
+const QUIET_LOOKS: u32 = 300;
+
+/// In the child of the clone: becomes the scout.
+pub fn begin(log: &'static Log, parent: Parent) -> ! {
+    crate::arch::allow(false);
+    prologue::leave_table(log, &parent);
+    LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+    // SAFETY: the stack of the emulator, which no scout uses.
+    unsafe { on_stack(stack_top(), on_own_stack, core::ptr::from_ref(log) as usize) };
+    exit()
+}
+
+extern "C" fn on_own_stack(log: usize) -> isize {
+    // SAFETY: `begin` passes a log that stays mapped.
+    let log = unsafe { &*(log as *const Log) };
+    // Before the filter, which does not let it through.
+    let fsuid = sys::file_system_user();
+    prologue::run_scout(log);
+    log.life.store(life::RUNNING, Release);
+    serve(log, Scout::new(fsuid, log.depth.load(Relaxed)))
+}
+
+fn serve(log: &'static Log, mut scout: Scout) -> ! {
+    let directories = &log.directories;
+    let mut trial = Trial::new(directories.usual_ns.load(Relaxed));
+    let (mut seen, mut quiet) = (0, 0);
+    loop {
+        let word = directories.word.load(Acquire);
+        let tail = directories.tail.load(Acquire);
+        quiet = if seen == tail { quiet + 1 } else { 0 };
+        while seen < tail {
+            let (directory, mut path) = (directories.get(seen), directories.path(seen));
+            seen += 1;
+            let Some(directory) = directory else { continue };
+            let path = path.as_mut().filter(|_| !trial.leaves());
+            let path = path.map(|path| path.as_mut_slice());
+            let came = scout.came_to(&mut Inside { log }, &directory, path);
+            trial.came(came, directory.ino, directory.waited_ns);
+        }
+        let next = trial.follows();
+        directories.used.store(trial.used(), Relaxed);
+        log.prefetches.store(readers::ahead(), Relaxed);
+        match next {
+            Next::Forget => readers::forget(),
+            Next::End(reason) => park(reason, -1),
+            Next::On if quiet >= QUIET_LOOKS => park(Park::OffTrack, -1),
+            Next::On => {}
+        }
+        sys::futex_wait(&directories.word, word, LOOK_NS);
+    }
+}
