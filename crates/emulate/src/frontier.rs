@@ -60,6 +60,7 @@ const DIRENT_NAME_AT: usize = 19;
 
 /// `struct statx`, as far as it is looked at (statx(2)).
 const STATX_LEN: usize = 256;
+const STATX_ATTRIBUTES_AT: usize = 8;
 const STATX_UID_AT: usize = 20;
 const STATX_MODE_AT: usize = 28;
 const STATX_DEV_AT: usize = 136;
@@ -67,6 +68,8 @@ const STATX_DEV_AT: usize = 136;
 const STATX_BASIC: usize = 0x7ff;
 /// `AT_NO_AUTOMOUNT`: looking ahead mounts nothing.
 const AT_NO_AUTOMOUNT: usize = 0x800;
+/// `STATX_ATTR_AUTOMOUNT`: a directory on which opening it would mount something.
+const STATX_AUTOMOUNT: u32 = 0x1000;
 
 /// Where a walk is to be gone on with, ahead of the program.
 #[derive(Clone, Copy, Debug)]
@@ -105,9 +108,16 @@ impl Name {
 /// A directory that is open because of what is to be read below it.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    fd: i32,
-    /// Tasks and readers that need it; 0: the slot is free.
+    /// Real descriptor plus 1; 0: the slot is free.
+    fd_plus1: i32,
+    /// Tasks and readers that need it; 0: it is to be closed.
     users: u16,
+}
+
+impl Open {
+    fn is_to_be_closed(&self) -> bool {
+        self.users == 0 && self.fd_plus1 != 0
+    }
 }
 
 /// A directory that is to be read.
@@ -125,8 +135,8 @@ pub enum Job {
     /// Read the rest of the directory that the walk began in, behind the entry
     /// of this inode number.
     Rest(Within, u64),
-    /// Read this directory.
-    Directory(Within),
+    /// Read this directory, of this inode number.
+    Directory(Within, u64),
     /// Close a descriptor that nobody needs any more.
     Close(i32),
 }
@@ -174,7 +184,7 @@ impl Frontier {
     pub const EMPTY: Frontier = Frontier {
         tasks: [Task { parent: 0, ino: 0, name: Name::EMPTY }; TASKS_MAX],
         count: 0,
-        open: [Open { fd: 0, users: 0 }; OPEN_MAX],
+        open: [Open { fd_plus1: 0, users: 0 }; OPEN_MAX],
         read: [0; READ_MAX],
         ahead: 0,
         used: 0,
@@ -229,8 +239,8 @@ impl Frontier {
     /// The next thing to do; `None`: nothing, for now.
     pub fn take(&mut self) -> Option<Job> {
         // Descriptors first: there are few.
-        if let Some(open) = self.open.iter_mut().find(|open| open.users == 0 && open.fd != 0) {
-            return Some(Job::Close(core::mem::take(&mut open.fd)));
+        if let Some(open) = self.open.iter_mut().find(|open| open.is_to_be_closed()) {
+            return Some(Job::Close(core::mem::take(&mut open.fd_plus1) - 1));
         }
         if let Some(after) = self.begun.take() {
             return Some(Job::Rest(self.within(self.begun_at, Name::EMPTY), after));
@@ -246,14 +256,16 @@ impl Frontier {
             }
             *slot = task.ino << 1;
             self.ahead += 1;
-            return Some(Job::Directory(self.within(task.parent, task.name)));
+            return Some(Job::Directory(self.within(task.parent, task.name), task.ino));
         }
         None
     }
 
     /// Whether something is left to be done that needs no more than a reader.
     pub fn is_waiting(&self) -> bool {
-        self.begun.is_some() || self.count > 0 && self.ahead.saturating_sub(self.used) < LEAD_MAX
+        self.begun.is_some()
+            || self.open.iter().any(Open::is_to_be_closed)
+            || self.count > 0 && self.ahead.saturating_sub(self.used) < LEAD_MAX
     }
 
     /// The walk itself has come to a directory: whether it was read before.
@@ -273,13 +285,23 @@ impl Frontier {
         true
     }
 
+    /// A directory that was taken could not be read.
+    fn unread(&mut self, ino: u64) {
+        let slot = self.slot(ino);
+        if *slot | 1 == ino << 1 | 1 {
+            *slot = 0;
+            self.ahead = self.ahead.saturating_sub(1);
+            self.used = self.used.min(self.ahead);
+        }
+    }
+
     /// Directories read ahead of the walk so far.
     pub fn ahead(&self) -> u64 {
         self.ahead
     }
 
     fn within(&self, parent: u8, name: Name) -> Within {
-        let fd = self.open.get(parent as usize).map_or(-1, |open| open.fd);
+        let fd = self.open.get(parent as usize).map_or(-1, |open| open.fd_plus1 - 1);
         Within { parent, fd, name, dev: self.dev, fsuid: self.fsuid, files: self.files }
     }
 
@@ -312,8 +334,8 @@ impl Frontier {
 
     /// Keeps a descriptor open for its first user.
     fn enter(&mut self, fd: i32) -> Option<u8> {
-        let at = self.open.iter().position(|open| open.users == 0 && open.fd == 0)?;
-        *self.open.get_mut(at)? = Open { fd, users: 1 };
+        let at = self.open.iter().position(|open| open.fd_plus1 == 0)?;
+        *self.open.get_mut(at)? = Open { fd_plus1: fd.checked_add(1)?, users: 1 };
         Some(at as u8)
     }
 
@@ -342,9 +364,10 @@ pub fn read<C: Calls, S: Shared>(calls: &mut C, shared: &S, job: &Job, buffer: &
             list(calls, shared, within, *after, buffer);
             shared.with(|frontier| frontier.leave(within.parent));
         }
-        Job::Directory(within) => {
-            if let Some(fd) = open(calls, within) {
-                match shared.with(|frontier| frontier.enter(fd)) {
+        Job::Directory(within, ino) => {
+            let is_read = open(calls, within).is_some_and(|fd| {
+                let entered = shared.with(|frontier| frontier.enter(fd));
+                match entered {
                     Some(parent) => {
                         let inside = Within { parent, fd, name: Name::EMPTY, ..*within };
                         list(calls, shared, &inside, 0, buffer);
@@ -352,8 +375,14 @@ pub fn read<C: Calls, S: Shared>(calls: &mut C, shared: &S, job: &Job, buffer: &
                     }
                     None => close(calls, fd),
                 }
-            }
-            shared.with(|frontier| frontier.leave(within.parent));
+                entered.is_some()
+            });
+            shared.with(|frontier| {
+                frontier.leave(within.parent);
+                if !is_read {
+                    frontier.unread(*ino);
+                }
+            });
         }
     }
 }
@@ -368,14 +397,15 @@ fn open<C: Calls>(calls: &mut C, within: &Within) -> Option<i32> {
     };
     let (major, minor) = crate::context::device_numbers(within.dev);
     let here = (u64::from(number(STATX_DEV_AT)), u64::from(number(STATX_DEV_AT + 4)));
-    if number(STATX_MODE_AT) & 0xffff & S_IFMT != S_IFDIR || here != (major, minor) {
+    let mounts = number(STATX_ATTRIBUTES_AT) & STATX_AUTOMOUNT != 0;
+    if number(STATX_MODE_AT) & 0xffff & S_IFMT != S_IFDIR || here != (major, minor) || mounts {
         return None;
     }
     let flags = OPEN_FOR_READING | O_DIRECTORY | O_NOFOLLOW;
     let owned = within.fsuid == 0 || within.fsuid == number(STATX_UID_AT);
     let more = if owned { O_NOATIME } else { 0 };
     let result = calls.call(nr::OPENAT, [dir, name, flags | more, 0, 0, 0]);
-    i32::try_from(result).ok().filter(|fd| *fd > 0)
+    i32::try_from(result).ok().filter(|fd| *fd >= 0)
 }
 
 /// Asks for the attributes of a name, not following it.
@@ -469,12 +499,14 @@ fn pass_on<S: Shared>(shared: &S, parent: u8, entries: &[u8], most: usize) -> us
         }
         passed
     });
-    shared.filled();
+    if passed > 0 {
+        shared.filled();
+    }
     passed
 }
 
 /// Sorts a few places by their inode numbers (insertion: core's sorts may
-/// panic).
+/// panic, and so may its `swap` of two places).
 fn sort(run: &mut [u16], ino: impl Fn(&u16) -> u64) {
     for end in 1..run.len() {
         for at in (1..=end).rev() {
@@ -482,7 +514,9 @@ fn sort(run: &mut [u16], ino: impl Fn(&u16) -> u64) {
             if before <= this {
                 break;
             }
-            run.swap(at - 1, at);
+            if let Some([first, second]) = run.get_mut(at - 1..at + 1) {
+                core::mem::swap(first, second);
+            }
         }
     }
 }
@@ -500,10 +534,11 @@ fn look<C: Calls>(calls: &mut C, fd: usize, entries: &[u8]) -> usize {
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
+pub struct Entry<'a> {
     ino: u64,
     kind: u8,
-    pub(crate) name: &'a [u8],
+    /// Its name, which the kernel's own NUL follows.
+    pub name: &'a [u8],
     /// Offset of the entry.
     at: usize,
 }
@@ -520,13 +555,15 @@ impl Entry<'_> {
 }
 
 /// Entries as getdents64(2) lays them out; what is no whole entry ends them.
-pub(crate) struct Entries<'a> {
+#[derive(Debug)]
+pub struct Entries<'a> {
     rest: &'a [u8],
     at: usize,
 }
 
 impl<'a> Entries<'a> {
-    pub(crate) fn of(bytes: &'a [u8]) -> Entries<'a> {
+    /// Those in what the call has written.
+    pub fn of(bytes: &'a [u8]) -> Entries<'a> {
         Entries { rest: bytes, at: 0 }
     }
 }

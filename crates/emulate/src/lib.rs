@@ -51,4 +51,4 @@ pub use descriptors::Kind;
 pub use emulator::{Counters, Emulator, Identity, Inherited, PROTECTED_MAX, SIGNALS_MAX, Start};
 pub use kernel::{Calls, Kernel, Mapped};
 pub use outcome::Outcome;
-pub use walk::READERS_MAX;
+pub use walk::{READERS_MAX, is_made_up};

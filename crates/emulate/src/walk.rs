@@ -10,7 +10,7 @@ use crate::arch::{nr, stat};
 use crate::context::{Context, OPEN_FOR_READING, Stat, address_of, address_of_mut};
 use crate::descriptors::FileId;
 use crate::frontier::Walk;
-use crate::kernel::Kernel;
+use crate::kernel::{Calls, Kernel};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::log::{FLAG_PREFETCHED, Prediction};
 
@@ -31,7 +31,8 @@ pub const READERS_MAX: u32 = 32;
 const READER_NS: u64 = 20_000;
 
 /// File systems whose directories are made up as they are read (statfs(2)).
-const MADE_UP: [u64; 8] = [
+const MADE_UP: [u64; 9] = [
+    0x0187,      // autofs, which mounts where it is opened
     0x9fa0,      // proc
     0x6265_6572, // sysfs
     0x6462_6720, // debugfs
@@ -253,11 +254,12 @@ pub(crate) fn readers(wait_ns: u64, depth: u32) -> u32 {
     fill.clamp(READERS_MIN, depth.clamp(READERS_MIN, READERS_MAX))
 }
 
-/// Whether a directory is of a file system that has nothing to wait for.
-fn is_made_up<K: Kernel>(k: &mut K, fd: usize) -> bool {
+/// Whether a directory, by its real descriptor, is of a file system that has
+/// nothing to wait for.
+pub fn is_made_up<C: Calls>(calls: &mut C, fd: usize) -> bool {
     let mut statfs = [0u64; 15];
     let at = address_of_mut(&mut statfs);
-    k.call(nr::FSTATFS, [fd, at, 0, 0, 0, 0]) != 0
+    calls.call(nr::FSTATFS, [fd, at, 0, 0, 0, 0]) != 0
         || statfs.first().is_none_or(|kind| MADE_UP.contains(kind))
 }
 

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{Copy, Machine, TempDir, raw};
 use runahead_emulate::arch::nr;
-use runahead_emulate::frontier::{self, BUFFER_LEN, Frontier, LEAD_MAX, Shared, Walk};
+use runahead_emulate::frontier::{self, BUFFER_LEN, Frontier, LEAD_MAX, OPEN_MAX, Shared, Walk};
 use runahead_emulate::scout::{Came, Scout};
 use runahead_emulate::{Calls, Kernel, Mapped};
 use runahead_protocol::log::Directory;
@@ -207,6 +207,33 @@ fn what_has_taken_a_directory_s_place_is_not_opened() {
     pool.run(&mut machine);
     assert_eq!(machine.count(nr::OPENAT), opened, "nothing was opened");
     assert!(machine.open.is_empty());
+    assert_eq!(pool.with(|frontier| frontier.ahead()), 0, "nor read");
+}
+
+#[test]
+fn a_walk_is_begun_after_one_that_left_many_directories_open() {
+    // Each sub-directory waits for its turn, and keeps its parent open.
+    let root = tree("open", OPEN_MAX + 8, 2, 0);
+    let other = tree("next", 1, 3, 0);
+    let (mut machine, pool) = (Machine::new(), Pool::new());
+    assert!(begin(&mut machine, &pool, &root.0, 0));
+    // The tops only: what lies below them is put on the stack meanwhile.
+    let mut jobs = Vec::new();
+    one_job(&mut machine, &pool);
+    while jobs.len() <= OPEN_MAX {
+        jobs.push(pool.with(|frontier| frontier.take()).unwrap());
+    }
+    for job in jobs {
+        frontier::read(&mut machine, &pool, &job, &mut [0; BUFFER_LEN]);
+    }
+    assert!(machine.open.len() >= OPEN_MAX - 1, "{}", machine.open.len());
+    // No slot is free: it cannot be begun, but what is forgotten is closed.
+    assert!(!begin(&mut machine, &pool, &other.0.join("top0"), 0));
+    assert!(pool.with(|frontier| frontier.is_waiting()));
+    pool.run(&mut machine);
+    assert!(begin(&mut machine, &pool, &other.0.join("top0"), 0));
+    pool.run(&mut machine);
+    assert!(reached(&pool, &other.0.join("top0/sub2")));
 }
 
 /// A machine whose walks are read at once.

@@ -132,7 +132,8 @@ pub struct Directories {
     pub tail: AtomicU64,
     /// Futex word: bumped where one of them waited.
     pub word: AtomicU32,
-    _pad: u32,
+    /// Threads that may read directories ahead; 0: none.
+    pub readers_max: AtomicU32,
     /// Smoothed time of a wait before there was a scout, in ns.
     pub usual_ns: AtomicU64,
     // Written by the scout.
