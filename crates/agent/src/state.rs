@@ -61,6 +61,16 @@ pub mod role {
     pub const OFF: u32 = 3;
 }
 
+/// Whether directories may be read ahead by threads.
+pub mod readers {
+    /// Not looked at yet.
+    pub const UNKNOWN: u32 = 0;
+    /// They may.
+    pub const SOME: u32 = 1;
+    /// Few processes or tasks are allowed.
+    pub const NONE: u32 = 2;
+}
+
 /// Class of a descriptor: what a read of it can do. A guess that may be out
 /// of date; every use of it is right for any file.
 pub mod class {
@@ -349,6 +359,8 @@ pub struct State {
     pub log: AtomicPtr<Log>,
     /// 1: it is a scout, which predicts no reads.
     pub scouts: AtomicU32,
+    /// Whether directories may be read ahead by threads ([`readers`]).
+    pub readers: AtomicU32,
     /// Stalls that were waits for directories.
     pub directory_stalls: AtomicU32,
     /// Reads made by the owner since the synchronisation.

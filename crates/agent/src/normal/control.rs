@@ -36,6 +36,10 @@ const LOST_PER_MILLE: u64 = 10;
 /// are missed here and there, and the kernel's read-around of 16.
 const PAGES_PER_STALL: u64 = 4;
 
+/// Fewer tasks than this are few for a cgroup in which a copy may have 33: limits
+/// of containers that mean to stop something are in the hundreds.
+const TASKS_FEW: u64 = 1024;
+
 /// Shortest time that a stall is reckoned with, in ns: local flash. Below it
 /// the threshold would be so many stalls that nothing ever reached it.
 const STALL_MIN_NS: u64 = 60_000;
@@ -61,6 +65,11 @@ pub struct Control {
 }
 
 impl Control {
+    /// Whether the program's cgroup is allowed few tasks only.
+    pub fn has_few_tasks(&mut self) -> bool {
+        self.group.tasks_max().is_some_and(|most| most < TASKS_FEW)
+    }
+
     /// Whether speculation is allowed now. Ends the interval if its time has
     /// come. `stall_ns` is what a stall takes, 0 if unknown.
     pub fn permits(&mut self, state: &State, stall_ns: u64, now_ns: u64) -> bool {

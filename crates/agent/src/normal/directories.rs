@@ -8,12 +8,14 @@ use super::reads::{self, Request};
 use super::stall::{count_stall, is_hopeless};
 use super::synchronise::{self, Stall};
 use super::{OFFSET_NONE, waiting};
+use crate::Gate;
 use crate::arch::{Frame, nr, thread_pointer};
 use crate::procfs;
 use crate::speculative;
-use crate::state::{State, stalls_always};
+use crate::state::{State, readers, stalls_always};
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use runahead_emulate::is_made_up;
 use runahead_policy::ration::Standing;
 use runahead_protocol::log::{Directory, PATH_MAX, life};
 use runahead_protocol::stats::Counter;
@@ -34,7 +36,8 @@ pub fn list(state: &'static State, frame: &Frame) -> isize {
         return result;
     }
     let entries_ns = reads::WAIT_US * 1000 + result as u64 * NS_PER_BYTE;
-    let waited_ns = if ns > entries_ns || stalls_always() { ns.max(1) } else { 0 };
+    let waited = ns > entries_ns && !is_made_up(&mut Gate, fd) || stalls_always();
+    let waited_ns = if waited { ns.max(1) } else { 0 };
     let mut standing = Standing::None;
     if state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer() {
         let (dev, ino) = identity(fd as i32);
@@ -115,7 +118,8 @@ fn count(state: &State, waited_ns: u64) {
 fn wants_scout(state: &State) -> bool {
     let directories = state.directory_stalls.load(Relaxed);
     let others = state.stalls.load(Relaxed).saturating_sub(directories);
-    others.saturating_mul(STALLS_PER_FILE) <= directories
+    state.readers.load(Relaxed) != readers::NONE
+        && others.saturating_mul(STALLS_PER_FILE) <= directories
 }
 
 /// It waited, and nobody predicted it. The wait is over, so a copy made now is

@@ -34,11 +34,23 @@ pub struct Group {
     limit_bytes: u64,
     /// Its `memory.stat` and NUL, where there is a limit.
     statistics: Path,
+    /// Whether [`Group::tasks_max`] has been looked for; what it is, 0: none.
+    looked_for_tasks: bool,
+    tasks_max: u64,
+    /// Where to look; not on the stack, of which there may be little.
+    tasks_path: Path,
 }
 
 impl Default for Group {
     fn default() -> Group {
-        Group { looked: false, limit_bytes: 0, statistics: Path::EMPTY }
+        Group {
+            looked: false,
+            limit_bytes: 0,
+            statistics: Path::EMPTY,
+            looked_for_tasks: false,
+            tasks_max: 0,
+            tasks_path: Path::EMPTY,
+        }
     }
 }
 
@@ -77,6 +89,16 @@ impl Group {
             self.limit_bytes = self.statistics.find().unwrap_or(0);
         }
     }
+
+    /// The lowest limit on the tasks of this process's cgroup (`pids.max`);
+    /// `None` where none is set or seen. Looked for once, as the others.
+    pub fn tasks_max(&mut self) -> Option<u64> {
+        if !self.looked_for_tasks {
+            self.looked_for_tasks = true;
+            self.tasks_max = self.tasks_path.find_limit(&TASKS).flatten().unwrap_or(0);
+        }
+        Some(self.tasks_max).filter(|most| *most != 0)
+    }
 }
 
 /// A path that is put together.
@@ -112,32 +134,39 @@ impl Path {
     /// Becomes the `memory.stat` of the group that this process is in, and
     /// returns the lowest limit on it; `None` where there is none.
     fn find(&mut self) -> Option<u64> {
-        // Where the memory controller is version 1's, the line of version 2
-        // says nothing about memory.
-        let version1 = self.own(true);
-        if !version1 && !self.own(false) {
+        let limit = self.find_limit(&MEMORY)?;
+        self.add(b"/memory.stat")?;
+        limit
+    }
+
+    /// Becomes the directory of the group that this process is in as for this
+    /// controller, and returns the lowest limit on it, if there is one; `None`
+    /// where nothing is known of the group.
+    fn find_limit(&mut self, controller: &Controller) -> Option<Option<u64>> {
+        // Where the controller is version 1's, the line of version 2 says
+        // nothing about it.
+        let version1 = self.own(controller, true);
+        if !version1 && !self.own(controller, false) {
             return None;
         }
-        let root_len = MOUNTPOINT.len() + if version1 { VERSION1.len() } else { 0 };
+        let root_len = MOUNTPOINT.len() + if version1 { controller.version1.len() } else { 0 };
         // In a container the path may be the host's and the mount begin below
         // it.
         if self.bytes.get(root_len..self.len) == Some(b"/") || !self.is_directory() {
             self.cut(root_len);
         }
-        let limit = self.lowest_limit(root_len, version1);
-        self.add(b"/memory.stat")?;
-        limit
+        Some(self.lowest_limit(root_len, controller.limit(version1)))
     }
 
-    /// Becomes the directory of the memory cgroup of this version, as far as
-    /// `/proc/self/cgroup` says; false where it says nothing (cgroups(7)).
+    /// Becomes the directory of this controller's cgroup of this version, as far
+    /// as `/proc/self/cgroup` says; false where it says nothing (cgroups(7)).
     #[inline(never)]
-    fn own(&mut self, version1: bool) -> bool {
+    fn own(&mut self, controller: &Controller, version1: bool) -> bool {
         let fd = sys::open_read(b"/proc/self/cgroup\0");
         if fd < 0 {
             return false;
         }
-        let mut lines = Lines { version1, fits: true, found: false };
+        let mut lines = Lines { controller, version1, fits: true, found: false };
         self.cut(0);
         let mut chunk = [0u8; SMALL_CHUNK_LEN];
         while !lines.found {
@@ -160,11 +189,11 @@ impl Path {
 
     /// The lowest limit on this directory and those above it, whose first has
     /// a path of `root_len` bytes.
-    fn lowest_limit(&mut self, root_len: usize, version1: bool) -> Option<u64> {
+    fn lowest_limit(&mut self, root_len: usize, name: &LimitName) -> Option<u64> {
         let mut level_len = self.len;
         let mut lowest = None;
         while level_len >= root_len {
-            let limit = self.limit_at(level_len, version1);
+            let limit = self.limit_at(level_len, name);
             lowest = limit.into_iter().chain(lowest).min();
             let level = self.bytes.get(..level_len)?;
             level_len = level.iter().rposition(|&byte| byte == b'/')?;
@@ -175,9 +204,8 @@ impl Path {
     /// The limit on the directory whose path are the first `level_len` bytes.
     /// No copy is made of them: there may be little stack.
     #[inline(never)]
-    fn limit_at(&mut self, level_len: usize, version1: bool) -> Option<u64> {
-        let mut name =
-            if version1 { *b"/memory.limit_in_bytes\0" } else { *b"/memory.max\0          \0" };
+    fn limit_at(&mut self, level_len: usize, name: &LimitName) -> Option<u64> {
+        let mut name = *name;
         let end = level_len + name.len();
         swap(self.bytes.get_mut(level_len..end)?, &mut name);
         let limit = self.bytes.get(..end).and_then(read_limit);
@@ -186,17 +214,41 @@ impl Path {
     }
 }
 
-/// Below the mount point, version 1's memory hierarchy.
-const VERSION1: &[u8] = b"/memory";
+/// Name of a file with a limit, ended by NUL.
+type LimitName = [u8; 23];
+
+/// A controller of cgroups (cgroups(7)).
+struct Controller {
+    /// Below the mount point, version 1's hierarchy: a slash and its name.
+    version1: &'static [u8],
+    /// Its limits, of version 1 and 2.
+    limits: [LimitName; 2],
+}
+
+impl Controller {
+    fn limit(&self, version1: bool) -> &LimitName {
+        let [first, second] = &self.limits;
+        if version1 { first } else { second }
+    }
+}
+
+const MEMORY: Controller = Controller {
+    version1: b"/memory",
+    limits: [*b"/memory.limit_in_bytes\0", *b"/memory.max\0          \0"],
+};
+
+const TASKS: Controller =
+    Controller { version1: b"/pids", limits: [*b"/pids.max\0            \0"; 2] };
 
 /// Lines of `/proc/self/cgroup` on their way into a [`Path`].
-struct Lines {
+struct Lines<'c> {
+    controller: &'c Controller,
     version1: bool,
     fits: bool,
     found: bool,
 }
 
-impl Lines {
+impl Lines<'_> {
     fn add(&mut self, line: &mut Path, text: &[u8]) {
         for &byte in text {
             if byte != b'\n' {
@@ -219,14 +271,17 @@ impl Lines {
         let mut fields = text.splitn(3, |&byte| byte == b':');
         let (_, names, path) = (fields.next()?, fields.next()?, fields.next()?);
         let is_it = match self.version1 {
-            true => names.split(|&byte| byte == b',').any(|name| name == b"memory"),
+            true => {
+                let wanted = self.controller.version1.get(1..);
+                names.split(|&byte| byte == b',').any(|name| Some(name) == wanted)
+            }
             false => names.is_empty(),
         };
         if !is_it || path.first() != Some(&b'/') {
             return None;
         }
         let (from, len) = (line.len - path.len(), path.len());
-        let below: &[u8] = if self.version1 { VERSION1 } else { b"" };
+        let below: &[u8] = if self.version1 { self.controller.version1 } else { b"" };
         let root_len = MOUNTPOINT.len() + below.len();
         if root_len + len >= PATH_LEN_MAX {
             return None;
@@ -405,7 +460,8 @@ mod tests {
     fn directory(text: &str, version1: bool) -> Option<String> {
         let mut found = None;
         for cut in 0..text.len() {
-            let (mut path, mut lines) = (Path::EMPTY, Lines { version1, fits: true, found: false });
+            let (mut path, mut lines) =
+                (Path::EMPTY, Lines { controller: &MEMORY, version1, fits: true, found: false });
             for part in [&text.as_bytes()[..cut], &text.as_bytes()[cut..]] {
                 if !lines.found {
                     lines.add(&mut path, part);
@@ -428,6 +484,10 @@ mod tests {
         assert_eq!(directory(version2, true), None);
         assert_eq!(directory(version2, false).unwrap(), "/sys/fs/cgroup/user.slice/x:y.scope");
         assert_eq!(directory("3:pids:/a\n", false), None);
+        let (mut path, mut lines) =
+            (Path::EMPTY, Lines { controller: &TASKS, version1: true, fits: true, found: false });
+        lines.add(&mut path, version1.as_bytes());
+        assert_eq!(path.with_nul(), b"/sys/fs/cgroup/pids/a\0");
         let long = format!("4:memory:/{}\n0::/e\n", "x".repeat(PATH_LEN_MAX));
         assert_eq!(directory(&long, true), None);
         assert_eq!(directory(&long, false).unwrap(), "/sys/fs/cgroup/e");
@@ -444,8 +504,11 @@ mod tests {
         path.add(root.join("a/b").to_str().unwrap().as_bytes()).unwrap();
         assert!(path.is_directory());
         let root_len = root.to_str().unwrap().len();
-        assert_eq!(path.lowest_limit(root_len, false), Some(33_554_432));
-        assert_eq!(path.lowest_limit(root_len, true), None);
+        assert_eq!(path.lowest_limit(root_len, MEMORY.limit(false)), Some(33_554_432));
+        assert_eq!(path.lowest_limit(root_len, MEMORY.limit(true)), None);
+        std::fs::write(root.join("a/b/pids.max"), "64\n").unwrap();
+        std::fs::write(root.join("a/pids.max"), "max\n").unwrap();
+        assert_eq!(path.lowest_limit(root_len, TASKS.limit(false)), Some(64));
         std::fs::remove_dir_all(&root).unwrap();
         assert!(!path.is_directory());
     }

@@ -327,8 +327,16 @@ pub fn before_namespaces(state: &'static State) {
 /// where few are allowed, none of them is one of ours.
 #[cold]
 pub fn before_process(state: &'static State) {
-    if state.speculative.load(Relaxed) != 0 && own(state) && few_processes() {
+    if state.speculative.load(Relaxed) == 0 || !own(state) {
+        return;
+    }
+    let few = few_processes();
+    if few {
         state.disable(Loss::ProcessLimit);
+    }
+    // A copy parks where the program makes a process; a scout knows nothing of
+    // it and would keep directories open beside the child, which may unmount.
+    if few || state.scouts.load(Relaxed) != 0 {
         end_speculation(state);
     }
 }
@@ -336,8 +344,17 @@ pub fn before_process(state: &'static State) {
 /// Whether the limit on processes (RLIMIT_NPROC) is so low that a program may
 /// be about to reach it.
 pub fn few_processes() -> bool {
+    has_fewer_processes(PROCESSES_FEW)
+}
+
+/// The same for a copy with readers, which counts as 33.
+pub fn few_for_readers() -> bool {
+    has_fewer_processes(4 * PROCESSES_FEW)
+}
+
+fn has_fewer_processes(than: u64) -> bool {
     const RLIMIT_NPROC: usize = 6;
-    sys::soft_limit(RLIMIT_NPROC).is_some_and(|soft| soft < PROCESSES_FEW)
+    sys::soft_limit(RLIMIT_NPROC).is_some_and(|soft| soft < than)
 }
 
 /// Fewer processes than this are few: by default a limit is in the ten

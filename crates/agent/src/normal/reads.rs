@@ -133,7 +133,8 @@ pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
 
 #[inline]
 fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8) -> isize {
-    let tracked = state.speculative.load(Relaxed) != 0;
+    // A scout predicts no reads.
+    let tracked = state.speculative.load(Relaxed) != 0 && state.scouts.load(Relaxed) == 0;
     if tracked && state.owner.load(Relaxed) == thread_pointer() {
         return self::tracked(state, frame, request, class);
     }
@@ -313,9 +314,6 @@ fn standing(
     request: &Request,
     number: u64,
 ) -> (Standing, Option<Prediction>) {
-    if state.scouts.load(Relaxed) != 0 {
-        return (Standing::None, None);
-    }
     let entry = number.wrapping_add(state.shift.load(Relaxed));
     let Some(prediction) = log.get(entry) else {
         return match log.life.load(Relaxed) {

@@ -13,12 +13,14 @@ use super::{OFFSET_NONE, Request, areas, capture, learnt};
 use crate::arch::{Frame, nr};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
+use crate::procfs;
 use crate::speculative::{self, Parent};
-use crate::state::{CONFIG, LOGS, Rations, State, stalls_always};
+use crate::state::{CONFIG, LOGS, Rations, State, readers, stalls_always};
 use crate::status;
 use crate::sys::{self, call};
 use crate::usage::{self, Usage};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use runahead_emulate::READERS_MAX;
 use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
@@ -232,6 +234,10 @@ fn synchronise(
     if state.epoch.load(Relaxed) == 0 && !permitted(state) {
         return None;
     }
+    let readers_max = if may_read_ahead(state, &mut rations.control) { READERS_MAX } else { 0 };
+    if readers_max == 0 && matches!(stall, Stall::Names(_)) {
+        return None;
+    }
     state.count(Counter::SyncsAttempted, 1);
     end_accounted(state, &mut rations.control, Park::OffTrack);
     let ration = &mut rations.synchronisations;
@@ -243,11 +249,12 @@ fn synchronise(
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
     state.device.store(device(state, stall), Relaxed);
-    state.awaits.store(u32::from(ration.awaits()), Relaxed);
+    state.awaits.store(u32::from(request.is_some() && ration.awaits()), Relaxed);
     state.shared_ns.store(0, Relaxed);
     log.sharers.store(0, Relaxed);
     share(state, log, now_ns);
     log.directories.usual_ns.store(ration.stall_ns(), Relaxed);
+    log.directories.readers_max.store(readers_max, Relaxed);
     let (kind, resident_bytes) = kind(state, &rations.refork, ration.stall_ns());
     if let Some(request) = request
         && !request.started
@@ -475,18 +482,33 @@ pub fn at_unread_directory(state: &State) {
         let (stall_ns, spent_ns) = (ration.stall_ns(), ration.spent_ns());
         // For the moment its own readers are runnable: only a longer time counts.
         let busy = idle_processors(state, spent_ns, now_ns) == Processors::Busy;
-        if !((!busy || stalls_always()) && rations.control.permits(state, stall_ns, now_ns))
-            && settled(state)
-        {
+        let pays = (!busy || stalls_always()) && rations.control.permits(state, stall_ns, now_ns);
+        // It may have died without a word.
+        let lives = runs(state.speculative.load(Relaxed));
+        if !(pays && lives) && settled(state) {
             end(state, &mut rations.control, Park::Disabled);
         }
     });
+}
+
+/// Whether directories may be read ahead by threads, of which each counts as
+/// one of the user's and of the cgroup's processes.
+fn may_read_ahead(state: &State, control: &mut Control) -> bool {
+    if state.readers.load(Relaxed) == readers::UNKNOWN {
+        let few = super::few_for_readers() || control.has_few_tasks();
+        state.readers.store(if few { readers::NONE } else { readers::SOME }, Relaxed);
+    }
+    state.readers.load(Relaxed) == readers::SOME
 }
 
 /// Ends the speculative process, if there is one, without waiting for its
 /// death, and books what it did. It must have left the descriptor table
 /// ([`settled`]): one that dies in there would let go of it later, unseen.
 fn kill(state: &State, reason: Park) {
+    // A child by vfork has the same state, and its parent's copy is not its own.
+    if !super::own(state) {
+        return;
+    }
     let child = state.speculative.swap(0, Relaxed);
     if child == 0 {
         return;
@@ -599,15 +621,19 @@ fn end_all(state: &State) {
     }
 }
 
-/// Lets a killed process at SCHED_IDLE die at normal priority. Allowed with
-/// CAP_SYS_NICE or a sufficient RLIMIT_NICE only; without, it dies when a
-/// processor is idle.
+/// Lets a killed process at SCHED_IDLE die at normal priority, with all of its
+/// threads. Allowed with CAP_SYS_NICE or a sufficient RLIMIT_NICE only;
+/// without, it dies when a processor is idle.
 fn hasten(child: i32) {
     let priority = 0u32;
-    // SAFETY: reads one struct sched_param.
-    unsafe {
-        call(nr::SCHED_SETSCHEDULER, &[child as usize, 0, core::ptr::from_ref(&priority) as usize])
+    let at_normal = |thread: usize| {
+        let priority = core::ptr::from_ref(&priority) as usize;
+        // SAFETY: reads one struct sched_param.
+        unsafe { call(nr::SCHED_SETSCHEDULER, &[thread, 0, priority]) == 0 }
     };
+    if at_normal(child as usize) {
+        procfs::threads(child as usize, |thread| _ = at_normal(thread));
+    }
 }
 
 #[cfg(test)]
@@ -655,6 +681,7 @@ mod tests {
         let state = crate::state::zeroed();
         // SAFETY: zeroed memory is a valid log.
         let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        state.pid.store(crate::sys::getpid(), Relaxed);
         let begin = || {
             state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
             // Nobody's child: `kill` finds nothing to end.

@@ -131,7 +131,10 @@ impl Kernel for Inside {
     }
 
     fn walk(&mut self, walk: &Walk, readers: u32) -> bool {
-        readers::walk(walk, readers)
+        match self.log.directories.readers_max.load(Relaxed) {
+            0 => false,
+            most => readers::walk(walk, readers.min(most)),
+        }
     }
 
     fn reached(&mut self, dev: u64, ino: u64) -> bool {

@@ -46,12 +46,13 @@ pub struct Parent {
     pub signal_mask: u64,
 }
 
-/// Memory that only the speculative process uses, one thread, no re-entry.
+/// Memory that only the speculative process uses: its first thread, without
+/// re-entry. Readers have memory of their own.
 #[repr(C, align(4096))]
 struct Own<T>(UnsafeCell<T>);
 
-// SAFETY: used in a speculative process only, which has one thread; see
-// `emulate` for why it is not re-entered.
+// SAFETY: used in a speculative process only, and there by the first thread: no
+// reader emulates anything. See `emulate` for why it is not re-entered.
 unsafe impl<T> Sync for Own<T> {}
 
 static STACK: Own<[u8; STACK_LEN]> = Own(UnsafeCell::new([0; STACK_LEN]));

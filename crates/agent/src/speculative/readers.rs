@@ -50,7 +50,9 @@ struct Pool {
     taken: [AtomicU32; READERS],
     /// Readers that may be at a time.
     limit: AtomicU32,
-    /// Readers that wait for something to do.
+    /// Readers that have not decided to end, and those of them that wait for
+    /// something to do.
+    readers: AtomicU32,
     idle: AtomicU32,
     frontier: UnsafeCell<Frontier>,
 }
@@ -63,6 +65,7 @@ static POOL: Pool = Pool {
     work: AtomicU32::new(0),
     taken: [const { AtomicU32::new(0) }; READERS],
     limit: AtomicU32::new(0),
+    readers: AtomicU32::new(0),
     idle: AtomicU32::new(0),
     frontier: UnsafeCell::new(Frontier::EMPTY),
 };
@@ -76,9 +79,8 @@ pub fn wake_words() -> [u64; 2] {
 pub fn walk(walk: &Walk, readers: u32) -> bool {
     POOL.limit.store(readers.min(READERS_MAX), Relaxed);
     let begun = POOL.with(|frontier| frontier.begin(walk));
-    if begun {
-        POOL.filled();
-    }
+    // If not, there may be what is to be closed, so that the next one can be.
+    POOL.filled();
     begun
 }
 
@@ -88,11 +90,12 @@ pub fn reached(dev: u64, ino: u64) -> bool {
     if POOL.limit.load(Relaxed) == 0 {
         return false;
     }
-    let (known, left) = POOL.with(|frontier| {
-        let full = !frontier.is_waiting();
-        (frontier.reached(dev, ino), full && frontier.is_waiting())
+    let (known, had, has) = POOL.with(|frontier| {
+        let had = frontier.is_waiting();
+        (frontier.reached(dev, ino), had, frontier.is_waiting())
     });
-    if left {
+    // The last readers may have been about to end when something was put in.
+    if has && (!had || POOL.readers.load(Relaxed) == 0) {
         POOL.filled();
     }
     known
@@ -101,6 +104,9 @@ pub fn reached(dev: u64, ino: u64) -> bool {
 /// Leaves what was to be read unread.
 pub fn forget() {
     POOL.with(Frontier::forget);
+    if POOL.limit.load(Relaxed) != 0 {
+        POOL.filled();
+    }
 }
 
 /// Directories read ahead so far.
@@ -133,8 +139,10 @@ impl Pool {
         let Some((index, taken)) = free else { return };
         let top = STACKS.0.get() as usize + (index + 1) * STACK_LEN;
         let cleared = taken.as_ptr() as usize;
+        self.readers.fetch_add(1, Relaxed);
         // SAFETY: the stack is free: its last reader, if any, has ended.
         if unsafe { clone_through_gate(CLONE_FLAGS, top, serve, 0, cleared) } < 0 {
+            self.readers.fetch_sub(1, Relaxed);
             taken.store(0, Release);
         }
     }
@@ -176,13 +184,15 @@ extern "C" fn serve(_: usize) -> ! {
             frontier::read(&mut Gate, &POOL, &job, &mut buffer);
             idle = false;
         } else if idle {
+            POOL.readers.fetch_sub(1, Relaxed);
             // SAFETY: ends this thread only; nothing of its stack is needed.
             unsafe { call(nr::EXIT, &[0]) };
         } else {
             POOL.idle.fetch_add(1, Relaxed);
             sys::futex_wait(&POOL.work, seen, IDLE_NS);
             POOL.idle.fetch_sub(1, Relaxed);
-            idle = true;
+            // Woken for what another has taken: not for long without work.
+            idle = POOL.work.load(Relaxed) == seen;
         }
     }
 }

@@ -17,9 +17,9 @@ use runahead_protocol::stats::Park;
 /// does not say so because it did not wait.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Looks in a row without a directory after which the scout ends: the program
-/// does something else.
-const QUIET_LOOKS: u32 = 300;
+/// Time without a directory after which the scout ends, in ns: the program does
+/// something else.
+const QUIET_NS: u64 = 300_000_000;
 
 /// In the child of the clone: becomes the scout.
 pub fn begin(log: &'static Log, parent: Parent) -> ! {
@@ -44,11 +44,14 @@ extern "C" fn on_own_stack(log: usize) -> isize {
 fn serve(log: &'static Log, mut scout: Scout) -> ! {
     let directories = &log.directories;
     let mut trial = Trial::new(directories.usual_ns.load(Relaxed));
-    let (mut seen, mut quiet) = (0, 0);
+    let (mut seen, mut since_ns) = (0, sys::now_ns());
     loop {
         let word = directories.word.load(Acquire);
         let tail = directories.tail.load(Acquire);
-        quiet = if seen == tail { quiet + 1 } else { 0 };
+        let now_ns = sys::now_ns();
+        if seen != tail {
+            since_ns = now_ns;
+        }
         while seen < tail {
             let (directory, mut path) = (directories.get(seen), directories.path(seen));
             seen += 1;
@@ -64,7 +67,7 @@ fn serve(log: &'static Log, mut scout: Scout) -> ! {
         match next {
             Next::Forget => readers::forget(),
             Next::End(reason) => park(reason, -1),
-            Next::On if quiet >= QUIET_LOOKS => park(Park::OffTrack, -1),
+            Next::On if now_ns.saturating_sub(since_ns) >= QUIET_NS => park(Park::OffTrack, -1),
             Next::On => {}
         }
         sys::futex_wait(&directories.word, word, LOOK_NS);

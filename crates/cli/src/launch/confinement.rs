@@ -51,6 +51,7 @@ const OTHERS: &[i64] = &[
     libc::SYS_process_vm_readv,
     runahead_emulate::arch::nr::CACHESTAT as i64,
     libc::SYS_ioctl,
+    libc::SYS_openat2,
 ];
 
 /// Looks at this process, and where it has filters, tries them.
