@@ -51,6 +51,7 @@ lint: setup
 	cargo fmt --manifest-path tests/fuzz/coverage/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/mutations --check
+	cargo check --quiet --manifest-path tests/fuzz/coverage/Cargo.toml --target-dir target/fuzz
 
 bench: build
 	$(SUDO) $(RUNAHEAD) bench explicit --install

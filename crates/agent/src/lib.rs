@@ -30,6 +30,7 @@ pub mod state;
 pub mod status;
 pub mod symbols;
 pub mod sys;
+pub mod tasks;
 pub mod usage;
 
 /// The gate as the emulator and the residency oracles know it.

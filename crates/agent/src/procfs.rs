@@ -1,8 +1,6 @@
 //! Small files of /proc and their numbers (proc(5)), without a heap.
 
-use crate::arch::nr;
 use crate::sys;
-use runahead_emulate::frontier::Entries;
 
 /// What one read(2) of a file gives, into `room`; `None` where it cannot be
 /// opened or read. `path` ends in NUL.
@@ -25,34 +23,6 @@ pub fn path<'a>(parts: &[&[u8]], room: &'a mut [u8]) -> Option<&'a [u8]> {
         len += part.len();
     }
     room.get(..len)
-}
-
-/// Calls `each` for the threads of a process, by their ids (proc_pid_task(5));
-/// some may be left out where they come or go meanwhile.
-pub fn threads(process: usize, mut each: impl FnMut(usize)) {
-    let (mut room, mut name) = ([0u8; 20], [0u8; 40]);
-    let number = digits(process, &mut room);
-    let Some(name) = path(&[b"/proc/", number, b"/task\0"], &mut name) else { return };
-    let fd = sys::open_read(name);
-    if fd < 0 {
-        return;
-    }
-    let mut entries = [0u8; 512];
-    loop {
-        let at = entries.as_mut_ptr() as usize;
-        // SAFETY: the kernel writes at most as many bytes as there are.
-        let len = unsafe { sys::call(nr::GETDENTS64, &[fd as usize, at, entries.len()]) };
-        let Some(entries) = entries.get(..len.max(0) as usize).filter(|text| !text.is_empty())
-        else {
-            break;
-        };
-        for entry in Entries::of(entries) {
-            if let Some(id) = decimal(entry.name) {
-                each(id as usize);
-            }
-        }
-    }
-    sys::close(fd as i32);
 }
 
 /// The digits of a number.

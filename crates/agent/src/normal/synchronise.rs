@@ -13,11 +13,11 @@ use super::{OFFSET_NONE, Request, areas, capture, learnt};
 use crate::arch::{Frame, nr};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
-use crate::procfs;
 use crate::speculative::{self, Parent};
 use crate::state::{CONFIG, LOGS, Rations, State, readers, stalls_always};
 use crate::status;
 use crate::sys::{self, call};
+use crate::tasks;
 use crate::usage::{self, Usage};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use runahead_emulate::READERS_MAX;
@@ -632,7 +632,7 @@ fn hasten(child: i32) {
         unsafe { call(nr::SCHED_SETSCHEDULER, &[thread, 0, priority]) == 0 }
     };
     if at_normal(child as usize) {
-        procfs::threads(child as usize, |thread| _ = at_normal(thread));
+        tasks::for_each(child as usize, |thread| _ = at_normal(thread));
     }
 }
 
