@@ -327,6 +327,9 @@ pub struct State {
     pub asked_ns: AtomicU64,
     /// The ration passes over the next stalls, and no copy runs ahead.
     pub passes_over: AtomicU32,
+    /// A thread and how often it had slept when that was last looked at
+    /// ([`crate::normal`]).
+    pub slept: AtomicU64,
     /// Waits that were only timed and of which the ration has not been told.
     pub untold: AtomicU32,
     /// Their time in ns.

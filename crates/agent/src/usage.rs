@@ -18,7 +18,11 @@ pub struct Usage {
     pub minor_faults: u64,
     /// Faults that waited for storage.
     pub major_faults: u64,
-    rest: [u64; 8],
+    others: [u64; 6],
+    /// Times that it gave its processor up because it had to wait.
+    pub voluntary_switches: u64,
+    /// Times that its processor was taken away.
+    pub involuntary_switches: u64,
 }
 
 impl Usage {

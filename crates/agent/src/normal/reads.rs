@@ -25,6 +25,7 @@ use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::hook::plain;
 use crate::state::{CONFIG, State, class, stalls_always};
 use crate::sys;
+use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_policy::ration::Standing;
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
@@ -180,6 +181,18 @@ fn classify(state: &State, fd: i32) -> bool {
     class != class::OTHER
 }
 
+/// Whether this thread may have slept since the last look: a call that took
+/// long without that waited for a processor, or computed, and not for storage
+/// (a resident directory that is sorted, a readahead that is submitted, a
+/// thread that was preempted). A thread that sleeps elsewhere, too, or takes
+/// turns with another one, is believed to have waited.
+#[cold]
+pub(super) fn slept(state: &State) -> bool {
+    let thread = (thread_pointer() as u64).rotate_left(24) & !u64::from(u32::MAX);
+    let now = thread | usage::of_thread().voluntary_switches & u64::from(u32::MAX);
+    state.slept.swap(now, Relaxed) != now
+}
+
 /// A plain call and what it took, in ns.
 #[inline]
 pub(super) fn timed_call(frame: &Frame) -> (isize, u64) {
@@ -196,12 +209,12 @@ pub(super) fn timed_call(frame: &Frame) -> (isize, u64) {
 
 /// A plain read and how long it waited for storage, in ns; 0: not at all.
 #[inline]
-fn timed_plain(frame: &Frame) -> (isize, u64) {
+fn timed_plain(state: &State, frame: &Frame) -> (isize, u64) {
     let ticks_per_us = CONFIG.ticks_per_us.load(Relaxed);
     if ticks_per_us == 0 {
         let start_ns = sys::now_ns();
         let result = plain(frame);
-        return (result, waited(sys::now_ns().saturating_sub(start_ns), result));
+        return (result, truly_waited(state, sys::now_ns().saturating_sub(start_ns), result));
     }
     let start = ticks();
     let result = plain(frame);
@@ -209,7 +222,17 @@ fn timed_plain(frame: &Frame) -> (isize, u64) {
     if passed < WAIT_US * ticks_per_us {
         return (result, 0);
     }
-    (result, waited(passed.saturating_mul(1000) / ticks_per_us, result))
+    (result, truly_waited(state, passed.saturating_mul(1000) / ticks_per_us, result))
+}
+
+/// [`waited`], and slept.
+#[cold]
+fn truly_waited(state: &State, ns: u64, result: isize) -> u64 {
+    match waited(ns, result) {
+        0 => 0,
+        ns if slept(state) => ns,
+        _ => 0,
+    }
 }
 
 /// What of a call's `ns` was a wait, given the bytes that it copied.
@@ -221,7 +244,7 @@ pub(super) fn waited(ns: u64, result: isize) -> u64 {
 /// Lane one: everything has been in memory for a while.
 #[inline]
 fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
-    let (result, waited_ns) = timed_plain(frame);
+    let (result, waited_ns) = timed_plain(state, frame);
     if waited_ns == 0 {
         let calm = state.calm.load(Relaxed).saturating_add(1);
         state.calm.store(calm, Relaxed);
@@ -264,7 +287,7 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     }
     count_off(state, log, number);
     let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
-    let (result, waited_ns) = timed_plain(frame);
+    let (result, waited_ns) = timed_plain(state, frame);
     came_true(state, &prediction, waited_ns);
     result
 }
@@ -397,7 +420,7 @@ fn asked(
 /// A read of what is there or on its way: a wait shows afterwards how far a
 /// stream has come.
 fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
-    let (result, waited_ns) = timed_plain(frame);
+    let (result, waited_ns) = timed_plain(state, frame);
     if waited_ns != 0 {
         count_stall(state, waited_ns, true);
         earn(state, waited_ns);
