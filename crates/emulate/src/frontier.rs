@@ -36,6 +36,10 @@ const READ_MAX: usize = 2048;
 /// Entries of one directory whose attributes are asked for.
 const FILES_MAX: usize = 4096;
 
+/// Reads of one directory's entries, of some 150 names each: what lies behind
+/// them in a larger one is left to the walk.
+const CALLS_MAX: usize = 1024;
+
 /// A reader's buffer for entries, in bytes.
 pub const BUFFER_LEN: usize = 6 * 1024;
 
@@ -422,7 +426,7 @@ fn close<C: Calls>(calls: &mut C, fd: i32) {
 }
 
 /// Reads the entries behind that of inode number `after` (all where it is 0, or
-/// not there), and the attributes of the files among them; passes the
+/// not there; [`CALLS_MAX`] reads of them), and the attributes of the files among them; passes the
 /// directories on.
 fn list<C: Calls, S: Shared>(
     calls: &mut C,
@@ -435,12 +439,14 @@ fn list<C: Calls, S: Shared>(
     let mut found = after == 0;
     let (mut passed, mut files) = (0, 0);
     for _ in 0..2 {
-        loop {
+        let mut ended = false;
+        for _ in 0..CALLS_MAX {
             let at = address_of_mut(buffer);
             let got = calls.call(nr::GETDENTS64, [fd, at, buffer.len(), 0, 0, 0]);
             let Some(entries) =
                 usize::try_from(got).ok().filter(|got| *got > 0).and_then(|got| buffer.get(..got))
             else {
+                ended = true;
                 break;
             };
             let from = if found { Some(0) } else { behind(entries, after) };
@@ -453,7 +459,7 @@ fn list<C: Calls, S: Shared>(
                 files += look(calls, fd, entries);
             }
         }
-        if found {
+        if found || !ended {
             return;
         }
         // Not an entry any more: the walk is anywhere.

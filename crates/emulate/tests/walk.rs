@@ -236,6 +236,44 @@ fn a_walk_is_begun_after_one_that_left_many_directories_open() {
     assert!(reached(&pool, &other.0.join("top0/sub2")));
 }
 
+/// A machine all of whose directories hold files without an end.
+struct Endless {
+    machine: Machine,
+    reads: u32,
+}
+
+impl Calls for Endless {
+    fn call(&mut self, number: usize, args: [usize; 6]) -> isize {
+        if number != nr::GETDENTS64 {
+            return self.machine.call(number, args);
+        }
+        self.reads += 1;
+        assert!(self.reads < 100_000, "it is read for ever");
+        // struct linux_dirent64: inode, offset, length, type, name.
+        let mut entry = [0u8; 24];
+        entry[0] = 77;
+        entry[16] = 24;
+        entry[18] = libc::DT_REG;
+        entry[19] = b'x';
+        // SAFETY: the reader's buffer, which is longer.
+        unsafe { std::ptr::copy_nonoverlapping(entry.as_ptr(), args[1] as *mut u8, entry.len()) };
+        entry.len() as isize
+    }
+}
+
+#[test]
+fn a_directory_without_an_end_is_left_to_the_walk() {
+    let root = tree("endless", 1, 1, 0);
+    let pool = Pool::new();
+    let mut endless = Endless { machine: Machine::new(), reads: 0 };
+    // From its beginning, and behind an entry that never comes.
+    for after in [0, 1 << 40] {
+        assert!(begin(&mut endless.machine, &pool, &root.0.join("top0"), after));
+        assert!(pool.run(&mut endless) >= 1);
+        assert!(endless.machine.open.is_empty());
+    }
+}
+
 /// A machine whose walks are read at once.
 struct Reading {
     machine: Machine,
