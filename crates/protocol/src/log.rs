@@ -163,6 +163,20 @@ pub struct Directory {
 }
 
 impl Directories {
+    /// Empties it for another scout. Called by the normal process, while there
+    /// is none.
+    pub fn clear(&self) {
+        for cell in [&self.tail, &self.used, &self.path_of] {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Numbers of the directories from `seen` to `tail`, which may be noise,
+    /// that the ring still has: a bounded number.
+    pub fn kept(seen: u64, tail: u64) -> core::ops::Range<u64> {
+        seen.max(tail.saturating_sub(DIRECTORIES_MAX as u64))..tail
+    }
+
     /// Appends one, with its path where a scout may need it: at most
     /// [`PATH_MAX`] bytes and ended by NUL, else it is left out. Called by the
     /// normal process only.
@@ -377,6 +391,34 @@ mod tests {
         assert!(log.pages.contains(13) && log.pages.contains(PAGES_MAX as u64 + 12));
         assert_eq!(log.pages.get(2), None);
         assert_eq!(log.pages.get(3), Some(13));
+    }
+
+    #[test]
+    fn directories_are_kept_until_the_ring_has_gone_round() {
+        let log = zeroed();
+        let directories = &log.directories;
+        let directory = |ino| Directory { dev: 1, ino, waited_ns: 0 };
+        let total = DIRECTORIES_MAX as u64 + 3;
+        for ino in 0..total {
+            directories.push(&directory(ino), (ino == 1).then_some(b"/a\0"));
+        }
+        assert_eq!(directories.get(2), None, "overwritten");
+        assert_eq!(directories.get(3), Some(directory(3)));
+        assert_eq!(Directories::kept(0, total), 3..total);
+        assert_eq!(Directories::kept(total - 1, total), total - 1..total);
+        assert_eq!(directories.path(1).unwrap()[..3], *b"/a\0");
+        directories.clear();
+        directories.push(&directory(10), None);
+        directories.push(&directory(11), None);
+        assert_eq!(directories.get(1), Some(directory(11)));
+        assert_eq!(directories.path(1), None, "another scout's");
+    }
+
+    #[test]
+    fn noise_never_makes_a_scout_count_for_long() {
+        for (seen, tail) in [(0, u64::MAX), (5, 3), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
+            assert!(Directories::kept(seen, tail).count() <= DIRECTORIES_MAX);
+        }
     }
 
     #[test]

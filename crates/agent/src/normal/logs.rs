@@ -37,8 +37,7 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     log.consumed.store(consumed, Relaxed);
     log.pages.tail.store(0, Relaxed);
     log.pages.consumed.store(0, Relaxed);
-    log.directories.tail.store(0, Relaxed);
-    log.directories.used.store(0, Relaxed);
+    log.directories.clear();
     log.wake_at.store(u64::MAX, Relaxed);
     log.tail.store(0, Relaxed);
     log.shares.store(0, Relaxed);

@@ -10,7 +10,7 @@ use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::scout::Scout;
 use runahead_emulate::trial::{Next, Trial};
-use runahead_protocol::log::{Log, life};
+use runahead_protocol::log::{Directories, Log, life};
 use runahead_protocol::stats::Park;
 
 /// Time between two looks at what the program has come to, in ns, where it
@@ -52,15 +52,15 @@ fn serve(log: &'static Log, mut scout: Scout) -> ! {
         if seen != tail {
             since_ns = now_ns;
         }
-        while seen < tail {
-            let (directory, mut path) = (directories.get(seen), directories.path(seen));
-            seen += 1;
+        for number in Directories::kept(seen, tail) {
+            let (directory, mut path) = (directories.get(number), directories.path(number));
             let Some(directory) = directory else { continue };
             let path = path.as_mut().filter(|_| !trial.leaves());
             let path = path.map(|path| path.as_mut_slice());
             let came = scout.came_to(&mut Inside { log }, &directory, path);
             trial.came(came, directory.ino, directory.waited_ns);
         }
+        seen = tail;
         let next = trial.follows();
         directories.used.store(trial.used(), Relaxed);
         log.prefetches.store(readers::ahead(), Relaxed);
