@@ -364,6 +364,9 @@ pub struct State {
     pub scouts: AtomicU32,
     /// Whether directories may be read ahead by threads ([`readers`]).
     pub readers: AtomicU32,
+    /// A device whose directories are known not to be made up as they are read;
+    /// 0: none.
+    pub directories_dev: AtomicU64,
     /// Stalls that were waits for directories.
     pub directory_stalls: AtomicU32,
     /// Reads made by the owner since the synchronisation.

@@ -36,8 +36,8 @@ pub fn list(state: &'static State, frame: &Frame) -> isize {
         return result;
     }
     let entries_ns = reads::WAIT_US * 1000 + result as u64 * NS_PER_BYTE;
-    let waited =
-        ns > entries_ns && reads::slept(state) && !is_made_up(&mut Gate, fd) || stalls_always();
+    let waited = ns > entries_ns && reads::slept(state) && can_wait(state, fd as i32)
+        || stalls_always();
     let waited_ns = if waited { ns.max(1) } else { 0 };
     let mut standing = Standing::None;
     if state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer() {
@@ -71,11 +71,24 @@ pub fn list(state: &'static State, frame: &Frame) -> isize {
     stalled(state, fd as i32, result, standing, waited_ns)
 }
 
+/// Whether a directory's entries come from storage. Asked once as long as it is
+/// of the same device: over a network that takes as long as a read.
+fn can_wait(state: &State, fd: i32) -> bool {
+    let (dev, _) = identity(fd);
+    if dev != 0 && state.directories_dev.load(Relaxed) == dev {
+        return true;
+    }
+    let waits = !is_made_up(&mut Gate, fd as usize);
+    if waits {
+        state.directories_dev.store(dev, Relaxed);
+    }
+    waits
+}
+
 /// Device and inode number of a directory; where a read has an offset, the
 /// latter says which it is.
 fn identity(fd: i32) -> (u64, u64) {
-    let mut stat = sys::Stat::default();
-    if sys::fstat(fd, &mut stat) == 0 { (stat.dev, stat.ino) } else { (0, OFFSET_NONE) }
+    sys::identity(fd).unwrap_or((0, OFFSET_NONE))
 }
 
 /// Tells the scout of a directory; false: there is none.
@@ -157,4 +170,29 @@ fn stalled(
         tell(state, fd, &Directory { dev, ino, waited_ns });
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_system_is_asked_once_what_it_is() {
+        let state = crate::state::zeroed();
+        let (disk, made_up) = (File::open(".").unwrap(), File::open("/proc").unwrap());
+        let known = || state.directories_dev.load(Relaxed);
+        assert!(!can_wait(&state, made_up.as_raw_fd()));
+        assert_eq!(known(), 0);
+        assert!(can_wait(&state, disk.as_raw_fd()));
+        let stat = disk.metadata().unwrap();
+        assert_eq!(identity(disk.as_raw_fd()), (stat.dev(), stat.ino()));
+        assert_eq!(known(), stat.dev());
+        assert!(!can_wait(&state, made_up.as_raw_fd()), "of another device");
+        // What is known is believed.
+        state.directories_dev.store(made_up.metadata().unwrap().dev(), Relaxed);
+        assert!(can_wait(&state, made_up.as_raw_fd()));
+    }
 }

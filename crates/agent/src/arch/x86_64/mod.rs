@@ -106,6 +106,7 @@ pub mod nr {
     pub const COPY_FILE_RANGE: usize = 326;
     pub const RSEQ: usize = 334;
     pub const PREADV2: usize = 327;
+    pub const STATX: usize = 332;
     pub const IO_URING_SETUP: usize = 425;
     pub const CLOSE_RANGE: usize = 436;
     pub const CLONE3: usize = 435;
