@@ -44,11 +44,7 @@ const OWN: &[GateRule] = &[
     // FUTEX_WAIT only: a wake would be felt outside.
     GateRule { number: nr::FUTEX, checks: &[Check { argument: 1, mask: 0xffff_ffff, value: 0 }] },
     GateRule { number: nr::EXIT_GROUP, checks: &[] },
-    // Threads that read directories, and their end.
-    GateRule {
-        number: nr::CLONE,
-        checks: &[Check { argument: 0, mask: !0, value: readers::CLONE_FLAGS as u64 }],
-    },
+    // The end of a thread that reads directories.
     GateRule { number: nr::EXIT, checks: &[] },
     // Filling in missing pages of its own.
     GateRule { number: import_nr::IOCTL, checks: &[imports::COPY] },
@@ -119,6 +115,8 @@ impl Assembler {
             // agent's runs.
             self.rule_of(nr::OPENAT2, &[]);
         }
+        // Readers are made, and no other threads.
+        self.rule_of(nr::CLONE, &readers::clone_checks());
         // Readers and the aide are woken, nobody else.
         readers::wake_words().into_iter().for_each(|word| self.wake(word));
         if let Some(desk) = desk() {

@@ -16,11 +16,12 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::READERS_MAX;
 use runahead_emulate::frontier::{self, BUFFER_LEN, Frontier, Shared, Walk};
+use runahead_emulate::gate::Check;
 
 /// A thread of this process: `CLONE_VM`, `_FS`, `_FILES`, `_SIGHAND`,
 /// `_THREAD`, `_SYSVSEM`, `_UNTRACED`, and `_CHILD_CLEARTID`, which says when
 /// its stack is free again.
-pub const CLONE_FLAGS: usize =
+const CLONE_FLAGS: usize =
     0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x80_0000 | 0x20_0000;
 
 /// A reader's stack, in bytes: its buffer, a signal frame (3.5 KiB with
@@ -41,13 +42,20 @@ unsafe impl Sync for Stacks {}
 
 static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_LEN]; READERS]));
 
+/// A word for each stack: the kernel clears it at the thread's end, and wakes
+/// who waits on it. The filter lets it do so here only, which takes a mask.
+#[repr(C, align(128))]
+struct Taken([AtomicU32; READERS]);
+
+const _: () = assert!(size_of::<Taken>() == 4 * READERS && size_of::<Taken>().is_power_of_two());
+
 struct Pool {
     /// 0: free, 1: held, 2: held and waited for (Drepper, Futexes Are Tricky).
     lock: AtomicU32,
     /// Bumped where there is something to do; a futex word.
     work: AtomicU32,
-    /// Whether each stack is in use. The kernel clears it at the thread's end.
-    taken: [AtomicU32; READERS],
+    /// Whether each stack is in use.
+    taken: Taken,
     /// Readers that may be at a time.
     limit: AtomicU32,
     /// Readers that have not decided to end, and those of them that wait for
@@ -63,12 +71,22 @@ unsafe impl Sync for Pool {}
 static POOL: Pool = Pool {
     lock: AtomicU32::new(0),
     work: AtomicU32::new(0),
-    taken: [const { AtomicU32::new(0) }; READERS],
+    taken: Taken([const { AtomicU32::new(0) }; READERS]),
     limit: AtomicU32::new(0),
     readers: AtomicU32::new(0),
     idle: AtomicU32::new(0),
     frontier: UnsafeCell::new(Frontier::EMPTY),
 };
+
+/// What clone(2) must be asked for: a reader, and the word that is cleared at
+/// its end one of ours. It could be any other's, and wake somebody.
+pub fn clone_checks() -> [Check; 2] {
+    let taken = POOL.taken.0.as_ptr() as u64;
+    [
+        Check { argument: 0, mask: !0, value: CLONE_FLAGS as u64 },
+        Check { argument: 3, mask: !(size_of::<Taken>() as u64 - 1), value: taken },
+    ]
+}
 
 /// The words that may be woken on: nobody else waits there.
 pub fn wake_words() -> [u64; 2] {
@@ -133,7 +151,7 @@ impl Pool {
     /// One more reader, where there may be one more.
     fn recruit(&self) {
         let limit = self.limit.load(Relaxed) as usize;
-        let free = self.taken.iter().enumerate().take(limit).find(|(_, taken)| {
+        let free = self.taken.0.iter().enumerate().take(limit).find(|(_, taken)| {
             taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
         });
         let Some((index, taken)) = free else { return };
