@@ -36,8 +36,8 @@ pub fn list(state: &'static State, frame: &Frame) -> isize {
         return result;
     }
     let entries_ns = reads::WAIT_US * 1000 + result as u64 * NS_PER_BYTE;
-    let waited = ns > entries_ns && reads::slept(state) && can_wait(state, fd as i32)
-        || stalls_always();
+    let waited =
+        ns > entries_ns && reads::slept(state) && can_wait(state, fd as i32) || stalls_always();
     let waited_ns = if waited { ns.max(1) } else { 0 };
     let mut standing = Standing::None;
     if state.speculative.load(Relaxed) != 0 && state.owner.load(Relaxed) == thread_pointer() {
