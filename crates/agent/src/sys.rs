@@ -292,13 +292,16 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     unsafe { call(nr::FUTEX, &[word.as_ptr() as usize, 1, 1]) };
 }
 
-/// `FUTEX_WAIT` on a shared word while it is `expected`, at most `ns`.
-pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, ns: u64) {
+/// `FUTEX_WAIT` on a shared word while it is `expected`, at most `ns`; false: it
+/// was another one already.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, ns: u64) -> bool {
+    const EAGAIN: isize = -11;
     let timeout = [ns / 1_000_000_000, ns % 1_000_000_000];
     // SAFETY: waits on a word of ours, with a timeout.
     unsafe {
         call(nr::FUTEX, &[word.as_ptr() as usize, 0, expected as usize, timeout.as_ptr() as usize])
-    };
+            != EAGAIN
+    }
 }
 
 const _: () = assert!(size_of::<Stat>() == 144);

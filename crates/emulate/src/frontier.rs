@@ -27,6 +27,10 @@ pub const NAME_MAX: usize = 87;
 /// for nothing where the walk leaves the tree out.
 pub const LEAD_MAX: u64 = 128;
 
+/// Directories in a row that were in memory already, after which a tree is taken
+/// to be there: no more of it is read ahead until the walk waits again.
+pub const IN_MEMORY_MAX: u32 = 32;
+
 /// Directories remembered as those that walks began in.
 const ROOTS_MAX: usize = 4;
 
@@ -92,6 +96,26 @@ pub struct Walk {
     /// User for file system checks: whose directories need no change of their
     /// access time.
     pub fsuid: u32,
+}
+
+/// The walk has come to it since.
+const REACHED: u64 = 1;
+/// Its reader waited for it.
+const WAITED: u64 = 2;
+
+fn is_of(slot: u64, ino: u64) -> bool {
+    slot & !(REACHED | WAITED) == ino << 2
+}
+
+/// What was done of a directory ahead of the walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing: it was not read, or is being read.
+    Unread,
+    /// It was read and had been in memory: the walk would not have waited.
+    InMemory,
+    /// It was read, and waited for.
+    Waited,
 }
 
 /// A name that is kept for later.
@@ -165,9 +189,11 @@ pub struct Frontier {
     tasks: [Task; TASKS_MAX],
     count: u16,
     open: [Open; OPEN_MAX],
-    /// Inode numbers of directories read, each at its hash; twice, and one
-    /// more where the walk has come to it since.
+    /// Inode numbers of directories read, each at its hash; four times, and
+    /// [`REACHED`] and [`WAITED`] more.
     read: [u64; READ_MAX],
+    /// Directories read since one was waited for.
+    in_memory: u32,
     /// Directories read, and those of them that the walk came to.
     ahead: u64,
     used: u64,
@@ -190,6 +216,7 @@ impl Frontier {
         count: 0,
         open: [Open { fd_plus1: 0, users: 0 }; OPEN_MAX],
         read: [0; READ_MAX],
+        in_memory: 0,
         ahead: 0,
         used: 0,
         begun: None,
@@ -229,7 +256,7 @@ impl Frontier {
         }
         (self.begun, self.begun_at) = (Some(after), parent);
         (self.dev, self.fsuid, self.files) = (walk.dev, walk.fsuid, walk.files);
-        (self.used, self.came_true) = (self.ahead, false);
+        (self.used, self.came_true, self.in_memory) = (self.ahead, false, 0);
         true
     }
 
@@ -249,16 +276,16 @@ impl Frontier {
         if let Some(after) = self.begun.take() {
             return Some(Job::Rest(self.within(self.begun_at, Name::EMPTY), after));
         }
-        if self.ahead.saturating_sub(self.used) >= LEAD_MAX {
+        if !self.goes_on() {
             return None;
         }
         while let Some(task) = self.pop() {
             let slot = self.slot(task.ino);
-            if *slot | 1 == task.ino << 1 | 1 {
+            if is_of(*slot, task.ino) {
                 self.leave(task.parent);
                 continue;
             }
-            *slot = task.ino << 1;
+            *slot = task.ino << 2;
             self.ahead += 1;
             return Some(Job::Directory(self.within(task.parent, task.name), task.ino));
         }
@@ -269,30 +296,50 @@ impl Frontier {
     pub fn is_waiting(&self) -> bool {
         self.begun.is_some()
             || self.open.iter().any(Open::is_to_be_closed)
-            || self.count > 0 && self.ahead.saturating_sub(self.used) < LEAD_MAX
+            || self.count > 0 && self.goes_on()
     }
 
-    /// The walk itself has come to a directory: whether it was read before.
-    pub fn reached(&mut self, dev: u64, ino: u64) -> bool {
+    /// Whether more directories are to be read ahead for now.
+    fn goes_on(&self) -> bool {
+        self.ahead.saturating_sub(self.used) < LEAD_MAX && !self.is_in_memory()
+    }
+
+    /// Whether the tree is in memory, as far as it has been read.
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory >= IN_MEMORY_MAX
+    }
+
+    /// The walk itself has come to a directory: what was done of it before.
+    pub fn reached(&mut self, dev: u64, ino: u64) -> Ahead {
         if dev != self.dev {
-            return false;
+            return Ahead::Unread;
         }
         let slot = self.slot(ino);
-        if *slot | 1 != ino << 1 | 1 || ino == 0 {
-            return false;
+        if !is_of(*slot, ino) || ino == 0 {
+            return Ahead::Unread;
         }
-        if *slot & 1 == 0 {
-            *slot |= 1;
+        let waited = *slot & WAITED != 0;
+        if *slot & REACHED == 0 {
+            *slot |= REACHED;
             self.used = (self.used + 1).min(self.ahead);
             self.came_true = true;
         }
-        true
+        if waited { Ahead::Waited } else { Ahead::InMemory }
+    }
+
+    /// A directory has been read ahead; `waited`: for storage.
+    pub fn was_read(&mut self, ino: u64, waited: bool) {
+        self.in_memory = if waited { 0 } else { self.in_memory.saturating_add(1) };
+        let slot = self.slot(ino);
+        if waited && is_of(*slot, ino) {
+            *slot |= WAITED;
+        }
     }
 
     /// A directory that was taken could not be read.
     fn unread(&mut self, ino: u64) {
         let slot = self.slot(ino);
-        if *slot | 1 == ino << 1 | 1 {
+        if is_of(*slot, ino) {
             *slot = 0;
             self.ahead = self.ahead.saturating_sub(1);
             self.used = self.used.min(self.ahead);
@@ -324,7 +371,7 @@ impl Frontier {
     /// Adds a directory in an open one, unless it was read before; whether it
     /// did.
     fn push(&mut self, parent: u8, entry: &Entry<'_>) -> bool {
-        if *self.slot(entry.ino) | 1 == entry.ino << 1 | 1 {
+        if is_of(*self.slot(entry.ino), entry.ino) {
             return false;
         }
         let Some(name) = Name::new(entry.name) else { return false };

@@ -1,6 +1,6 @@
 //! What the state machine stands on.
 
-use crate::frontier::Walk;
+use crate::frontier::{Ahead, Walk};
 
 /// Raw system calls, and nothing else.
 pub trait Calls {
@@ -69,9 +69,9 @@ pub trait Kernel: Calls {
         false
     }
 
-    /// Told that the walk has come to a directory: whether that was read ahead.
-    fn reached(&mut self, _dev: u64, _ino: u64) -> bool {
-        false
+    /// Told that the walk has come to a directory: what was done of it ahead.
+    fn reached(&mut self, _dev: u64, _ino: u64) -> Ahead {
+        Ahead::Unread
     }
 
     /// Sleeps for about `ns`.

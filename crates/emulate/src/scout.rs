@@ -6,7 +6,7 @@
 use crate::abi::*;
 use crate::arch::{nr, stat};
 use crate::context::{OPEN_FOR_READING, Stat, address_of, address_of_mut};
-use crate::frontier::{BUFFER_LEN, Entries, Entry};
+use crate::frontier::{Ahead, BUFFER_LEN, Entries, Entry};
 use crate::kernel::Kernel;
 use crate::trial::ARM_NS;
 use crate::walk::{Begin, begin_walk, readers, split};
@@ -32,6 +32,8 @@ const DIRECTORIES_ASKED_MAX: u32 = 4;
 pub enum Came {
     /// It had been read ahead, and the program did not wait.
     True,
+    /// The same, but nobody would have waited.
+    InMemory,
     /// It had been, or was about to be, and the program waited still.
     Late,
     /// It had not been.
@@ -71,7 +73,8 @@ impl Scout {
         path: Option<&mut [u8]>,
     ) -> Came {
         let &Directory { dev, ino, waited_ns } = directory;
-        let read = k.reached(dev, ino);
+        let ahead = k.reached(dev, ino);
+        let read = ahead != Ahead::Unread;
         if let Some(path) = path
             && is_of(k, directory, path)
         {
@@ -82,10 +85,11 @@ impl Scout {
                 self.begin(k, directory, path, files);
             }
         }
-        match (read, waited_ns) {
-            (true, 0) => Came::True,
-            (true, _) => Came::Late,
-            (false, _) => Came::Unread,
+        match (ahead, waited_ns) {
+            (Ahead::Unread, _) => Came::Unread,
+            (Ahead::Waited, 0) => Came::True,
+            (Ahead::InMemory, 0) => Came::InMemory,
+            (Ahead::Waited | Ahead::InMemory, _) => Came::Late,
         }
     }
 

@@ -106,7 +106,7 @@ impl Trial {
         match came {
             Came::Unread if leaves => self.left.add(waited_ns),
             Came::Unread => {}
-            Came::True | Came::Late => self.read.add(waited_ns),
+            Came::True | Came::InMemory | Came::Late => self.read.add(waited_ns),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::arch::{nr, stat};
 use crate::context::{Context, OPEN_FOR_READING, Stat, address_of, address_of_mut};
 use crate::descriptors::FileId;
-use crate::frontier::Walk;
+use crate::frontier::{Ahead, Walk};
 use crate::kernel::{Calls, Kernel};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::log::{FLAG_PREFETCHED, Prediction};
@@ -140,10 +140,14 @@ impl<K: Kernel> Context<'_, K> {
     /// one are read ahead.
     pub(crate) fn came_to_directory(&mut self, dir: usize, path: usize, stat: &Stat) {
         let waited = core::mem::take(&mut self.e.walker.waited);
-        if self.k.reached(stat.dev, stat.ino) {
-            self.e.walker.cold = true;
-            self.e.counters.directories_used += 1;
-            return;
+        match self.k.reached(stat.dev, stat.ino) {
+            Ahead::Unread => {}
+            Ahead::InMemory => return,
+            Ahead::Waited => {
+                self.e.walker.cold = true;
+                self.e.counters.directories_used += 1;
+                return;
+            }
         }
         let Ok(len) = self.load_path(path) else { return };
         let Some(parent_len) = split(self.e.path.get(..len).unwrap_or(&[])) else { return };

@@ -4,7 +4,9 @@ mod machine;
 
 use machine::{Copy, Machine, TempDir, raw};
 use runahead_emulate::arch::nr;
-use runahead_emulate::frontier::{self, BUFFER_LEN, Frontier, LEAD_MAX, OPEN_MAX, Shared, Walk};
+use runahead_emulate::frontier::{
+    self, Ahead, BUFFER_LEN, Frontier, IN_MEMORY_MAX, Job, LEAD_MAX, OPEN_MAX, Shared, Walk,
+};
 use runahead_emulate::scout::{Came, Scout};
 use runahead_emulate::{Calls, Kernel, Mapped};
 use runahead_protocol::log::Directory;
@@ -17,11 +19,14 @@ use std::path::{Path, PathBuf};
 struct Pool {
     frontier: RefCell<Frontier>,
     filled: Cell<u32>,
+    /// Whether its reader waits for directories.
+    waits: Cell<bool>,
 }
 
 impl Pool {
     fn new() -> Pool {
-        Pool { frontier: RefCell::new(Frontier::EMPTY), filled: Cell::new(0) }
+        let frontier = RefCell::new(Frontier::EMPTY);
+        Pool { frontier, filled: Cell::new(0), waits: Cell::new(true) }
     }
 
     /// Does all that there is to do; how many jobs that was.
@@ -32,6 +37,9 @@ impl Pool {
             let job = self.frontier.borrow_mut().take();
             let Some(job) = job else { return jobs };
             frontier::read(calls, self, &job, &mut buffer);
+            if let Job::Directory(_, ino) = job {
+                self.with(|frontier| frontier.was_read(ino, self.waits.get()));
+            }
             jobs += 1;
         }
     }
@@ -87,7 +95,7 @@ fn begin(machine: &mut Machine, pool: &Pool, path: &Path, after: u64) -> bool {
 
 fn reached(pool: &Pool, path: &Path) -> bool {
     let stat = fs::metadata(path).unwrap();
-    pool.with(|frontier| frontier.reached(stat.dev(), stat.ino()))
+    pool.with(|frontier| frontier.reached(stat.dev(), stat.ino())) != Ahead::Unread
 }
 
 #[test]
@@ -333,11 +341,46 @@ impl Kernel for Reading {
         begun
     }
 
-    fn reached(&mut self, dev: u64, ino: u64) -> bool {
+    fn reached(&mut self, dev: u64, ino: u64) -> Ahead {
         let known = self.pool.with(|frontier| frontier.reached(dev, ino));
         self.pool.run(&mut self.machine);
         known
     }
+}
+
+/// A tree that is all there: it is soon left alone, and nothing of it was saved.
+#[test]
+fn what_is_in_memory_is_not_read_ahead_for_long() {
+    let root = tree("resident", 2, 40, 0);
+    let mut order = Vec::new();
+    walk(&root.0, &mut order);
+    let (mut machine, pool) = (Machine::new(), Pool::new());
+    let at = |path: &Path| {
+        let stat = fs::metadata(path).unwrap();
+        pool.with(|frontier| frontier.reached(stat.dev(), stat.ino()))
+    };
+    pool.waits.set(false);
+    assert!(begin(&mut machine, &pool, &root.0, 0));
+    pool.run(&mut machine);
+    let read = order.iter().filter(|path| at(path) == Ahead::InMemory).count();
+    assert_eq!(read, IN_MEMORY_MAX as usize);
+    assert!(pool.frontier.borrow().is_in_memory() && !pool.frontier.borrow().is_waiting());
+    // The walk waits again: what comes then is cold.
+    pool.waits.set(true);
+    assert!(begin(&mut machine, &pool, &root.0, 0));
+    pool.run(&mut machine);
+    assert_eq!(order.iter().filter(|path| at(path) == Ahead::Waited).count(), 82 - read);
+    assert!(!pool.frontier.borrow().is_in_memory());
+    // A scout that reads such a tree ahead counts none of it as used.
+    let mut scouted = Reading { machine, pool: Pool::new() };
+    scouted.pool.waits.set(false);
+    let mut scout = Scout::new(0, 0);
+    assert!(begin(&mut scouted.machine, &scouted.pool, &root.0, 0));
+    scouted.pool.run(&mut scouted.machine);
+    let first = order.iter().find(|path| reached(&scouted.pool, path)).unwrap();
+    let first = fs::metadata(first).unwrap();
+    let directory = Directory { dev: first.dev(), ino: first.ino(), waited_ns: 0 };
+    assert_eq!(scout.came_to(&mut scouted, &directory, None), Came::InMemory);
 }
 
 /// Walks a tree as `find` (or, with `files`, `du`) does, every directory that
@@ -351,7 +394,7 @@ fn scouted(root: &Path, files: bool) -> (usize, usize) {
     let mut unread = 0;
     for path in &order {
         let stat = fs::metadata(path).unwrap();
-        let known = reading.pool.with(|frontier| frontier.reached(stat.dev(), stat.ino()));
+        let known = reached(&reading.pool, path);
         let waited_ns = if known { 0 } else { 1_000_000 };
         let directory = Directory { dev: stat.dev(), ino: stat.ino(), waited_ns };
         let mut text = path.to_str().unwrap().as_bytes().to_vec();

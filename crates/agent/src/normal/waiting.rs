@@ -62,7 +62,9 @@ pub fn await_detached(state: &State) {
             break;
         }
         match copy {
-            Some(log) if noted => sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS),
+            Some(log) if noted => {
+                sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS);
+            }
             _ => sys::sleep(DETACH_PAUSE_NS),
         }
     }

@@ -8,7 +8,7 @@ use crate::arch::{syscall6, ticks};
 use crate::state::CONFIG;
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use runahead_emulate::frontier::Walk;
+use runahead_emulate::frontier::{Ahead, Walk};
 use runahead_emulate::{Calls, Kernel, Mapped};
 use runahead_protocol::log::Log;
 
@@ -137,7 +137,7 @@ impl Kernel for Inside {
         }
     }
 
-    fn reached(&mut self, dev: u64, ino: u64) -> bool {
+    fn reached(&mut self, dev: u64, ino: u64) -> Ahead {
         readers::reached(dev, ino)
     }
 

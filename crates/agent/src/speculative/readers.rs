@@ -11,11 +11,12 @@
 use crate::Gate;
 use crate::arch::{clone_through_gate, nr};
 use crate::sys::{self, call};
-use core::cell::UnsafeCell;
+use crate::usage;
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::READERS_MAX;
-use runahead_emulate::frontier::{self, BUFFER_LEN, Frontier, Shared, Walk};
+use runahead_emulate::frontier::{self, Ahead, BUFFER_LEN, Frontier, Job, Shared, Walk};
 use runahead_emulate::gate::Check;
 
 /// A thread of this process: `CLONE_VM`, `_FS`, `_FILES`, `_SIGHAND`,
@@ -102,13 +103,13 @@ pub fn walk(walk: &Walk, readers: u32) -> bool {
     begun
 }
 
-/// Whether a directory that the copy has come to was read before.
-pub fn reached(dev: u64, ino: u64) -> bool {
+/// What was done of a directory that the copy has come to.
+pub fn reached(dev: u64, ino: u64) -> Ahead {
     // Nobody has walked yet: the common case.
     if POOL.limit.load(Relaxed) == 0 {
-        return false;
+        return Ahead::Unread;
     }
-    let (known, had, has) = POOL.with(|frontier| {
+    let (ahead, had, has) = POOL.with(|frontier| {
         let had = frontier.is_waiting();
         (frontier.reached(dev, ino), had, frontier.is_waiting())
     });
@@ -116,7 +117,12 @@ pub fn reached(dev: u64, ino: u64) -> bool {
     if has && (!had || POOL.readers.load(Relaxed) == 0) {
         POOL.filled();
     }
-    known
+    ahead
+}
+
+/// Whether what has been read lately was in memory: nothing more is read.
+pub fn is_in_memory() -> bool {
+    POOL.limit.load(Relaxed) != 0 && POOL.with(|frontier| frontier.is_in_memory())
 }
 
 /// Leaves what was to be read unread.
@@ -133,13 +139,16 @@ pub fn ahead() -> u64 {
 }
 
 impl Pool {
-    fn acquire(&self) {
+    /// Takes the lock; how often that was slept for.
+    fn acquire(&self) -> u64 {
+        let mut slept = 0;
         if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
-            return;
+            return slept;
         }
         while self.lock.swap(2, Acquire) != 0 {
-            sys::futex_wait(&self.lock, 2, IDLE_NS);
+            slept += u64::from(sys::futex_wait(&self.lock, 2, IDLE_NS));
         }
+        slept
     }
 
     fn release(&self) {
@@ -166,14 +175,44 @@ impl Pool {
     }
 }
 
-impl Shared for Pool {
+/// The pool as one reader sees it.
+struct Reader {
+    /// How often it has slept for the pool's lock.
+    slept: Cell<u64>,
+}
+
+impl Reader {
+    /// How often this thread has waited, but for the others.
+    fn waits(&self) -> u64 {
+        usage::of_thread().voluntary_switches.saturating_sub(self.slept.get())
+    }
+}
+
+impl Shared for Reader {
     fn with<R>(&self, act: impl FnOnce(&mut Frontier) -> R) -> R {
-        self.acquire();
+        let (result, slept) = POOL.locked(act);
+        self.slept.set(self.slept.get() + slept);
+        result
+    }
+
+    fn filled(&self) {
+        POOL.filled();
+    }
+}
+
+impl Pool {
+    fn with<R>(&self, act: impl FnOnce(&mut Frontier) -> R) -> R {
+        self.locked(act).0
+    }
+
+    /// Does something with the frontier; how often the lock was slept for, too.
+    fn locked<R>(&self, act: impl FnOnce(&mut Frontier) -> R) -> (R, u64) {
+        let slept = self.acquire();
         // SAFETY: the lock is held, and `act` cannot come here again: it is
         // given nothing but the frontier.
         let result = act(unsafe { &mut *self.frontier.get() });
         self.release();
-        result
+        (result, slept)
     }
 
     /// Wakes a reader or makes one; each that finds more to do than it can do
@@ -191,15 +230,21 @@ impl Shared for Pool {
 /// The life of a reader.
 extern "C" fn serve(_: usize) -> ! {
     let mut buffer = [0u8; BUFFER_LEN];
+    let reader = Reader { slept: Cell::new(0) };
     let mut idle = false;
     loop {
         let seen = POOL.work.load(Acquire);
-        let (job, more) = POOL.with(|frontier| (frontier.take(), frontier.is_waiting()));
+        let (job, more) = reader.with(|frontier| (frontier.take(), frontier.is_waiting()));
         if let Some(job) = job {
             if more {
                 POOL.filled();
             }
-            frontier::read(&mut Gate, &POOL, &job, &mut buffer);
+            let before = reader.waits();
+            frontier::read(&mut Gate, &reader, &job, &mut buffer);
+            if let Job::Directory(_, ino) = job {
+                let waited = reader.waits() > before;
+                reader.with(|frontier| frontier.was_read(ino, waited));
+            }
             idle = false;
         } else if idle {
             POOL.readers.fetch_sub(1, Relaxed);

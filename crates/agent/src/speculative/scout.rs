@@ -64,6 +64,9 @@ fn serve(log: &'static Log, mut scout: Scout) -> ! {
         let next = trial.follows();
         directories.used.store(trial.used(), Relaxed);
         log.prefetches.store(readers::ahead(), Relaxed);
+        if readers::is_in_memory() {
+            park(Park::Disabled, -1);
+        }
         match next {
             Next::Forget => readers::forget(),
             Next::End(reason) => park(reason, -1),
