@@ -2,8 +2,8 @@
 //! in its descriptor table, and in some programs for a copy's first
 //! prediction. Each wait is bounded, whatever a rogue copy does.
 
+use super::ending::runs;
 use super::processors::processors;
-use super::synchronise::runs;
 use crate::import::{self, Desk, desk};
 use crate::state::State;
 use crate::sys;

@@ -1,0 +1,245 @@
+//! Ending the speculative process and the aide: killed, reaped and accounted
+//! for, so that nothing of them is left when the program has ended.
+
+use super::accounting::{book, look_at_pages};
+use super::control::{self, Control};
+use super::learnt;
+use super::waiting::await_detached;
+use crate::arch::nr;
+use crate::import::{self, desk};
+use crate::state::State;
+use crate::sys::{self, call};
+use crate::tasks;
+use crate::usage::Usage;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use runahead_protocol::log::life;
+use runahead_protocol::stats::{Counter, Park};
+
+/// `WNOHANG`.
+const WNOHANG: usize = 1;
+/// `__WCLONE`: children with no exit signal.
+const WCLONE: usize = 0x8000_0000;
+/// `SIGKILL`.
+const SIGKILL: usize = 9;
+
+/// [`end_accounted`] of one that has not been.
+pub(super) fn end(state: &State, control: &mut Control, reason: Park) {
+    look_at_pages(state);
+    end_accounted(state, control, reason);
+}
+
+/// [`kill`], and tells memory control what is left of it.
+pub(super) fn end_accounted(state: &State, control: &mut Control, reason: Park) {
+    if let Some(log) = state.log() {
+        control.ended(control::unused_bytes(state, log));
+    }
+    kill(state, reason);
+}
+
+/// Ends the speculative process, if there is one, without waiting for its
+/// death, and books what it did. It must have left the descriptor table
+/// ([`super::waiting::settled`]): one that dies in there would let go of it later, unseen.
+fn kill(state: &State, reason: Park) {
+    // A child by vfork has the same state, and its parent's copy is not its own.
+    if !super::own(state) {
+        return;
+    }
+    let child = state.speculative.swap(0, Relaxed);
+    if child == 0 {
+        return;
+    }
+    let log = state.log();
+    // The pages that the program has used are counted in the log.
+    state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);
+    state.log.store(core::ptr::null_mut(), Relaxed);
+    state.scouts.store(0, Relaxed);
+    if state.shared_ns.swap(0, Relaxed) != 0
+        && let Some(table) = learnt::table(state)
+    {
+        table.share_no_more(state.pid.load(Relaxed));
+    }
+    let mut reason = reason;
+    if let Some(log) = log {
+        if log.life.load(Relaxed) == life::PARKED {
+            reason = Park::from_index(log.park_reason.load(Relaxed));
+        }
+        state.without_files.store(log.without_files.load(Relaxed), Relaxed);
+        book(state, log, reason);
+    }
+    // The identity is certain only while the child is ours to reap: were the
+    // number another process's by now, it must not be hit.
+    if wait(state, child, WNOHANG) == 0 {
+        // SAFETY: kills a child of ours, which the wait above has just seen.
+        let killed = unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
+        // Refused where the program has given up its rights unseen: it is
+        // not waited for, its processor time is limited.
+        if killed == 0 && wait(state, child, WNOHANG) == 0 {
+            let free = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0);
+            match free {
+                Some(cell) => cell.store(child, Relaxed),
+                None => while wait(state, child, 0) == EINTR {},
+            }
+        }
+    }
+}
+
+const EINTR: isize = -4;
+
+/// Ended speculative processes that nobody has looked at since.
+pub(super) fn unreaped(state: &State) -> usize {
+    state.zombies.iter().filter(|cell| cell.load(Relaxed) != 0).count()
+}
+
+/// Reaps what has died; returns how many are still dying.
+pub(super) fn reap(state: &State) -> usize {
+    let mut dying = 0;
+    for cell in &state.zombies {
+        let child = cell.load(Relaxed);
+        if child != 0 {
+            if wait(state, child, WNOHANG) == 0 {
+                dying += 1;
+            } else {
+                cell.store(0, Relaxed);
+            }
+        }
+    }
+    dying
+}
+
+/// wait4(2) for a speculative process; books its processor time.
+pub(super) fn wait(state: &State, child: i32, options: usize) -> isize {
+    let mut usage = Usage::default();
+    let usage_at = core::ptr::from_mut(&mut usage) as usize;
+    // SAFETY: the kernel writes one struct rusage.
+    let result = unsafe { call(nr::WAIT4, &[child as usize, 0, options | WCLONE, usage_at]) };
+    if result > 0 {
+        state.copies_cpu_us.fetch_add(usage.cpu_us(), Relaxed);
+    }
+    if result > 0
+        && let Some(slot) = state.slot()
+    {
+        slot.add(Counter::SpeculativeCpuUs, usage.cpu_us());
+        slot.raise(Counter::SpeculativePeakKib, usage.peak_kib);
+    }
+    result
+}
+
+/// Before the program ends or executes another one, or restricts itself: the
+/// speculative process is gone when this returns, nothing of it is left. No
+/// other thread makes one afterwards where the caller has barred it before
+/// ([`State::barred`], [`State::disable`]).
+pub fn end_speculation(state: &'static State) {
+    if state.epoch.load(SeqCst) == 0 && state.lock.load(SeqCst) == 0 {
+        return;
+    }
+    await_detached(state);
+    let ended = state.locked(|rations| {
+        end_all(state);
+        rations.control.finish(state, sys::now_ns());
+    });
+    if ended.is_none() {
+        end_all(state);
+    }
+}
+
+/// Ends and reaps copies and aide.
+fn end_all(state: &State) {
+    look_at_pages(state);
+    kill(state, Park::ProgramEnded);
+    end_aide(state);
+    for cell in &state.zombies {
+        let child = cell.swap(0, Relaxed);
+        if child != 0 {
+            hasten(child);
+            while wait(state, child, 0) == EINTR {}
+        }
+    }
+}
+
+/// Lets a killed process at SCHED_IDLE die at normal priority, with all of its
+/// threads. Allowed with CAP_SYS_NICE or a sufficient RLIMIT_NICE only;
+/// without, it dies when a processor is idle.
+fn hasten(child: i32) {
+    let priority = 0u32;
+    let at_normal = |thread: usize| {
+        let priority = core::ptr::from_ref(&priority) as usize;
+        // SAFETY: reads one struct sched_param.
+        unsafe { call(nr::SCHED_SETSCHEDULER, &[thread, 0, priority]) == 0 }
+    };
+    if at_normal(child as usize) {
+        tasks::for_each(child as usize, |thread| _ = at_normal(thread));
+    }
+}
+
+/// Ends the aide.
+fn end_aide(state: &State) {
+    let aide = state.aide.swap(0, Relaxed);
+    if aide <= 0 {
+        return;
+    }
+    if let Some(desk) = desk() {
+        desk.life.store(import::life::ENDING, Relaxed);
+        sys::futex_wake(&desk.asked);
+    }
+    // SAFETY: kills a child of ours that has not been reaped.
+    unsafe { call(nr::KILL, &[aide as usize, SIGKILL]) };
+    while wait(state, aide, 0) == EINTR {}
+    if let Some(desk) = desk() {
+        desk.life.store(import::life::NONE, Relaxed);
+    }
+}
+
+/// Whether a child of ours has not ended, asked without reaping it (waitid(2)).
+pub fn runs(child: i32) -> bool {
+    const P_PID: usize = 1;
+    const WEXITED: usize = 4;
+    const WNOWAIT: usize = 0x0100_0000;
+    let mut info = [0u64; 16];
+    let at = info.as_mut_ptr() as usize;
+    let options = WEXITED | WNOHANG | WNOWAIT | WCLONE;
+    // SAFETY: the kernel writes one siginfo_t, 128 bytes.
+    let result = unsafe { call(nr::WAITID, &[P_PID, child as usize, at, options, 0]) };
+    // si_signo, the first half of the first word, is 0 while it runs.
+    result == 0 && info.first().is_some_and(|word| *word as u32 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runahead_protocol::log::Log;
+    use std::boxed::Box;
+
+    /// Memory control counts what copies saved, whether they are there or
+    /// not: neither is what an ended one saved forgotten, above all the pages,
+    /// which only its log knows of, nor is it counted twice.
+    #[test]
+    fn what_a_copy_has_saved_is_still_known_when_it_has_ended() {
+        let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        state.pid.store(crate::sys::getpid(), Relaxed);
+        let begin = || {
+            state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+            // Nobody's child: `kill` finds nothing to end.
+            state.speculative.store(i32::MAX, Relaxed);
+        };
+        begin();
+        state.hits.store(5, Relaxed);
+        state.partial.store(3, Relaxed);
+        (0..40).for_each(|page| log.pages.push(page));
+        log.pages.consumed.store(30, Relaxed);
+        let saved = 2 * (5 + 30) - 3;
+        assert_eq!(control::removed_halves(&state), saved);
+        kill(&state, Park::OffTrack);
+        assert_eq!(control::removed_halves(&state), saved, "as before");
+        // The next copy starts from nothing.
+        for counter in [&state.hits, &state.partial, &log.pages.consumed, &log.pages.tail] {
+            counter.store(0, Relaxed);
+        }
+        begin();
+        assert_eq!(control::removed_halves(&state), saved);
+        state.hits.store(1, Relaxed);
+        kill(&state, Park::OffTrack);
+        assert_eq!(control::removed_halves(&state), saved + 2);
+    }
+}
