@@ -16,5 +16,6 @@ pub mod memory_control;
 pub mod ration;
 pub mod readahead;
 pub mod refork;
+pub mod release;
 #[cfg(feature = "alloc")]
 pub mod tip;
