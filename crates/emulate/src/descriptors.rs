@@ -7,6 +7,7 @@
 use crate::abi::{EBADF, ESPIPE, S_IFDIR, S_IFMT};
 use crate::outcome::{Stop, errno};
 use crate::residency::Oracle;
+use runahead_policy::release::RANGES_MAX;
 use runahead_protocol::stats::Park;
 
 /// Descriptors that a program may have, the lowest numbers. Equal to Linux's
@@ -14,8 +15,8 @@ use runahead_protocol::stats::Park;
 pub const DESCRIPTORS_MAX: usize = 1024;
 
 /// Open file descriptions. Closed ones live on while prefetches through them
-/// are in flight, hence more than descriptors.
-pub const FILES_MAX: usize = DESCRIPTORS_MAX + 256;
+/// are in flight, or may be given back, hence more than descriptors.
+pub const FILES_MAX: usize = DESCRIPTORS_MAX + 256 + RANGES_MAX;
 
 /// What an open file description stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +86,8 @@ pub struct File {
     pub(crate) skips: u8,
     /// Descriptors that refer to it.
     pub(crate) descriptors: u16,
-    /// Prefetches in flight through its real descriptor.
+    /// Prefetches through its real descriptor that are in flight, and those
+    /// that may be given back.
     pub(crate) in_flight: u16,
     /// Real descriptor plus 1; 0: none yet.
     pub(crate) real_plus1: i32,

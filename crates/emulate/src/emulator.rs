@@ -8,9 +8,11 @@ use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::outcome::Outcome;
 use crate::prefetch::Prefetcher;
+use crate::release::Release;
 use crate::residency::{Methods, Oracle};
 use crate::walk::Walker;
 use runahead_policy::device_limit::DeviceLimit;
+use runahead_policy::release;
 use runahead_protocol::log::Log;
 
 /// Ranges of memory that the program must not touch with its calls.
@@ -52,6 +54,9 @@ pub struct Start {
     /// Testing: predict other ranges than those read, and compute on other
     /// bytes than those that are there.
     pub always_wrong: bool,
+    /// What an earlier one came to about giving back what lies behind the
+    /// program (`Log::behind`); `None`: nothing is given back.
+    pub release: Option<[u64; release::WORDS]>,
 }
 
 /// A descriptor of the normal process at the synchronisation.
@@ -136,6 +141,7 @@ pub struct Emulator {
     pub(crate) names: Names,
     pub(crate) walker: Walker,
     pub(crate) prefetcher: Prefetcher,
+    pub(crate) release: Release,
     pub(crate) methods: Methods,
     pub(crate) protected: [Range; PROTECTED_MAX],
     pub(crate) memory_max_bytes: u64,
@@ -177,6 +183,7 @@ impl Default for Emulator {
             names: Names::EMPTY,
             walker: Walker::default(),
             prefetcher: Prefetcher::empty(),
+            release: Release::default(),
             methods: Methods::EMPTY,
             protected: [Range::default(); PROTECTED_MAX],
             memory_max_bytes: 0,
@@ -207,6 +214,7 @@ impl Emulator {
         self.blocked_signals = start.blocked_signals;
         self.always_wrong = start.always_wrong;
         self.prefetcher.limit = DeviceLimit::new(start.depth);
+        self.release.start(start.release);
         // stack_t: ss_flags SS_DISABLE until the program says otherwise.
         self.altstack = [0, 2, 0];
     }

@@ -109,6 +109,8 @@ pub const GATE: &[GateRule] = &[
     int!(nr::FADVISE64, 3, 0),
     int!(nr::FADVISE64, 3, 1),
     int!(nr::FADVISE64, 3, 2),
+    // DONTNEED: drops clean pages.
+    int!(nr::FADVISE64, 3, 4),
     // Looking.
     any(nr::GETDENTS),
     any(nr::FACCESSAT),

@@ -74,6 +74,12 @@ pub trait Kernel: Calls {
         Ahead::Unread
     }
 
+    /// Pages that have been read in again after they had been evicted, where the
+    /// program's memory is limited; `None`: nobody says.
+    fn refaults(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Sleeps for about `ns`.
     fn pause(&mut self, ns: u64);
 }

@@ -37,6 +37,7 @@ mod outcome;
 mod prefetch;
 mod process;
 mod read;
+mod release;
 mod rename;
 pub mod residency;
 mod runs;

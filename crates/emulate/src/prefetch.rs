@@ -278,6 +278,8 @@ impl<K: Kernel> Context<'_, K> {
     /// Watches a prefetch of `bytes` bytes up to `last_byte` that has just
     /// been started.
     pub(crate) fn started(&mut self, id: FileId, last_byte: u64, bytes: u64) {
+        let end = last_byte.saturating_add(1);
+        self.brings_in(id, (end.saturating_sub(bytes), end));
         self.e.counters.prefetches += 1;
         self.e.counters.prefetched_bytes = self.e.counters.prefetched_bytes.wrapping_add(bytes);
         self.log.prefetches.store(self.e.counters.prefetches, Ordering::Relaxed);
@@ -383,6 +385,17 @@ impl<K: Kernel> Context<'_, K> {
         for at in (head..head + span).map(|at| at % IN_FLIGHT_MAX) {
             let entry = self.e.prefetcher.ring.get(at).copied().unwrap_or_default();
             if entry.file_plus1 != 0 && self.is_complete(&entry, now_ns) {
+                self.complete(at, &entry, now_ns, false);
+            }
+        }
+    }
+
+    /// What lies in a range of a file is complete, whoever has seen it.
+    pub(crate) fn drop_in_flight(&mut self, id: FileId, (start, end): (u64, u64), now_ns: u64) {
+        let (head, span) = (self.e.prefetcher.head as usize, self.e.prefetcher.span as usize);
+        for at in (head..head + span).map(|at| at % IN_FLIGHT_MAX) {
+            let entry = self.e.prefetcher.ring.get(at).copied().unwrap_or_default();
+            if entry.file_plus1 == id.0 + 1 && (start..end).contains(&entry.last_byte) {
                 self.complete(at, &entry, now_ns, false);
             }
         }

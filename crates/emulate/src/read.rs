@@ -278,6 +278,8 @@ impl<K: Kernel> Context<'_, K> {
         self.throttle(id, offset, into.len)?;
         let behind = self.is_behind();
         self.share_size(id);
+        // Asking begins to bring it in.
+        self.look_before(id, (offset, offset.saturating_add(into.len)));
         let copied = if self.e.table.file(id).kind == Kind::Sink {
             Copied::all(into.len.min(self.e.table.file(id).size.saturating_sub(offset)))
         } else {
@@ -377,6 +379,7 @@ impl<K: Kernel> Context<'_, K> {
             }
             Some(_) => {}
         }
+        self.goes_on(id, (offset, copied.result));
         self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len });
     }
 

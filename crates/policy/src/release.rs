@@ -49,6 +49,9 @@ const JUDGED_NS: u64 = 250_000_000;
 const RETURNED_PART: u64 = 16;
 /// With fewer pages read again nothing is decided.
 const RETURNED_MIN_PAGES: u64 = 32;
+/// Age at which what was given back is looked at: whether others have read it
+/// in again, in ns.
+pub const SAMPLED_AFTER_NS: u64 = 50_000_000;
 /// One of so many pages of a sample may be back.
 const SAMPLED_PART: u64 = 8;
 

@@ -87,7 +87,9 @@ pub struct Log {
     /// That number plus 1 where an earlier copy has found no large mapping of
     /// a file since then; else 0. Written by both.
     pub without_files: AtomicU64,
-    _normal_pad: [u64; 1],
+    /// Reads since the synchronisation that were not as predicted, told before
+    /// `consumed` is.
+    pub unpredicted: AtomicU64,
 
     // Written by the speculative process.
     /// Reads predicted since the synchronisation; entries below are valid.
@@ -117,6 +119,8 @@ pub struct Log {
     pub pages: Pages,
     /// Directories that the normal process reads.
     pub directories: Directories,
+    /// What was given back behind the normal process.
+    pub behind: Behind,
 }
 
 /// Directories of [`Directories`]; a power of two.
@@ -236,6 +240,93 @@ impl Directories {
     }
 }
 
+/// Ranges of [`Behind`]; a power of two.
+pub const BEHIND_MAX: usize = 64;
+
+/// Words that [`Behind`] keeps for whoever decides.
+pub const BEHIND_WORDS: usize = 10;
+
+/// Ranges of files that were given back behind the normal process
+/// (`policy::release`), so that it is seen whether they are read again.
+/// Written by the speculative process; the next one's begins with what this one
+/// knew.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Behind {
+    /// Pages that this speculative process gave back.
+    pub released: AtomicU64,
+    /// Pages that it came to although they had been given back.
+    pub returned: AtomicU64,
+    /// What decides, kept for the next one.
+    pub words: [AtomicU64; BEHIND_WORDS],
+    /// Ranges so far; the last [`BEHIND_MAX`] of them are in `ring`.
+    tail: AtomicU64,
+    /// File, first byte and the byte behind the last one.
+    ring: [[AtomicU64; 3]; BEHIND_MAX],
+}
+
+impl Behind {
+    /// Begins with what an earlier one knew. Called by the normal process.
+    pub fn carry(&self, before: &Behind) {
+        self.released.store(0, Ordering::Relaxed);
+        self.returned.store(0, Ordering::Relaxed);
+        copy(&self.words, &before.words);
+        if !self.is_empty() || !before.is_empty() {
+            copy(self.ring.as_flattened(), before.ring.as_flattened());
+            self.tail.store(before.tail.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing has been given back.
+    pub fn is_empty(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) == 0
+    }
+
+    /// Remembers that a range of `file` was given back.
+    pub fn push(&self, file: u64, start: u64, end: u64) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let last = self.cells(tail.wrapping_sub(1));
+        let [last_file, _, last_end] = last.each_ref().map(|cell| cell.load(Ordering::Relaxed));
+        if tail != 0 && (last_file, last_end) == (file, start) {
+            // A stream is one range.
+            let [_, _, end_cell] = last;
+            end_cell.store(end, Ordering::Relaxed);
+            return;
+        }
+        for (cell, value) in self.cells(tail).iter().zip([file, start, end]) {
+            cell.store(value, Ordering::Relaxed);
+        }
+        self.tail.store(tail.wrapping_add(1).max(1), Ordering::Relaxed);
+    }
+
+    /// Forgets what of a range was given back, and what of that range lies
+    /// before it: how many bytes of it.
+    pub fn take(&self, file: u64, start: u64, end: u64) -> u64 {
+        let mut taken = 0u64;
+        for cells in &self.ring {
+            let [of, from, to] = cells.each_ref().map(|cell| cell.load(Ordering::Relaxed));
+            let (first, last) = (from.max(start), to.min(end));
+            if of == file && first < last {
+                taken = taken.saturating_add(last - first);
+                let [_, start_cell, _] = cells;
+                start_cell.store(last, Ordering::Relaxed);
+            }
+        }
+        taken
+    }
+
+    fn cells(&self, n: u64) -> &[AtomicU64; 3] {
+        // The mask keeps the index inside the array for every `n`.
+        &self.ring[n as usize & (BEHIND_MAX - 1)]
+    }
+}
+
+fn copy(to: &[AtomicU64], from: &[AtomicU64]) {
+    for (cell, value) in to.iter().zip(from) {
+        cell.store(value.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// The pages of memory (of mapped files, of swapped memory) that the
 /// speculative process found missing and prefetched. Unlike reads they are
 /// not numbered on both sides: the program's touches of pages that are there
@@ -343,9 +434,14 @@ const _: () = assert!(ENTRIES_MAX.is_power_of_two());
 const _: () = assert!(size_of::<Entry>() == 32);
 const _: () = assert!(PAGES_MAX.is_power_of_two());
 const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
+const _: () = assert!(BEHIND_MAX.is_power_of_two());
 const _: () = assert!(
     size_of::<Log>()
-        == 128 + 32 * ENTRIES_MAX + 16 + 8 * PAGES_MAX + 32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX
+        == 128
+            + 32 * ENTRIES_MAX
+            + (16 + 8 * PAGES_MAX)
+            + (32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX)
+            + (24 + 8 * BEHIND_WORDS + 24 * BEHIND_MAX)
 );
 
 #[cfg(test)]
@@ -422,6 +518,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_back_is_known_until_it_is_read_again() {
+        let (log, next) = (zeroed(), zeroed());
+        assert!(log.behind.is_empty());
+        assert_eq!(log.behind.take(1, 0, 1 << 40), 0);
+        // A stream is one range, however long.
+        for n in 0..2 * BEHIND_MAX as u64 {
+            log.behind.push(1, n * 4096, (n + 1) * 4096);
+        }
+        log.behind.push(2, 0, 100);
+        next.behind.carry(&log.behind);
+        for behind in [&log.behind, &next.behind] {
+            assert!(!behind.is_empty());
+            assert_eq!(behind.take(3, 0, 1 << 40), 0, "another file");
+            assert_eq!(behind.take(1, 4000, 5000), 1000);
+            assert_eq!(behind.take(1, 4000, 5000), 0, "once");
+            assert_eq!(behind.take(1, 0, 8192), 3192);
+            assert_eq!(behind.take(2, 50, 100), 50);
+        }
+        for file in 10..10 + BEHIND_MAX as u64 {
+            log.behind.push(file, 0, 100);
+        }
+        assert_eq!(log.behind.take(1, 0, 1 << 40), 0, "overwritten");
+        assert_eq!(log.behind.take(10, 0, 1 << 40), 100);
+        next.behind.carry(&zeroed().behind);
+        assert_eq!(next.behind.take(1, 0, 1 << 40), 0);
+    }
+
+    #[test]
     fn noise_in_the_shared_fields_never_panics() {
         let log = zeroed();
         for noise in [0, 1, u64::MAX, u64::MAX / 2, 1 << 63] {
@@ -429,6 +553,9 @@ mod tests {
             log.consumed.store(!noise, Ordering::Relaxed);
             let _ = (log.get(noise), log.get(0), log.get(u64::MAX), log.lead());
             log.push(prediction(1));
+            log.behind.tail.store(noise, Ordering::Relaxed);
+            log.behind.push(noise, !noise, noise);
+            let _ = log.behind.take(noise, 0, u64::MAX);
         }
     }
 }

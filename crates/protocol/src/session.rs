@@ -118,6 +118,9 @@ pub const TEST_WITHOUT_MEMORY_CONTROL: u64 = 1 << 8;
 /// by watching.
 pub const TEST_WITHOUT_PERF: u64 = 1 << 9;
 
+/// Testing: nothing is given back behind the program.
+pub const TEST_WITHOUT_RELEASE: u64 = 1 << 10;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

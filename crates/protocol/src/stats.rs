@@ -104,6 +104,10 @@ counters! {
     SwapPrefetches,
     /// Of those, pages that the program came to.
     SwapPrefetchesUsed,
+    /// Pages of files that speculative processes gave back behind the program.
+    PagesReleased,
+    /// Of those, pages that were read again.
+    PagesReturned,
 }
 
 /// Room for counters in a slot.

@@ -28,7 +28,7 @@ pub enum FileSystem {
     Foreign,
 }
 
-type PageId = (u64, u64, u64);
+pub type PageId = (u64, u64, u64);
 
 pub struct Machine {
     pub fs: FileSystem,
@@ -57,6 +57,10 @@ pub struct Machine {
     pub named: Vec<String>,
     /// Walks that were to be read ahead.
     pub walks: Vec<Walk>,
+    /// Pages read in again after their eviction.
+    pub refaults: Option<u64>,
+    /// Pages that are dirty.
+    pub dirty: BTreeSet<PageId>,
 }
 
 impl Machine {
@@ -80,6 +84,8 @@ impl Machine {
             name_wait_ns: 0,
             named: Vec::new(),
             walks: Vec::new(),
+            refaults: None,
+            dirty: BTreeSet::new(),
         }
     }
 
@@ -250,6 +256,7 @@ impl Machine {
             unsafe { (*(args[1] as *const [u64; 2]), &mut *(args[2] as *mut [u64; 5])) };
         let (dev, ino, first) = Self::page_id(args[0] as i32, range[0]).unwrap();
         let pages = first..(range[0] + range[1]).div_ceil(PAGE);
+        let all = pages.clone();
         // Pages on their way are counted, as the kernel does.
         self.settle();
         let cached = pages.filter(|page| {
@@ -257,6 +264,21 @@ impl Machine {
             !self.cold || self.resident.contains(&page) || self.in_flight.contains_key(&page)
         });
         out[0] = cached.count() as u64;
+        out[1] = self.dirty.range((dev, ino, all.start)..(dev, ino, all.end)).count() as u64;
+        0
+    }
+
+    /// Drops whole pages, and a file's last one.
+    fn dont_need(&mut self, args: [usize; 6]) -> isize {
+        let (start, len) = (args[1] as u64, args[2] as u64);
+        let (dev, ino, _) = Self::page_id(args[0] as i32, start).unwrap();
+        // SAFETY: asks for the end of a file that only the emulator reads.
+        let size = unsafe { libc::lseek(args[0] as i32, 0, libc::SEEK_END) } as u64;
+        let end = if start + len >= size { size.div_ceil(PAGE) } else { (start + len) / PAGE };
+        for page in start.div_ceil(PAGE)..end {
+            assert!(!self.dirty.contains(&(dev, ino, page)), "page {page} would be written");
+            self.resident.remove(&(dev, ino, page));
+        }
         0
     }
 }
@@ -288,6 +310,7 @@ impl Calls for Machine {
             nr::READAHEAD => return self.readahead(args),
             nr::MINCORE if !self.pretend_memory => return self.mincore(args),
             nr::CACHESTAT => return self.cachestat(args),
+            nr::FADVISE64 if args[3] == 4 => return self.dont_need(args),
             nr::FSTATFS if self.fs == FileSystem::Overlay => {
                 // SAFETY: the emulator's struct statfs; f_type is its first word.
                 unsafe { (args[1] as *mut u64).write(0x794c_7630) };
@@ -408,6 +431,10 @@ impl Kernel for Machine {
         self.now_ns += ns;
     }
 
+    fn refaults(&mut self) -> Option<u64> {
+        self.refaults
+    }
+
     fn walk(&mut self, walk: &Walk, _: u32) -> bool {
         self.walks.push(*walk);
         false
@@ -445,6 +472,7 @@ impl Copy {
             depth: 0,
             blocked_signals: 0,
             always_wrong: false,
+            release: None,
         });
         let mut machine = Machine::new();
         machine.consumed = &raw const log.consumed;

@@ -1,0 +1,246 @@
+//! What is given back behind the program, and what is not.
+
+mod machine;
+
+use machine::{Copy, FileSystem, PAGE, TempDir, identity};
+use runahead_emulate::{Start, arch::nr};
+use runahead_policy::release::{Evidence, Pressure, words};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+const S: u64 = 1_000_000_000;
+const DONTNEED: usize = 4;
+
+/// A copy of a program whose memory is tight, or not.
+fn copy(fs: FileSystem, tight: bool) -> Copy {
+    let mut copy = Copy::cold(fs);
+    let mut pressure = Pressure::default();
+    pressure.is_due(S);
+    pressure.look(Some(0), 2 * S);
+    if tight {
+        pressure.look(Some(1 << 20), 3 * S);
+    }
+    copy.machine.now_ns = 4 * S;
+    copy.machine.refaults = Some(if tight { 1 << 20 } else { 0 });
+    copy.emulator.start(&Start {
+        identity: identity(),
+        release: Some(words(&pressure, &Evidence::default())),
+        ..Start::default()
+    });
+    // The file system is known.
+    let dir = TempDir::new("known");
+    let fd = copy.open(dir.file("f", 4096), libc::O_RDONLY);
+    copy.read(fd, 4096);
+    copy
+}
+
+/// Reads the next `reads` times 4 KiB; the program follows 32 reads behind.
+fn stream(copy: &mut Copy, fd: isize, reads: u64) {
+    for _ in 0..reads {
+        assert_eq!(copy.read(fd, 4096).0, 4096);
+        follow(copy, 32);
+    }
+}
+
+/// The program is `behind` reads behind.
+fn follow(copy: &mut Copy, behind: u64) {
+    copy.machine.now_ns += 2_000_000;
+    let tail = copy.log.tail.load(Relaxed);
+    copy.consume(tail.saturating_sub(behind));
+}
+
+/// Ranges that were given back.
+fn given_back(copy: &Copy) -> Vec<(usize, usize)> {
+    let calls = copy.machine.calls.iter();
+    calls
+        .filter(|(number, args)| *number == nr::FADVISE64 && args[3] == DONTNEED)
+        .map(|(_, args)| (args[1], args[2]))
+        .collect()
+}
+
+fn is_there(copy: &mut Copy, path: &Path, page: u64) -> bool {
+    let file = path.metadata().unwrap();
+    copy.machine.is_resident((file.dev(), file.ino(), page))
+}
+
+#[test]
+fn a_stream_is_given_back_behind_the_program_where_memory_is_tight() {
+    let dir = TempDir::new("behind");
+    let path = dir.file("f", 4096 * 1024);
+    for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
+        let mut copy = copy(fs, true);
+        let fd = copy.open(&path, libc::O_RDONLY);
+        stream(&mut copy, fd, 512);
+        let ranges = given_back(&copy);
+        assert!(!ranges.is_empty(), "{fs:?}");
+        let end = ranges.iter().map(|(start, len)| start + len).max().unwrap() as u64;
+        let consumed = copy.log.consumed.load(Relaxed) - 1;
+        assert!(end <= (consumed - 1) * PAGE, "{fs:?}: {end} of {consumed} reads");
+        assert!(end >= 64 * PAGE, "{fs:?}: only {end}");
+        // All but what the kernel's own readahead may have begun.
+        let released = copy.log.behind.released.load(Relaxed);
+        assert!((end / PAGE - 1..=end / PAGE).contains(&released), "{fs:?}: {ranges:?}");
+        assert!(!is_there(&mut copy, &path, 0) && is_there(&mut copy, &path, consumed), "{fs:?}");
+        assert_eq!(copy.log.behind.returned.load(Relaxed), 0, "{fs:?}");
+        // A little at first.
+        assert!(end < 512 * PAGE, "{fs:?}: {end}");
+    }
+}
+
+#[test]
+fn nothing_is_given_back_where_memory_is_not_tight_or_nobody_says() {
+    let dir = TempDir::new("roomy");
+    let path = dir.file("f", 4096 * 1024);
+    let cases = [
+        (FileSystem::NoWait, false),
+        (FileSystem::Overlay, true),
+        (FileSystem::Foreign, true),
+    ];
+    for (fs, tight) in cases {
+        let mut copy = copy(fs, tight);
+        let fd = copy.open(&path, libc::O_RDONLY);
+        stream(&mut copy, fd, 512);
+        assert_eq!(given_back(&copy), [], "{fs:?}");
+    }
+    // Nor in a copy that is not to.
+    let mut copy = Copy::cold(FileSystem::NoWait);
+    copy.machine.refaults = Some(1 << 20);
+    let fd = copy.open(&path, libc::O_RDONLY);
+    stream(&mut copy, fd, 512);
+    assert_eq!(given_back(&copy), []);
+}
+
+#[test]
+fn memory_is_found_to_be_tight_and_not_to_be_any_more() {
+    let dir = TempDir::new("refaults");
+    let path = dir.file("f", 4096 * 1024);
+    let mut copy = copy(FileSystem::NoWait, false);
+    let fd = copy.open(&path, libc::O_RDONLY);
+    stream(&mut copy, fd, 16);
+    copy.machine.now_ns += S;
+    copy.machine.refaults = Some(2 << 20);
+    stream(&mut copy, fd, 300);
+    let before = given_back(&copy).len();
+    assert!(before > 0);
+    copy.machine.now_ns += 20 * S;
+    stream(&mut copy, fd, 300);
+    // The first reads until the next look.
+    assert!(given_back(&copy).len() <= before + 1);
+}
+
+#[test]
+fn what_was_in_memory_before_is_not_ours_to_give_back() {
+    let dir = TempDir::new("others");
+    let path = dir.file("f", 4096 * 512);
+    let mut copy = copy(FileSystem::NoWait, true);
+    // A page in each run that is prefetched.
+    for page in (0..512).step_by(16) {
+        copy.machine.warm(&path, page * PAGE + 8 * PAGE);
+    }
+    let fd = copy.open(&path, libc::O_RDONLY);
+    stream(&mut copy, fd, 512);
+    for (start, len) in given_back(&copy) {
+        let pages = start as u64 / PAGE..((start + len) as u64).div_ceil(PAGE);
+        assert!(pages.clone().all(|page| page % 16 != 8), "{pages:?}");
+    }
+    assert!(is_there(&mut copy, &path, 8) && is_there(&mut copy, &path, 24));
+}
+
+#[test]
+fn what_is_dirty_or_may_be_written_is_left_alone() {
+    let dir = TempDir::new("dirty");
+    let path = dir.file("f", 4096 * 512);
+    let file = path.metadata().unwrap();
+    let mut dirty = copy(FileSystem::NoWait, true);
+    let fd = dirty.open(&path, libc::O_RDONLY);
+    stream(&mut dirty, fd, 32);
+    dirty.machine.dirty = (0..512).map(|page| (file.dev(), file.ino(), page)).collect();
+    stream(&mut dirty, fd, 400);
+    assert_eq!(given_back(&dirty), []);
+    let mut written = copy(FileSystem::NoWait, true);
+    let fd = written.open(&path, libc::O_RDWR);
+    stream(&mut written, fd, 400);
+    assert_eq!(given_back(&written), []);
+}
+
+#[test]
+fn what_the_program_may_not_have_read_is_kept() {
+    let dir = TempDir::new("unpredicted");
+    let path = dir.file("f", 4096 * 512);
+    let mut copy = copy(FileSystem::NoWait, true);
+    let fd = copy.open(&path, libc::O_RDONLY);
+    for _ in 0..400 {
+        assert_eq!(copy.read(fd, 4096).0, 4096);
+        copy.log.unpredicted.fetch_add(1, Relaxed);
+        follow(&mut copy, 32);
+    }
+    assert_eq!(given_back(&copy), []);
+}
+
+#[test]
+fn a_loop_is_found_out_and_left_alone_by_later_copies_too() {
+    let dir = TempDir::new("loop");
+    let path = dir.file("f", 4096 * 256);
+    let mut first = copy(FileSystem::NoWait, true);
+    let fd = first.open(&path, libc::O_RDONLY);
+    stream(&mut first, fd, 256);
+    let released = first.log.behind.released.load(Relaxed);
+    assert!(released >= 64);
+    // Another copy meets the same reads.
+    let mut second = copy(FileSystem::NoWait, true);
+    second.log.behind.carry(&first.log.behind);
+    let carried = second.log.behind.words.each_ref().map(|word| word.load(Relaxed));
+    second.machine.now_ns = first.machine.now_ns;
+    second.emulator = Copy::new().emulator;
+    second.emulator.start(&Start {
+        identity: identity(),
+        release: Some(carried),
+        ..Start::default()
+    });
+    let fd = second.open(&path, libc::O_RDONLY);
+    stream(&mut second, fd, 256);
+    assert_eq!(second.log.behind.returned.load(Relaxed), released);
+    assert_eq!(given_back(&second), []);
+}
+
+#[test]
+fn what_somebody_else_brings_back_is_left_alone() {
+    let dir = TempDir::new("wanted");
+    let path = dir.file("f", 4096 * 2048);
+    let released = [false, true].map(|wanted| {
+        let mut copy = copy(FileSystem::NoWait, true);
+        let fd = copy.open(&path, libc::O_RDONLY);
+        for _ in 0..2000 {
+            stream(&mut copy, fd, 1);
+            // Another program reads all that the program has read.
+            for page in 0..if wanted { copy.log.consumed.load(Relaxed) } else { 0 } {
+                copy.machine.warm(&path, page * PAGE);
+            }
+        }
+        assert_eq!(copy.log.behind.returned.load(Relaxed) > 0, wanted);
+        copy.log.behind.released.load(Relaxed)
+    });
+    assert!(released[1] > 0 && released[1] < released[0] / 2, "{released:?}");
+}
+
+#[test]
+fn a_file_that_was_closed_is_open_until_it_is_given_back_and_no_longer() {
+    let dir = TempDir::new("closed");
+    let paths: Vec<_> = (0..200).map(|name| dir.file(&name.to_string(), 10_000)).collect();
+    let mut copy = copy(FileSystem::NoWait, true);
+    let mut open_max = 0;
+    let before = copy.machine.open.len();
+    for path in &paths {
+        let fd = copy.open(path, libc::O_RDONLY);
+        copy.read(fd, 32768);
+        copy.read(fd, 32768);
+        copy.call(nr::CLOSE, &[fd as usize]);
+        follow(&mut copy, 32);
+        open_max = open_max.max(copy.machine.open.len() - before);
+    }
+    assert!(!given_back(&copy).is_empty());
+    assert!(!is_there(&mut copy, &paths[0], 0) && !is_there(&mut copy, &paths[0], 2));
+    assert!(is_there(&mut copy, &paths[199], 2));
+    assert!((8..=130).contains(&open_max), "{open_max}");
+}
