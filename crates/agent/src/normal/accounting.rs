@@ -107,6 +107,9 @@ pub fn book(state: &State, log: &Log, reason: Park) {
     slot.add(Counter::PrefetchesFull, hits.saturating_sub(partial));
     slot.add(Counter::PrefetchesPartial, partial);
     slot.add(Counter::PrefetchesUnused, issued.saturating_sub(hits));
+    let released = log.behind.released.load(Relaxed).min(1 << 40);
+    slot.add(Counter::PagesReleased, released);
+    slot.add(Counter::PagesReturned, log.behind.returned.load(Relaxed).min(1 << 40));
     slot.add(Counter::ReadsPredicted, state.predicted.load(Relaxed));
     slot.set(Counter::DeviceLatencyNs, state.latency_ns.load(Relaxed));
     slot.set(Counter::DeviceBytesPerS, state.bytes_per_s.load(Relaxed));

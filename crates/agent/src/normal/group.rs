@@ -43,18 +43,21 @@ pub struct Group {
 
 impl Default for Group {
     fn default() -> Group {
-        Group {
-            looked: false,
-            limit_bytes: 0,
-            statistics: Path::EMPTY,
-            looked_for_tasks: false,
-            tasks_max: 0,
-            tasks_path: Path::EMPTY,
-        }
+        Group::EMPTY
     }
 }
 
 impl Group {
+    /// Not looked for yet.
+    pub const EMPTY: Group = Group {
+        looked: false,
+        limit_bytes: 0,
+        statistics: Path::EMPTY,
+        looked_for_tasks: false,
+        tasks_max: 0,
+        tasks_path: Path::EMPTY,
+    };
+
     /// Reads the counters; `None` where nobody tells. Takes some 30 µs, so once
     /// in an interval.
     pub fn read(&mut self) -> Option<Reading> {

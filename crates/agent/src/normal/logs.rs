@@ -30,10 +30,12 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
         desk.at_horizon.store(0, Relaxed);
     }
     log.epoch.store(epoch, Relaxed);
+    carry(log, epoch);
     log.large_changes.store(state.large_changes.load(Relaxed), Relaxed);
     let serves = !epoch.is_multiple_of(LISTED_EVERY);
     let without_files = if serves { state.without_files.load(Relaxed) } else { 0 };
     log.without_files.store(without_files, Relaxed);
+    log.unpredicted.store(0, Relaxed);
     log.consumed.store(consumed, Relaxed);
     log.pages.tail.store(0, Relaxed);
     log.pages.consumed.store(0, Relaxed);
@@ -51,6 +53,16 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     log.life.store(life::STARTING, Release);
     revise_horizon(state, log);
     Some(log)
+}
+
+/// What the last copy knew of what was given back behind the program.
+fn carry(log: &Log, epoch: u32) {
+    let before = CONFIG.logs.get(epoch.wrapping_sub(1) as usize % LOGS);
+    // SAFETY: mapped with all others, see above.
+    let before = before.and_then(|cell| unsafe { cell.load(Relaxed).as_ref() });
+    if let Some(before) = before {
+        log.behind.carry(&before.behind);
+    }
 }
 
 /// Maps all logs at once: each mapping more is one that every clone copies.

@@ -12,7 +12,7 @@ mod directories;
 mod ending;
 mod exec;
 mod faults;
-mod group;
+pub mod group;
 mod learnt;
 pub mod logs;
 mod notice;

@@ -352,12 +352,20 @@ fn standing(
         for candidate in [entry.wrapping_add(step), entry.wrapping_sub(step)] {
             let found = log.get(candidate).filter(|found| found.flags & FLAG_END == 0);
             if let Some(prediction) = found.filter(|found| request.is(found)) {
+                unpredicted(log);
                 state.shift.store(candidate.wrapping_sub(number), Relaxed);
                 return (Standing::None, Some(prediction));
             }
         }
     }
+    unpredicted(log);
     (Standing::OffTrack, None)
+}
+
+/// The copy has read something that the program has not, or the other way
+/// round: not all that it read was read by the program.
+fn unpredicted(log: &Log) {
+    log.unpredicted.store(log.unpredicted.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// Tells the speculative process how far the program has come.

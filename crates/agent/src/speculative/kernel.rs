@@ -2,15 +2,20 @@
 //! program's memory, and the wait for the normal process.
 
 use super::regions::regions;
-use super::{imports, readers, reopen, shared};
+use super::{Own, imports, readers, reopen, shared};
 use crate::Gate;
 use crate::arch::{syscall6, ticks};
+use crate::normal::group::Group;
 use crate::state::CONFIG;
 use crate::sys;
+use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use runahead_emulate::frontier::{Ahead, Walk};
 use runahead_emulate::{Calls, Kernel, Mapped};
 use runahead_protocol::log::Log;
+
+/// The memory cgroup, for its counters.
+static GROUP: Own<Group> = Own(UnsafeCell::new(Group::EMPTY));
 
 /// Longest sleep before the world is looked at again, in ns.
 const LOOK_NS: u64 = 500_000_000;
@@ -139,6 +144,12 @@ impl Kernel for Inside {
 
     fn reached(&mut self, dev: u64, ino: u64) -> Ahead {
         readers::reached(dev, ino)
+    }
+
+    fn refaults(&mut self) -> Option<u64> {
+        // SAFETY: emulation is one thread's, and not re-entered.
+        let group = unsafe { &mut *GROUP.0.get() };
+        group.read().map(|reading| reading.refaults)
     }
 
     fn pause(&mut self, ns: u64) {

@@ -12,7 +12,7 @@ use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::{Emulator, Identity, Start};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_LEAVES_LATE};
+use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_LEAVES_LATE, TEST_WITHOUT_RELEASE};
 use runahead_protocol::stats;
 
 /// `PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NO_NEW_PRIVS`.
@@ -84,6 +84,8 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         depth: log.depth.load(Relaxed),
         blocked_signals: parent.signal_mask,
         always_wrong: CONFIG.test.load(Relaxed) & TEST_ALWAYS_WRONG != 0,
+        release: (CONFIG.test.load(Relaxed) & TEST_WITHOUT_RELEASE == 0)
+            .then(|| log.behind.words.each_ref().map(|word| word.load(Relaxed))),
     });
     for (start, end) in protected() {
         if start < end {

@@ -92,6 +92,10 @@ fn speculation(all: &Numbers<'_>, totals: &Totals) -> Value {
             "prefetched": all.count(Counter::SwapPrefetches),
             "used": all.count(Counter::SwapPrefetchesUsed),
         },
+        "released": {
+            "pages": all.count(Counter::PagesReleased),
+            "returned": all.count(Counter::PagesReturned),
+        },
         "parked": if all.is_measured { Value::Object(parked) } else { Value::Null },
         "parked_calls": if all.is_measured { Value::Object(calls) } else { Value::Null },
         "cpu_s": all.scaled(Counter::SpeculativeCpuUs, 1e6),

@@ -7,6 +7,9 @@ use runahead_protocol::stats::Counter;
 
 use super::{Ended, Report, Totals};
 
+/// What the kernel counts pages of files by.
+const PAGE_BYTES: f64 = 4096.0;
+
 /// The summary, each line after the first indented.
 pub fn report(report: &Report, totals: &Totals, elapsed: Duration, ended: Option<Ended>) -> String {
     let name = report.command.first().map_or("", String::as_str);
@@ -81,6 +84,13 @@ fn speculation(totals: &Totals, lines: &mut Vec<String>) {
             "  switched off      {} times, {}",
             all.get(Counter::DisabledCount),
             seconds(all.get(Counter::DisabledNs) as f64 / 1e9),
+        ));
+    }
+    if all.get(Counter::PagesReleased) > 0 {
+        lines.push(format!(
+            "  given back        {:.1} MB behind the program, {:.1} MB of it read again",
+            all.get(Counter::PagesReleased) as f64 * PAGE_BYTES / 1e6,
+            all.get(Counter::PagesReturned) as f64 * PAGE_BYTES / 1e6,
         ));
     }
     if all.get(Counter::StreamRuns) > 0 {
