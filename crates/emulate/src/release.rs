@@ -17,9 +17,7 @@ use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::residency::Method;
 use core::sync::atomic::Ordering;
-use runahead_policy::release::{
-    self, Evidence, Pressure, Range, Ranges, SAMPLED_AFTER_NS, WORDS,
-};
+use runahead_policy::release::{Knowledge, Range, Ranges, SAMPLED_AFTER_NS, WORDS};
 
 const POSIX_FADV_DONTNEED: usize = 4;
 
@@ -34,8 +32,7 @@ const GIVEN_BACK_MAX: usize = 4;
 pub(crate) struct Release {
     enabled: bool,
     tight: bool,
-    pressure: Pressure,
-    evidence: Evidence,
+    knowledge: Knowledge,
     ranges: Ranges,
     /// Reads of the program that were not as predicted, until the last look.
     unpredicted: u64,
@@ -50,7 +47,7 @@ impl Release {
     /// Begins with what an earlier copy came to; `None`: nothing is given back.
     pub(crate) fn start(&mut self, words: Option<[u64; WORDS]>) {
         self.enabled = words.is_some();
-        (self.pressure, self.evidence) = release::from_words(words.unwrap_or_default());
+        self.knowledge = Knowledge::from_words(&words.unwrap_or_default());
     }
 }
 
@@ -83,7 +80,7 @@ impl<K: Kernel> Context<'_, K> {
         }
         let (first, last) = whole_pages((start, end.min(file.size)), file.size);
         if first < last
-            && may_be_given_back(&file)
+            && self.may_be_given_back(&file)
             && self.cached(id, (first, last)).is_some_and(|cached| cached.pages == 0)
         {
             self.e.release.absent = Range { file: id.0, start, end };
@@ -126,18 +123,18 @@ impl<K: Kernel> Context<'_, K> {
 
     fn look_at_memory(&mut self) {
         let now_ns = self.k.now_ns();
-        if self.e.release.pressure.is_due(now_ns) {
+        if self.e.release.knowledge.pressure.is_due(now_ns) {
             let refaults = self.k.refaults();
-            self.e.release.pressure.look(refaults, now_ns);
+            self.e.release.knowledge.pressure.look(refaults, now_ns);
         }
-        self.e.release.tight = self.e.release.pressure.is_tight(now_ns);
+        self.e.release.tight = self.e.release.knowledge.pressure.is_tight(now_ns);
         self.keep_release();
     }
 
     /// For the next copy.
     fn keep_release(&mut self) {
-        let Release { pressure, evidence, .. } = &self.e.release;
-        for (cell, word) in self.log.behind.words.iter().zip(release::words(pressure, evidence)) {
+        let words = self.e.release.knowledge.words();
+        for (cell, word) in self.log.behind.words.iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
     }
@@ -152,7 +149,10 @@ impl<K: Kernel> Context<'_, K> {
         if pages > 0 {
             self.log.behind.returned.fetch_add(pages, Ordering::Relaxed);
             let now_ns = self.k.now_ns();
-            self.e.release.evidence.returned(pages, now_ns);
+            let Knowledge { evidence, files, .. } = &mut self.e.release.knowledge;
+            if files.returned(name, pages) {
+                evidence.returned(pages, now_ns);
+            }
             self.keep_release();
         }
     }
@@ -172,7 +172,7 @@ impl<K: Kernel> Context<'_, K> {
         let now_ns = self.k.now_ns();
         for _ in 0..GIVEN_BACK_MAX {
             let release = &mut self.e.release;
-            if !release.tight || release.evidence.room(now_ns) == 0 {
+            if !release.tight || release.knowledge.evidence.room(now_ns) == 0 {
                 return;
             }
             let Some(range) = release.ranges.take_passed(consumed) else { return };
@@ -188,7 +188,8 @@ impl<K: Kernel> Context<'_, K> {
         let file = *self.e.table.file(id);
         let (start, end) = whole_pages((range.start, range.end), file.size);
         self.look_at_sample(now_ns);
-        let Some(real) = file.real().filter(|_| start < end && may_be_given_back(&file)) else {
+        let Some(real) = file.real().filter(|_| start < end && self.may_be_given_back(&file))
+        else {
             return false;
         };
         let Some(before) = self.cached(id, (start, end)).filter(|cached| cached.unwritten == 0)
@@ -205,7 +206,7 @@ impl<K: Kernel> Context<'_, K> {
         let pages = before.pages.saturating_sub(left);
         self.log.behind.released.fetch_add(pages, Ordering::Relaxed);
         self.log.behind.push(name(&file), start, end);
-        self.e.release.evidence.released(pages, now_ns);
+        self.e.release.knowledge.evidence.released(pages, now_ns);
         self.keep_release();
         // Of what somebody else has mapped a sample says nothing.
         if left > 0 || self.e.release.sample != Range::default() {
@@ -227,9 +228,18 @@ impl<K: Kernel> Context<'_, K> {
         if let Some(back) = self.cached(FileId(sample.file), (sample.start, sample.end)) {
             let pages = (sample.end - sample.start).div_ceil(PAGE_BYTES);
             self.log.behind.returned.fetch_add(back.pages, Ordering::Relaxed);
-            self.e.release.evidence.sampled(back.pages, pages, now_ns);
+            self.e.release.knowledge.evidence.sampled(back.pages, pages, now_ns);
         }
         self.let_go(&sample);
+    }
+
+    fn may_be_given_back(&self, file: &File) -> bool {
+        file.kind == Kind::Regular
+            && !file.dirty
+            && !file.direct
+            && !file.writable()
+            && matches!(file.oracle.method, Method::NoWait | Method::Cachestat)
+            && !self.e.release.knowledge.files.are_left_alone(name(file))
     }
 
     /// A range is not followed any more.
@@ -252,14 +262,6 @@ impl<K: Kernel> Context<'_, K> {
         let [pages, dirty, writeback, _, _] = cached;
         Some(Cached { pages, unwritten: dirty | writeback })
     }
-}
-
-fn may_be_given_back(file: &File) -> bool {
-    file.kind == Kind::Regular
-        && !file.dirty
-        && !file.direct
-        && !file.writable()
-        && matches!(file.oracle.method, Method::NoWait | Method::Cachestat)
 }
 
 /// A file's name in the list of what was given back.

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{Copy, FileSystem, PAGE, TempDir, identity};
 use runahead_emulate::{Start, arch::nr};
-use runahead_policy::release::{Evidence, Pressure, words};
+use runahead_policy::release::{Knowledge, Pressure};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +25,7 @@ fn copy(fs: FileSystem, tight: bool) -> Copy {
     copy.machine.refaults = Some(if tight { 1 << 20 } else { 0 });
     copy.emulator.start(&Start {
         identity: identity(),
-        release: Some(words(&pressure, &Evidence::default())),
+        release: Some(Knowledge { pressure, ..Knowledge::default() }.words()),
         ..Start::default()
     });
     // The file system is known.
@@ -92,11 +92,8 @@ fn a_stream_is_given_back_behind_the_program_where_memory_is_tight() {
 fn nothing_is_given_back_where_memory_is_not_tight_or_nobody_says() {
     let dir = TempDir::new("roomy");
     let path = dir.file("f", 4096 * 1024);
-    let cases = [
-        (FileSystem::NoWait, false),
-        (FileSystem::Overlay, true),
-        (FileSystem::Foreign, true),
-    ];
+    let cases =
+        [(FileSystem::NoWait, false), (FileSystem::Overlay, true), (FileSystem::Foreign, true)];
     for (fs, tight) in cases {
         let mut copy = copy(fs, tight);
         let fd = copy.open(&path, libc::O_RDONLY);
@@ -202,6 +199,11 @@ fn a_loop_is_found_out_and_left_alone_by_later_copies_too() {
     stream(&mut second, fd, 256);
     assert_eq!(second.log.behind.returned.load(Relaxed), released);
     assert_eq!(given_back(&second), []);
+    // Others are not.
+    let fd = second.open(dir.file("g", 4096 * 1024), libc::O_RDONLY);
+    second.machine.now_ns += 2 * S;
+    stream(&mut second, fd, 512);
+    assert!(!given_back(&second).is_empty());
 }
 
 #[test]

@@ -45,9 +45,12 @@ const WINDOW_MAX_PAGES: u64 = 1 << 20;
 /// Time after which a window's pages are believed not to be missed, in ns.
 const JUDGED_NS: u64 = 250_000_000;
 
+/// Files that are remembered because pages of them were read again.
+const FILES_MAX: usize = 8;
+
 /// One of so many pages may be read again.
 const RETURNED_PART: u64 = 16;
-/// With fewer pages read again nothing is decided.
+/// With fewer pages read again, in all or of a file, nothing is decided.
 const RETURNED_MIN_PAGES: u64 = 32;
 /// Age at which what was given back is looked at: whether others have read it
 /// in again, in ns.
@@ -195,9 +198,6 @@ impl Ranges {
     }
 }
 
-/// Words of a [`Pressure`] and an [`Evidence`].
-pub const WORDS: usize = 10;
-
 /// Whether memory is tight. All-zero is a valid start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
@@ -306,43 +306,82 @@ impl Evidence {
     }
 }
 
-/// Both as words, for the next copy.
-pub fn words(pressure: &Pressure, evidence: &Evidence) -> [u64; WORDS] {
-    let Pressure { looked_ns, refaults_plus1, tight_until_ns } = *pressure;
-    let Evidence { released, returned, window, used, began_ns, resting_until_ns, rest_ns } =
-        *evidence;
-    [
-        looked_ns,
-        refaults_plus1,
-        tight_until_ns,
-        released,
-        returned,
-        window,
-        used,
-        began_ns,
-        resting_until_ns,
-        rest_ns,
-    ]
+/// Files of which pages were read again after they had been given back: the
+/// last ones. What a program reads again and again is left alone, whatever else
+/// it reads once. All-zero is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Files([Reread; FILES_MAX]);
+
+/// A file's name, and its pages that were read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reread {
+    name: u64,
+    pages: u64,
 }
 
-/// The other way round. Any words will do: they are bounded where they are used.
-pub fn from_words(words: [u64; WORDS]) -> (Pressure, Evidence) {
-    let [
-        looked_ns,
-        refaults_plus1,
-        tight_until_ns,
-        released,
-        returned,
-        window,
-        used,
-        began_ns,
-        resting_until_ns,
-        rest_ns,
-    ] = words;
-    let pressure = Pressure { looked_ns, refaults_plus1, tight_until_ns };
-    let evidence =
-        Evidence { released, returned, window, used, began_ns, resting_until_ns, rest_ns };
-    (pressure, evidence)
+impl Files {
+    /// Whether nothing of a file is given back.
+    pub fn are_left_alone(&self, name: u64) -> bool {
+        self.0.iter().any(|file| file.name == name && file.pages >= RETURNED_MIN_PAGES)
+    }
+
+    /// So many pages of a file are read again. Whether that says anything about
+    /// other files: not where this one is left alone already.
+    pub fn returned(&mut self, name: u64, pages: u64) -> bool {
+        if self.are_left_alone(name) {
+            return false;
+        }
+        if let Some(file) = self.0.iter_mut().find(|file| file.name == name) {
+            file.pages = file.pages.saturating_add(pages);
+            return true;
+        }
+        let mut newest = Reread { name, pages };
+        for file in &mut self.0 {
+            core::mem::swap(file, &mut newest);
+        }
+        true
+    }
+}
+
+/// All that one copy leaves to the next. All-zero is a valid start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Knowledge {
+    /// Whether memory is tight.
+    pub pressure: Pressure,
+    /// Whether what is given back stays away.
+    pub evidence: Evidence,
+    /// What does not.
+    pub files: Files,
+}
+
+/// Words of a [`Knowledge`].
+pub const WORDS: usize = 10 + 2 * FILES_MAX;
+
+impl Knowledge {
+    fn cells(&mut self) -> impl Iterator<Item = &mut u64> {
+        let Pressure { looked_ns, refaults_plus1, tight_until_ns } = &mut self.pressure;
+        let Evidence { released, returned, window, used, began_ns, resting_until_ns, rest_ns } =
+            &mut self.evidence;
+        let pressure = [looked_ns, refaults_plus1, tight_until_ns];
+        let evidence = [released, returned, window, used, began_ns, resting_until_ns, rest_ns];
+        let files = self.files.0.iter_mut().flat_map(|file| [&mut file.name, &mut file.pages]);
+        pressure.into_iter().chain(evidence).chain(files)
+    }
+
+    /// As words.
+    pub fn words(mut self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        words.iter_mut().zip(self.cells()).for_each(|(word, cell)| *word = *cell);
+        words
+    }
+
+    /// The other way round. Any words will do: they are bounded where they are
+    /// used.
+    pub fn from_words(words: &[u64; WORDS]) -> Knowledge {
+        let mut knowledge = Knowledge::default();
+        knowledge.cells().zip(words).for_each(|(cell, word)| *cell = *word);
+        knowledge
+    }
 }
 
 #[cfg(test)]
@@ -520,14 +559,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_read_again_says_little_about_others() {
+        let mut files = Files::default();
+        assert!(!files.are_left_alone(1));
+        assert!(files.returned(1, RETURNED_MIN_PAGES - 1));
+        assert!(!files.are_left_alone(1), "a little happens");
+        assert!(files.returned(1, 1));
+        assert!(files.are_left_alone(1) && !files.are_left_alone(2));
+        assert!(!files.returned(1, 1000), "it is known");
+        for name in 2..2 + FILES_MAX as u64 {
+            assert!(files.returned(name, RETURNED_MIN_PAGES));
+        }
+        assert!(!files.are_left_alone(1) && files.are_left_alone(2), "the oldest is forgotten");
+    }
+
+    #[test]
     fn words_say_all_and_noise_is_bounded() {
-        let (mut evidence, mut now_ns) = (Evidence::default(), S);
-        release(&mut evidence, &mut now_ns, 2);
-        let mut pressure = Pressure::default();
-        pressure.is_due(S);
-        assert_eq!(from_words(words(&pressure, &evidence)), (pressure, evidence));
+        let (mut knowledge, mut now_ns) = (Knowledge::default(), S);
+        release(&mut knowledge.evidence, &mut now_ns, 2);
+        knowledge.pressure.is_due(S);
+        knowledge.files.returned(7, 8);
+        assert_eq!(Knowledge::from_words(&knowledge.words()), knowledge);
         for noise in [u64::MAX, u64::MAX / 2, 1 << 63, 12345] {
-            let (mut pressure, mut evidence) = from_words([noise; WORDS]);
+            let words = [noise; WORDS];
+            let Knowledge { mut pressure, mut evidence, mut files } = Knowledge::from_words(&words);
+            assert_eq!(Knowledge { pressure, evidence, files }.words(), words);
             assert!(!pressure.is_tight(S));
             pressure.is_due(S);
             pressure.look(Some(noise), S);
@@ -535,6 +591,7 @@ mod tests {
             evidence.released(noise, S);
             evidence.returned(noise, S);
             evidence.sampled(noise, noise, S);
+            files.returned(noise, noise);
         }
     }
 }

@@ -244,7 +244,7 @@ impl Directories {
 pub const BEHIND_MAX: usize = 64;
 
 /// Words that [`Behind`] keeps for whoever decides.
-pub const BEHIND_WORDS: usize = 10;
+pub const BEHIND_WORDS: usize = 26;
 
 /// Ranges of files that were given back behind the normal process
 /// (`policy::release`), so that it is seen whether they are read again.
