@@ -32,6 +32,7 @@ mod probe;
 pub mod process;
 pub mod progress;
 pub mod reader;
+pub mod release;
 pub mod results;
 pub mod rng;
 pub mod rounds;

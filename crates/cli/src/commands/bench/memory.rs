@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use runahead_bench::release::{self, ReleaseOptions};
 use runahead_bench::swap::SwapOptions;
 use runahead_bench::{memory, results};
 
@@ -15,19 +16,26 @@ pub struct Memory {
     /// Only these programs: fftpde, mgrid, matvec, sphinx
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     app: Vec<String>,
+    /// What it is worth to give back what lies behind a program, instead: a
+    /// program that reads a file once and another one again and again, by itself
+    /// and beside a plain one
+    #[arg(long, conflicts_with_all = ["app", "backing", "plot"])]
+    release: bool,
     /// Rounds: a run without speculation, one with it, one with memory control
+    /// (or where pages are given back)
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Data and memory relative to the paper's
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
-    /// Profile of the emulated swap device
+    /// Profile of the emulated swap device, or of that of the files
     #[arg(long, value_name = "NAME", default_value = "cloud")]
     profile: String,
     /// Directory on a disk for the contents of the swap device
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     backing: PathBuf,
-    /// Write the results here [default: bench-results/memory-PROFILE.json]
+    /// Write the results here [default: bench-results/memory-PROFILE.json, or
+    /// release-PROFILE.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw figures 5 and 6 here: .svg or .png, both without an ending
@@ -44,6 +52,9 @@ pub struct Memory {
 
 /// Runs it.
 pub fn run(arguments: Memory) -> Result<ExitCode> {
+    if arguments.release {
+        return measure_release(arguments);
+    }
     let name = format!("memory-{}.json", arguments.profile);
     let json = arguments.json.unwrap_or_else(|| Path::new(RESULTS).join(name));
     let plot = arguments.plot.unwrap_or_else(|| json.with_extension(""));
@@ -65,4 +76,20 @@ pub fn run(arguments: Memory) -> Result<ExitCode> {
     let written: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
     println!("Written: {}", written.join(", "));
     Ok(if measured.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure_release(arguments: Memory) -> Result<ExitCode> {
+    let name = format!("release-{}.json", arguments.profile);
+    let json = arguments.json.unwrap_or_else(|| Path::new(RESULTS).join(name));
+    let options = ReleaseOptions {
+        profile: arguments.profile,
+        runs: usize::from(arguments.runs),
+        scale: arguments.scale,
+        runahead: executable(arguments.runahead.as_deref())?,
+        run_options: arguments.run_option,
+    };
+    let measured = release::run(&options, |so_far| results::write_json(&json, so_far))?;
+    println!("{}", release::table(&measured));
+    println!("Written: {}", json.display());
+    Ok(if measured.equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

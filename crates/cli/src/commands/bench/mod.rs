@@ -54,6 +54,9 @@ enum Which {
     /// memory control besides (section 6). The exit status is 1 where a
     /// program is slower with control than without speculation, or less than
     /// 95% of what speculation gains is kept.
+    ///
+    /// With `--release`: what it is worth to give back what lies behind a
+    /// program (section 8), on an emulated device.
     Memory(memory::Memory),
     /// What speculation does to a program's own calls, processors busy
     ///
