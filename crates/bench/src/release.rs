@@ -49,11 +49,11 @@ struct Sizes {
 }
 
 const CASES: [Sizes; 2] = [
-    Sizes { name: "scan", memory: 48.0, stream: 384.0, hot: 24.0, every: 48.0, neighbour: 0.0 },
+    Sizes { name: "scan", memory: 64.0, stream: 768.0, hot: 32.0, every: 48.0, neighbour: 0.0 },
     Sizes {
         name: "scan beside a plain program",
         memory: 64.0,
-        stream: 384.0,
+        stream: 768.0,
         hot: 16.0,
         every: 48.0,
         neighbour: 24.0,

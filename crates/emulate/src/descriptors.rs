@@ -110,6 +110,8 @@ pub struct File {
     pub(crate) stream_next: u64,
     /// End of what is known to have been prefetched of that stream.
     pub(crate) prefetched_to: u64,
+    /// Up to where that stream has been looked at for what may be given back.
+    pub(crate) looked_to: u64,
     /// How much its first read asked for, where `whole`.
     pub(crate) piece: u64,
     /// How its pages are asked for.
@@ -137,6 +139,7 @@ impl File {
         name: 0,
         stream_next: 0,
         prefetched_to: 0,
+        looked_to: 0,
         piece: 0,
         oracle: Oracle::UNASKED,
         skips: 0,

@@ -278,8 +278,6 @@ impl<K: Kernel> Context<'_, K> {
     /// Watches a prefetch of `bytes` bytes up to `last_byte` that has just
     /// been started.
     pub(crate) fn started(&mut self, id: FileId, last_byte: u64, bytes: u64) {
-        let end = last_byte.saturating_add(1);
-        self.brings_in(id, (end.saturating_sub(bytes), end));
         self.e.counters.prefetches += 1;
         self.e.counters.prefetched_bytes = self.e.counters.prefetched_bytes.wrapping_add(bytes);
         self.log.prefetches.store(self.e.counters.prefetches, Ordering::Relaxed);

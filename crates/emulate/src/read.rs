@@ -379,7 +379,7 @@ impl<K: Kernel> Context<'_, K> {
             }
             Some(_) => {}
         }
-        self.goes_on(id, (offset, copied.result));
+        self.goes_on(id, (offset, copied.result), behind);
         self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len });
     }
 

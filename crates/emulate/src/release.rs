@@ -24,6 +24,14 @@ const POSIX_FADV_DONTNEED: usize = 4;
 /// Reads between two looks at the clock, for whether to look at memory.
 const CLOCK_READS: u64 = 16;
 
+/// A stream is looked at so far ahead: further than readahead reaches, the
+/// copy's own and the kernel's for it.
+const AHEAD_BYTES: u64 = 1 << 20;
+/// So much at a time,
+const LOOK_BYTES: u64 = 2 << 20;
+/// and given back in pieces of so much.
+const PIECE_BYTES: u64 = 512 << 10;
+
 /// Ranges that are given back at one read.
 const GIVEN_BACK_MAX: usize = 4;
 
@@ -36,8 +44,6 @@ pub(crate) struct Release {
     ranges: Ranges,
     /// Reads of the program that were not as predicted, until the last look.
     unpredicted: u64,
-    /// A range of which nothing was in memory just now; empty: none.
-    absent: Range,
     /// Given back last, for a sample; empty: none.
     sample: Range,
     sample_ns: u64,
@@ -67,10 +73,10 @@ struct Cached {
 }
 
 impl<K: Kernel> Context<'_, K> {
-    /// Before the copy begins to bring in a range: asks whether any of it is in
-    /// memory, if what it brings in may be given back.
+    /// Before the copy makes a read: asks what of it, and of what comes after it
+    /// in a stream, is in memory. What is not comes there by speculation, be it
+    /// by its prefetches or by the kernel's readahead for it.
     pub(crate) fn look_before(&mut self, id: FileId, (start, end): (u64, u64)) {
-        self.e.release.absent = Range::default();
         if !self.e.release.tight {
             return;
         }
@@ -78,33 +84,51 @@ impl<K: Kernel> Context<'_, K> {
         if file.oracle.method == Method::Unasked {
             file.oracle.method = self.e.methods.get(file.dev);
         }
-        let (first, last) = whole_pages((start, end.min(file.size)), file.size);
-        if first < last
-            && self.may_be_given_back(&file)
-            && self.cached(id, (first, last)).is_some_and(|cached| cached.pages == 0)
-        {
-            self.e.release.absent = Range { file: id.0, start, end };
-        }
-    }
-
-    /// The copy has begun to bring in a range.
-    pub(crate) fn brings_in(&mut self, id: FileId, (start, end): (u64, u64)) {
-        let release = &mut self.e.release;
-        let absent = release.absent;
-        if absent.file != id.0 || start < absent.start || end > absent.end || start >= end {
+        if !self.may_be_given_back(&file) {
             return;
         }
-        let replaced = release.ranges.prefetched(Range { file: id.0, start, end });
-        // Its file stays open until then.
-        let file = self.e.table.file_mut(id);
-        file.in_flight = file.in_flight.saturating_add(1);
-        if let Some(replaced) = replaced {
-            self.let_go(&replaced);
+        let is_first = start == 0 && file.stream_next == 0 && file.prefetched_to == 0;
+        let (from, to) = if is_first {
+            (0, LOOK_BYTES)
+        } else if !file.goes_on_at(start) {
+            self.e.table.file_mut(id).looked_to = 0;
+            return self.follow_absent((start, end), id, &file);
+        } else {
+            // Before readahead comes there.
+            let near = end.saturating_add(AHEAD_BYTES);
+            if near <= file.looked_to {
+                return;
+            }
+            let from = file.looked_to.max(near.next_multiple_of(PAGE_BYTES));
+            (from, from.saturating_add(LOOK_BYTES))
+        };
+        self.e.table.file_mut(id).looked_to = to;
+        self.follow_absent((from, to), id, &file);
+    }
+
+    /// Follows a range of which nothing is in memory.
+    fn follow_absent(&mut self, (from, to): (u64, u64), id: FileId, file: &File) {
+        let to = to.min(file.size);
+        let (first, last) = whole_pages((from, to), file.size);
+        let is_absent = first < last
+            && self.real(id).is_ok()
+            && self.cached(id, (first, last)).is_some_and(|cached| cached.pages == 0);
+        let mut at = from;
+        while is_absent && at < to {
+            let end = at.saturating_add(PIECE_BYTES).min(to);
+            let replaced = self.e.release.ranges.prefetched(Range { file: id.0, start: at, end });
+            // Its file stays open until then.
+            let file = self.e.table.file_mut(id);
+            file.in_flight = file.in_flight.saturating_add(1);
+            if let Some(replaced) = replaced {
+                self.let_go(&replaced);
+            }
+            at = end;
         }
     }
 
     /// The copy makes a read, which comes to `len` bytes.
-    pub(crate) fn goes_on(&mut self, id: FileId, (offset, len): (u64, u64)) {
+    pub(crate) fn goes_on(&mut self, id: FileId, (offset, len): (u64, u64), behind: bool) {
         if !self.e.release.enabled {
             return;
         }
@@ -117,7 +141,13 @@ impl<K: Kernel> Context<'_, K> {
         if self.e.release.ranges.is_empty() {
             return;
         }
-        self.e.release.ranges.read(Range { file: id.0, start: offset, end }, number);
+        let read = Range { file: id.0, start: offset, end };
+        if behind {
+            // The program itself has brought it in.
+            self.e.release.ranges.forget(read);
+        } else {
+            self.e.release.ranges.read(read, number);
+        }
         self.give_back();
     }
 

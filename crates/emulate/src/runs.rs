@@ -98,7 +98,6 @@ impl<K: Kernel> Context<'_, K> {
                 self.wait_for_device();
             }
             let len = (to - at).min(CHUNK_MAX_BYTES);
-            self.look_before(id, (at, at + len));
             if self.k.call(nr::READAHEAD, [real, at as usize, len as usize, 0, 0, 0]) != 0 {
                 return;
             }

@@ -67,11 +67,11 @@ fn is_there(copy: &mut Copy, path: &Path, page: u64) -> bool {
 #[test]
 fn a_stream_is_given_back_behind_the_program_where_memory_is_tight() {
     let dir = TempDir::new("behind");
-    let path = dir.file("f", 4096 * 1024);
+    let path = dir.file("f", 4096 * 2048);
     for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
         let mut copy = copy(fs, true);
         let fd = copy.open(&path, libc::O_RDONLY);
-        stream(&mut copy, fd, 512);
+        stream(&mut copy, fd, 1024);
         let ranges = given_back(&copy);
         assert!(!ranges.is_empty(), "{fs:?}");
         let end = ranges.iter().map(|(start, len)| start + len).max().unwrap() as u64;
@@ -84,14 +84,14 @@ fn a_stream_is_given_back_behind_the_program_where_memory_is_tight() {
         assert!(!is_there(&mut copy, &path, 0) && is_there(&mut copy, &path, consumed), "{fs:?}");
         assert_eq!(copy.log.behind.returned.load(Relaxed), 0, "{fs:?}");
         // A little at first.
-        assert!(end < 512 * PAGE, "{fs:?}: {end}");
+        assert!(end < 1024 * PAGE, "{fs:?}: {end}");
     }
 }
 
 #[test]
 fn nothing_is_given_back_where_memory_is_not_tight_or_nobody_says() {
     let dir = TempDir::new("roomy");
-    let path = dir.file("f", 4096 * 1024);
+    let path = dir.file("f", 4096 * 2048);
     let cases =
         [(FileSystem::NoWait, false), (FileSystem::Overlay, true), (FileSystem::Foreign, true)];
     for (fs, tight) in cases {
@@ -111,17 +111,17 @@ fn nothing_is_given_back_where_memory_is_not_tight_or_nobody_says() {
 #[test]
 fn memory_is_found_to_be_tight_and_not_to_be_any_more() {
     let dir = TempDir::new("refaults");
-    let path = dir.file("f", 4096 * 1024);
+    let path = dir.file("f", 4096 * 2048);
     let mut copy = copy(FileSystem::NoWait, false);
     let fd = copy.open(&path, libc::O_RDONLY);
     stream(&mut copy, fd, 16);
     copy.machine.now_ns += S;
     copy.machine.refaults = Some(2 << 20);
-    stream(&mut copy, fd, 300);
+    stream(&mut copy, fd, 800);
     let before = given_back(&copy).len();
     assert!(before > 0);
     copy.machine.now_ns += 20 * S;
-    stream(&mut copy, fd, 300);
+    stream(&mut copy, fd, 800);
     // The first reads until the next look.
     assert!(given_back(&copy).len() <= before + 1);
 }
@@ -129,7 +129,7 @@ fn memory_is_found_to_be_tight_and_not_to_be_any_more() {
 #[test]
 fn what_was_in_memory_before_is_not_ours_to_give_back() {
     let dir = TempDir::new("others");
-    let path = dir.file("f", 4096 * 512);
+    let path = dir.file("f", 4096 * 1024);
     let mut copy = copy(FileSystem::NoWait, true);
     // A page in each run that is prefetched.
     for page in (0..512).step_by(16) {
@@ -147,7 +147,7 @@ fn what_was_in_memory_before_is_not_ours_to_give_back() {
 #[test]
 fn what_is_dirty_or_may_be_written_is_left_alone() {
     let dir = TempDir::new("dirty");
-    let path = dir.file("f", 4096 * 512);
+    let path = dir.file("f", 4096 * 1024);
     let file = path.metadata().unwrap();
     let mut dirty = copy(FileSystem::NoWait, true);
     let fd = dirty.open(&path, libc::O_RDONLY);
@@ -164,7 +164,7 @@ fn what_is_dirty_or_may_be_written_is_left_alone() {
 #[test]
 fn what_the_program_may_not_have_read_is_kept() {
     let dir = TempDir::new("unpredicted");
-    let path = dir.file("f", 4096 * 512);
+    let path = dir.file("f", 4096 * 1024);
     let mut copy = copy(FileSystem::NoWait, true);
     let fd = copy.open(&path, libc::O_RDONLY);
     for _ in 0..400 {
@@ -178,10 +178,10 @@ fn what_the_program_may_not_have_read_is_kept() {
 #[test]
 fn a_loop_is_found_out_and_left_alone_by_later_copies_too() {
     let dir = TempDir::new("loop");
-    let path = dir.file("f", 4096 * 256);
+    let path = dir.file("f", 4096 * 768);
     let mut first = copy(FileSystem::NoWait, true);
     let fd = first.open(&path, libc::O_RDONLY);
-    stream(&mut first, fd, 256);
+    stream(&mut first, fd, 768);
     let released = first.log.behind.released.load(Relaxed);
     assert!(released >= 64);
     // Another copy meets the same reads.
@@ -196,13 +196,13 @@ fn a_loop_is_found_out_and_left_alone_by_later_copies_too() {
         ..Start::default()
     });
     let fd = second.open(&path, libc::O_RDONLY);
-    stream(&mut second, fd, 256);
+    stream(&mut second, fd, 768);
     assert_eq!(second.log.behind.returned.load(Relaxed), released);
     assert_eq!(given_back(&second), []);
     // Others are not.
-    let fd = second.open(dir.file("g", 4096 * 1024), libc::O_RDONLY);
+    let fd = second.open(dir.file("g", 4096 * 2048), libc::O_RDONLY);
     second.machine.now_ns += 2 * S;
-    stream(&mut second, fd, 512);
+    stream(&mut second, fd, 1024);
     assert!(!given_back(&second).is_empty());
 }
 

@@ -135,8 +135,8 @@ impl Ranges {
         self.used == 0
     }
 
-    /// The copy has begun to bring in a range of which nothing was there. Gives
-    /// the range that is no longer followed instead, if any.
+    /// Nothing of a range is in memory, and the copy is about to bring it in.
+    /// Gives the range that is no longer followed instead, if any.
     pub fn prefetched(&mut self, range: Range) -> Option<Range> {
         let (next, covered) = (self.next, range.start);
         let slot = self.slots.get_mut(next as usize)?;
@@ -163,6 +163,15 @@ impl Ranges {
                 slot.last = number;
             } else {
                 // It is read again, or not whole.
+                slot.fate = Fate::Dropped;
+            }
+        }
+    }
+
+    /// What speculation has not brought in after all is not followed.
+    pub fn forget(&mut self, read: Range) {
+        for slot in &mut self.slots {
+            if slot.fate == Fate::Followed && slot.range.overlaps(&read) {
                 slot.fate = Fate::Dropped;
             }
         }
@@ -431,6 +440,10 @@ mod tests {
         // Another file's bytes are others.
         ranges.read(Range { file: 8, start: 0, end: 10_000 }, 21);
         assert_eq!(ranges.take_passed(40), Some(range(300, 400)));
+        // Nor what the program has brought in itself.
+        ranges.forget(range(450, 460));
+        assert_eq!(ranges.take_passed(40), Some(range(500, 600)));
+        assert_eq!(ranges.take_dropped(), Some(range(400, 500)));
     }
 
     #[test]
