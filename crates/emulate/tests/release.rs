@@ -97,14 +97,14 @@ fn nothing_is_given_back_where_memory_is_not_tight_or_nobody_says() {
     for (fs, tight) in cases {
         let mut copy = copy(fs, tight);
         let fd = copy.open(&path, libc::O_RDONLY);
-        stream(&mut copy, fd, 512);
+        stream(&mut copy, fd, 1000);
         assert_eq!(given_back(&copy), [], "{fs:?}");
     }
     // Nor in a copy that is not to.
     let mut copy = Copy::cold(FileSystem::NoWait);
     copy.machine.refaults = Some(1 << 20);
     let fd = copy.open(&path, libc::O_RDONLY);
-    stream(&mut copy, fd, 512);
+    stream(&mut copy, fd, 1000);
     assert_eq!(given_back(&copy), []);
 }
 
@@ -132,11 +132,11 @@ fn what_was_in_memory_before_is_not_ours_to_give_back() {
     let path = dir.file("f", 4096 * 1024);
     let mut copy = copy(FileSystem::NoWait, true);
     // A page in each run that is prefetched.
-    for page in (0..512).step_by(16) {
+    for page in (0..1024).step_by(16) {
         copy.machine.warm(&path, page * PAGE + 8 * PAGE);
     }
     let fd = copy.open(&path, libc::O_RDONLY);
-    stream(&mut copy, fd, 512);
+    stream(&mut copy, fd, 1000);
     for (start, len) in given_back(&copy) {
         let pages = start as u64 / PAGE..((start + len) as u64).div_ceil(PAGE);
         assert!(pages.clone().all(|page| page % 16 != 8), "{pages:?}");
@@ -153,11 +153,11 @@ fn what_is_dirty_or_may_be_written_is_left_alone() {
     let fd = dirty.open(&path, libc::O_RDONLY);
     stream(&mut dirty, fd, 32);
     dirty.machine.dirty = (0..512).map(|page| (file.dev(), file.ino(), page)).collect();
-    stream(&mut dirty, fd, 400);
+    stream(&mut dirty, fd, 900);
     assert_eq!(given_back(&dirty), []);
     let mut written = copy(FileSystem::NoWait, true);
     let fd = written.open(&path, libc::O_RDWR);
-    stream(&mut written, fd, 400);
+    stream(&mut written, fd, 1000);
     assert_eq!(given_back(&written), []);
 }
 
@@ -167,7 +167,7 @@ fn what_the_program_may_not_have_read_is_kept() {
     let path = dir.file("f", 4096 * 1024);
     let mut copy = copy(FileSystem::NoWait, true);
     let fd = copy.open(&path, libc::O_RDONLY);
-    for _ in 0..400 {
+    for _ in 0..1000 {
         assert_eq!(copy.read(fd, 4096).0, 4096);
         copy.log.unpredicted.fetch_add(1, Relaxed);
         follow(&mut copy, 32);
