@@ -152,7 +152,7 @@ fn what_is_dirty_or_may_be_written_is_left_alone() {
     let mut dirty = copy(FileSystem::NoWait, true);
     let fd = dirty.open(&path, libc::O_RDONLY);
     stream(&mut dirty, fd, 32);
-    dirty.machine.dirty = (0..512).map(|page| (file.dev(), file.ino(), page)).collect();
+    dirty.machine.dirty = (0..1024).map(|page| (file.dev(), file.ino(), page)).collect();
     stream(&mut dirty, fd, 900);
     assert_eq!(given_back(&dirty), []);
     let mut written = copy(FileSystem::NoWait, true);
