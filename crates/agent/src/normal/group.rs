@@ -39,6 +39,8 @@ pub struct Group {
     tasks_max: u64,
     /// Where to look; not on the stack, of which there may be little.
     tasks_path: Path,
+    /// What the machine's counters said first.
+    first: Option<Reading>,
 }
 
 impl Default for Group {
@@ -56,6 +58,7 @@ impl Group {
         looked_for_tasks: false,
         tasks_max: 0,
         tasks_path: Path::EMPTY,
+        first: None,
     };
 
     /// Reads the counters; `None` where nobody tells. Takes some 30 µs, so once
@@ -63,8 +66,11 @@ impl Group {
     pub fn read(&mut self) -> Option<Reading> {
         self.look();
         match self.limit_bytes {
-            0 => read_file(b"/proc/vmstat\0", &SYSTEM),
-            _ => read_file(self.statistics.with_nul(), &GROUP),
+            0 => {
+                let reading = read_file(b"/proc/vmstat\0", SYSTEM)?;
+                Some(reading.bounded(self.first.get_or_insert(reading)))
+            }
+            _ => read_file(self.statistics.with_nul(), GROUP),
         }
     }
 
@@ -331,10 +337,28 @@ pub struct Reading {
     /// Anonymous memory, in bytes; 0 on the whole machine, where it does not
     /// matter.
     pub anonymous_bytes: u64,
+    /// Pages evicted for want of memory; `None` where nobody tells.
+    evicted: Option<u64>,
+}
+
+impl Reading {
+    /// Since `first` no more pages can have come back for which speculation had
+    /// pushed them out than have been evicted for want of memory. A machine
+    /// may evict without any want (DAMON's schemes do): the refaults of these
+    /// pages are nobody's.
+    fn bounded(self, first: &Reading) -> Reading {
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        let most = match (self.evicted, first.evicted) {
+            (Some(now), Some(then)) => since(now, then),
+            _ => u64::MAX,
+        };
+        let refaults = since(self.refaults, first.refaults).min(most);
+        Reading { refaults: first.refaults.wrapping_add(refaults), ..self }
+    }
 }
 
 /// Which line counts for what.
-type Names = [(&'static [u8], Kind); 6];
+type Names = [(&'static [u8], Kind)];
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -342,11 +366,12 @@ enum Kind {
     ResidentPages,
     ResidentBytes,
     AnonymousBytes,
+    Evicted,
 }
 
 /// memory.stat of both versions: `cache` and `rss` are version 1's, `file`
 /// and `anon` version 2's, each in bytes.
-const GROUP: Names = [
+const GROUP: &Names = &[
     (b"workingset_refault_file ", Kind::Refaults),
     (b"workingset_refault_anon ", Kind::Refaults),
     (b"cache ", Kind::ResidentBytes),
@@ -356,13 +381,16 @@ const GROUP: Names = [
 ];
 
 /// /proc/vmstat, in pages.
-const SYSTEM: Names = [
+const SYSTEM: &Names = &[
     (b"workingset_refault_file ", Kind::Refaults),
     (b"workingset_refault_anon ", Kind::Refaults),
     (b"nr_active_file ", Kind::ResidentPages),
     (b"nr_inactive_file ", Kind::ResidentPages),
     (b"nr_active_anon ", Kind::ResidentPages),
     (b"nr_inactive_anon ", Kind::ResidentPages),
+    (b"pgsteal_kswapd ", Kind::Evicted),
+    (b"pgsteal_direct ", Kind::Evicted),
+    (b"pgsteal_khugepaged ", Kind::Evicted),
 ];
 
 /// `path` ends in NUL.
@@ -422,6 +450,9 @@ impl Counters<'_> {
                 Kind::ResidentBytes => {
                     reading.resident_pages = reading.resident_pages.wrapping_add(pages);
                 }
+                Kind::Evicted => {
+                    reading.evicted = Some(reading.evicted.unwrap_or(0).wrapping_add(value));
+                }
                 Kind::AnonymousBytes => {
                     reading.resident_pages = reading.resident_pages.wrapping_add(pages);
                     reading.anonymous_bytes = value;
@@ -454,9 +485,10 @@ mod tests {
             total_cache 999424\ntotal_workingset_refault_file 99\n";
         let version2 = "anon 4096\nfile 8192\nanon_thp 0\nfile_mapped 4096\n\
             workingset_refault_anon 3\nworkingset_refault_file 4\n";
-        let expected = Reading { refaults: 7, resident_pages: 3, anonymous_bytes: 4096 };
-        assert_eq!(parse(version1, &GROUP), expected);
-        assert_eq!(parse(version2, &GROUP), expected);
+        let expected =
+            Reading { refaults: 7, resident_pages: 3, anonymous_bytes: 4096, evicted: None };
+        assert_eq!(parse(version1, GROUP), expected);
+        assert_eq!(parse(version2, GROUP), expected);
     }
 
     /// The directory that these lines lead to, whatever the buffer cuts.
@@ -528,9 +560,23 @@ mod tests {
     fn the_machine_is_understood() {
         let text = "nr_free_pages 5\nnr_inactive_anon 1\nnr_active_anon 2\nnr_inactive_file 3\n\
             nr_active_file 4\nworkingset_refault_anon 10\nworkingset_refault_file 20\n";
-        let expected = Reading { refaults: 30, resident_pages: 10, anonymous_bytes: 0 };
-        assert_eq!(parse(text, &SYSTEM), expected);
-        let real = read_file(b"/proc/vmstat\0", &SYSTEM).unwrap();
-        assert!(real.resident_pages > 0);
+        let first = Reading { refaults: 30, resident_pages: 10, ..Reading::default() };
+        assert_eq!(parse(text, SYSTEM), first);
+        let real = read_file(b"/proc/vmstat\0", SYSTEM).unwrap();
+        assert!(real.resident_pages > 0 && real.evicted.is_some());
+    }
+
+    /// DAMON paged out what a program of 512 MB had read, on a machine with
+    /// 20 GB free: what it read again was taken for speculation's doing, which
+    /// was disabled for it.
+    #[test]
+    fn what_was_not_evicted_for_want_of_memory_is_not_missed() {
+        let reading = |refaults, evicted| Reading { refaults, evicted, ..Reading::default() };
+        let first = reading(1000, Some(70));
+        let refaults = |now: Reading| now.bounded(&first).refaults;
+        assert_eq!(refaults(reading(5000, Some(70))), 1000);
+        assert_eq!(refaults(reading(5000, Some(170))), 1100);
+        assert_eq!(refaults(reading(1050, Some(170))), 1050);
+        assert_eq!(refaults(reading(5000, None)), 5000, "nobody tells");
     }
 }
