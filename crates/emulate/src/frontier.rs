@@ -110,11 +110,11 @@ fn is_of(slot: u64, ino: u64) -> bool {
 /// What was done of a directory ahead of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nothing: it was not read, or is being read.
+    /// Nothing: it was not read.
     Unread,
     /// It was read and had been in memory: the walk would not have waited.
     InMemory,
-    /// It was read, and waited for.
+    /// It was read, and waited for; or is being read.
     Waited,
 }
 
@@ -285,7 +285,8 @@ impl Frontier {
                 self.leave(task.parent);
                 continue;
             }
-            *slot = task.ino << 2;
+            // Believed until it has been read.
+            *slot = task.ino << 2 | WAITED;
             self.ahead += 1;
             return Some(Job::Directory(self.within(task.parent, task.name), task.ino));
         }
@@ -331,8 +332,8 @@ impl Frontier {
     pub fn was_read(&mut self, ino: u64, waited: bool) {
         self.in_memory = if waited { 0 } else { self.in_memory.saturating_add(1) };
         let slot = self.slot(ino);
-        if waited && is_of(*slot, ino) {
-            *slot |= WAITED;
+        if !waited && is_of(*slot, ino) {
+            *slot &= !WAITED;
         }
     }
 
@@ -407,13 +408,22 @@ pub trait Shared {
     fn filled(&self);
 }
 
-/// Does one job.
-pub fn read<C: Calls, S: Shared>(calls: &mut C, shared: &S, job: &Job, buffer: &mut [u8]) {
+/// Does one job. Gives the inode number of the directory that has been read.
+pub fn read<C: Calls, S: Shared>(
+    calls: &mut C,
+    shared: &S,
+    job: &Job,
+    buffer: &mut [u8],
+) -> Option<u64> {
     match job {
-        Job::Close(fd) => close(calls, *fd),
+        Job::Close(fd) => {
+            close(calls, *fd);
+            None
+        }
         Job::Rest(within, after) => {
             list(calls, shared, within, *after, buffer);
             shared.with(|frontier| frontier.leave(within.parent));
+            None
         }
         Job::Directory(within, ino) => {
             let is_read = open(calls, within).is_some_and(|fd| {
@@ -434,6 +444,7 @@ pub fn read<C: Calls, S: Shared>(calls: &mut C, shared: &S, job: &Job, buffer: &
                     frontier.unread(*ino);
                 }
             });
+            is_read.then_some(*ino)
         }
     }
 }

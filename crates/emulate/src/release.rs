@@ -17,7 +17,9 @@ use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::residency::Method;
 use core::sync::atomic::Ordering;
-use runahead_policy::release::{Knowledge, Range, Ranges, SAMPLED_AFTER_NS, WORDS};
+use runahead_policy::release::{
+    Knowledge, RETURNED_MIN_PAGES, Range, Ranges, SAMPLED_AFTER_NS, WORDS,
+};
 
 const POSIX_FADV_DONTNEED: usize = 4;
 
@@ -138,6 +140,9 @@ impl<K: Kernel> Context<'_, K> {
         }
         let end = offset.saturating_add(len);
         self.look_for_returns(id, (offset, end));
+        if !self.e.release.tight {
+            return self.follow_nothing();
+        }
         if self.e.release.ranges.is_empty() {
             return;
         }
@@ -157,8 +162,25 @@ impl<K: Kernel> Context<'_, K> {
             let refaults = self.k.refaults();
             self.e.release.knowledge.pressure.look(refaults, now_ns);
         }
-        self.e.release.tight = self.e.release.knowledge.pressure.is_tight(now_ns);
+        let Knowledge { pressure, evidence, .. } = &self.e.release.knowledge;
+        self.e.release.tight = pressure.is_tight(now_ns) && !evidence.rests(now_ns);
         self.keep_release();
+    }
+
+    /// Nothing is given back for now: the files are kept open no longer, which
+    /// the program may have closed, and removes.
+    pub(crate) fn follow_nothing(&mut self) {
+        while let Some(range) = self.e.release.ranges.take_any() {
+            self.let_go(&range);
+        }
+        self.forget_sample();
+    }
+
+    fn forget_sample(&mut self) {
+        let sample = core::mem::take(&mut self.e.release.sample);
+        if sample != Range::default() {
+            self.let_go(&sample);
+        }
     }
 
     /// For the next copy.
@@ -184,6 +206,11 @@ impl<K: Kernel> Context<'_, K> {
                 evidence.returned(pages, now_ns);
             }
             self.keep_release();
+            // It would find what this program itself has brought back.
+            let sample = self.e.release.sample;
+            if self::name(self.e.table.file(FileId(sample.file))) == name {
+                self.forget_sample();
+            }
         }
     }
 
@@ -237,6 +264,11 @@ impl<K: Kernel> Context<'_, K> {
         self.log.behind.released.fetch_add(pages, Ordering::Relaxed);
         self.log.behind.push(name(&file), start, end);
         self.e.release.knowledge.evidence.released(pages, now_ns);
+        if left > before.pages / 2 {
+            // Somebody has mapped it. To find that out the kernel has emptied the
+            // lists of all processors: not for each of its ranges.
+            self.e.release.knowledge.files.returned(name(&file), left.max(RETURNED_MIN_PAGES));
+        }
         self.keep_release();
         // Of what somebody else has mapped a sample says nothing.
         if left > 0 || self.e.release.sample != Range::default() {

@@ -87,6 +87,8 @@ impl<K: Kernel> Context<'_, K> {
         // Whether a directory is empty is not looked at: programs remove
         // what they have emptied.
         self.forget(place.id);
+        // The program will come here, and wants the space and the name back.
+        self.follow_nothing();
         Ok(0)
     }
 
@@ -124,6 +126,8 @@ impl<K: Kernel> Context<'_, K> {
         let from = self.look_up_named(old.0, old.1)?;
         let to = self.look_up_named(new.0, new.1)?;
         let moves_directory = self.mode_of(&from)? & S_IFMT == S_IFDIR;
+        // What it takes the place of is removed.
+        self.follow_nothing();
         if flags & RENAME_NOREPLACE != 0 {
             self.must_not_exist(&to)?;
         }

@@ -5,7 +5,7 @@ mod machine;
 use machine::{Copy, Machine, TempDir, raw};
 use runahead_emulate::arch::nr;
 use runahead_emulate::frontier::{
-    self, Ahead, BUFFER_LEN, Frontier, IN_MEMORY_MAX, Job, LEAD_MAX, OPEN_MAX, Shared, Walk,
+    self, Ahead, BUFFER_LEN, Frontier, IN_MEMORY_MAX, LEAD_MAX, OPEN_MAX, Shared, Walk,
 };
 use runahead_emulate::scout::{Came, Scout};
 use runahead_emulate::{Calls, Kernel, Mapped};
@@ -36,8 +36,7 @@ impl Pool {
         loop {
             let job = self.frontier.borrow_mut().take();
             let Some(job) = job else { return jobs };
-            frontier::read(calls, self, &job, &mut buffer);
-            if let Job::Directory(_, ino) = job {
+            if let Some(ino) = frontier::read(calls, self, &job, &mut buffer) {
                 self.with(|frontier| frontier.was_read(ino, self.waits.get()));
             }
             jobs += 1;

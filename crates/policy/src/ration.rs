@@ -10,8 +10,8 @@
 
 use crate::learning::{Ended, Start};
 
-/// Most that is waited unaided between two attempts, in stalls of the length
-/// that they had at the first of them.
+/// Up to here what is waited unaided between two attempts is doubled, in stalls
+/// of the length that they had at the first of them.
 pub const PASS_OVER_MAX: u64 = 1024;
 
 /// What an attempt cost beyond what it saved has to be at most this part of
@@ -224,10 +224,11 @@ impl Ration {
             self.unaided_last_ns = 0;
         } else {
             let lost_ns = self.last_cost_ns.saturating_sub(benefit_ns);
-            let unaided_ns = lost_ns.saturating_mul(self.waited_per_loss());
-            let unaided_ns = unaided_ns.max(self.unaided_last_ns.saturating_mul(2));
             let stall_ns = self.stall_ns.max(1);
-            self.unaided_ns = unaided_ns.clamp(stall_ns, stall_ns.saturating_mul(PASS_OVER_MAX));
+            let most_ns = stall_ns.saturating_mul(PASS_OVER_MAX);
+            let doubled_ns = self.unaided_last_ns.saturating_mul(2).min(most_ns);
+            let least_ns = lost_ns.saturating_mul(self.waited_per_loss()).max(stall_ns);
+            self.unaided_ns = doubled_ns.max(least_ns);
             self.unaided_last_ns = self.unaided_ns;
         }
     }
@@ -393,6 +394,20 @@ mod tests {
             passed_over += 1;
         }
         assert_eq!(passed_over, 1, "12.8 ms are one stall");
+    }
+
+    #[test]
+    fn what_an_attempt_loses_is_outweighed_however_short_stalls_are() {
+        let mut ration = begun();
+        ration.stalled(60_000);
+        ration.synchronised(35_000_000, false);
+        ration.outcome(0, 0, false);
+        let mut waited_ns = 0;
+        while ration.decide(Standing::None, Processors::Idle) == Decision::PassOver {
+            ration.stalled(60_000);
+            waited_ns += 60_000;
+        }
+        assert!(waited_ns >= 35_000_000 * WAITED_PER_LOSS, "{waited_ns}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ const FILES_MAX: usize = 8;
 /// One of so many pages may be read again.
 const RETURNED_PART: u64 = 16;
 /// With fewer pages read again, in all or of a file, nothing is decided.
-const RETURNED_MIN_PAGES: u64 = 32;
+pub const RETURNED_MIN_PAGES: u64 = 32;
 /// Age at which what was given back is looked at: whether others have read it
 /// in again, in ns.
 pub const SAMPLED_AFTER_NS: u64 = 50_000_000;
@@ -199,6 +199,13 @@ impl Ranges {
         Some(core::mem::take(oldest).range)
     }
 
+    /// Any range that is followed; it is no more.
+    pub fn take_any(&mut self) -> Option<Range> {
+        let slot = self.slots.iter_mut().find(|slot| slot.fate != Fate::None)?;
+        self.used = self.used.saturating_sub(1);
+        Some(core::mem::take(slot).range)
+    }
+
     /// A range that is not followed any more, of which nobody was told.
     pub fn take_dropped(&mut self) -> Option<Range> {
         let slot = self.slots.iter_mut().find(|slot| slot.fate == Fate::Dropped)?;
@@ -262,10 +269,14 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// Whether nothing is given back for a while.
+    pub fn rests(&self, now_ns: u64) -> bool {
+        (1..=REST_MAX_NS).contains(&self.resting_until_ns.saturating_sub(now_ns))
+    }
+
     /// Pages that may be given back now.
     pub fn room(&mut self, now_ns: u64) -> u64 {
-        let resting_ns = self.resting_until_ns.saturating_sub(now_ns);
-        if resting_ns != 0 && resting_ns <= REST_MAX_NS {
+        if self.rests(now_ns) {
             return 0;
         }
         self.window = self.window.clamp(WINDOW_MIN_PAGES, WINDOW_MAX_PAGES);

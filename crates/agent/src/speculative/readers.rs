@@ -16,7 +16,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::READERS_MAX;
-use runahead_emulate::frontier::{self, Ahead, BUFFER_LEN, Frontier, Job, Shared, Walk};
+use runahead_emulate::frontier::{self, Ahead, BUFFER_LEN, Frontier, Shared, Walk};
 use runahead_emulate::gate::Check;
 
 /// A thread of this process: `CLONE_VM`, `_FS`, `_FILES`, `_SIGHAND`,
@@ -240,8 +240,7 @@ extern "C" fn serve(_: usize) -> ! {
                 POOL.filled();
             }
             let before = reader.waits();
-            frontier::read(&mut Gate, &reader, &job, &mut buffer);
-            if let Job::Directory(_, ino) = job {
+            if let Some(ino) = frontier::read(&mut Gate, &reader, &job, &mut buffer) {
                 let waited = reader.waits() > before;
                 reader.with(|frontier| frontier.was_read(ino, waited));
             }
