@@ -39,8 +39,10 @@ pub struct Group {
     tasks_max: u64,
     /// Where to look; not on the stack, of which there may be little.
     tasks_path: Path,
-    /// What the machine's counters said first.
-    first: Option<Reading>,
+    /// What the machine's counters said first, once they have been read. (An
+    /// `Option` of it would not be `None` where all bytes are zero.)
+    first: Reading,
+    has_first: bool,
 }
 
 impl Default for Group {
@@ -58,7 +60,8 @@ impl Group {
         looked_for_tasks: false,
         tasks_max: 0,
         tasks_path: Path::EMPTY,
-        first: None,
+        first: Reading { refaults: 0, resident_pages: 0, anonymous_bytes: 0, evicted: None },
+        has_first: false,
     };
 
     /// Reads the counters; `None` where nobody tells. Takes some 30 µs, so once
@@ -68,10 +71,17 @@ impl Group {
         match self.limit_bytes {
             0 => {
                 let reading = read_file(b"/proc/vmstat\0", SYSTEM)?;
-                Some(reading.bounded(self.first.get_or_insert(reading)))
+                Some(self.bounded(reading))
             }
             _ => read_file(self.statistics.with_nul(), GROUP),
         }
+    }
+
+    fn bounded(&mut self, reading: Reading) -> Reading {
+        if !self.has_first {
+            (self.first, self.has_first) = (reading, true);
+        }
+        reading.bounded(&self.first)
     }
 
     /// Whether a copy may be made as far as the cgroup's limit goes. Anonymous
@@ -572,8 +582,11 @@ mod tests {
     #[test]
     fn what_was_not_evicted_for_want_of_memory_is_not_missed() {
         let reading = |refaults, evicted| Reading { refaults, evicted, ..Reading::default() };
-        let first = reading(1000, Some(70));
-        let refaults = |now: Reading| now.bounded(&first).refaults;
+        // As a process begins with it.
+        // SAFETY: all-zero is a valid value.
+        let mut group: Group = unsafe { core::mem::zeroed() };
+        let mut refaults = |now: Reading| group.bounded(now).refaults;
+        assert_eq!(refaults(reading(1000, Some(70))), 1000);
         assert_eq!(refaults(reading(5000, Some(70))), 1000);
         assert_eq!(refaults(reading(5000, Some(170))), 1100);
         assert_eq!(refaults(reading(1050, Some(170))), 1050);
