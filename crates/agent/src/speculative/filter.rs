@@ -36,9 +36,8 @@ const AT_ARGS: u32 = 16;
 /// Instructions that there is room for (the kernel allows 4096).
 const PROGRAM_MAX: usize = 512;
 
-/// What the agent itself calls in a speculative process: its end, its clock, the
-/// counters of its memory,
-/// and its waits for the normal process.
+/// What the agent itself calls in a speculative process: its end, its clock,
+/// its memory's counters, and its waits for the normal process.
 const OWN: &[GateRule] = &[
     GateRule { number: nr::CLOCK_GETTIME, checks: &[] },
     GateRule { number: nr::NANOSLEEP, checks: &[] },
