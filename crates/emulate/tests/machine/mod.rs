@@ -50,7 +50,8 @@ pub struct Machine {
     pub hopeless: bool,
     /// Memory calls are only looked at.
     pub pretend_memory: bool,
-    mappings: BTreeMap<usize, (usize, u64)>,
+    /// Where each mapping of a file begins, and the page of the file there.
+    mappings: BTreeMap<usize, PageId>,
     /// How long a call on a name takes, in ns.
     pub name_wait_ns: u64,
     /// Names whose attributes readers of directories asked for.
@@ -225,20 +226,20 @@ impl Machine {
     }
 
     fn mincore(&mut self, args: [usize; 6]) -> isize {
-        // The newest mapping that begins there or before; none is large.
-        let Some((start, (fd, offset))) = self
+        // None is large.
+        let Some((start, (dev, ino, first))) = self
             .mappings
             .range(..=args[0])
             .next_back()
+            .map(|(start, page)| (*start, *page))
             .filter(|(start, _)| args[0] - *start < 1 << 20)
         else {
             return -12;
         };
-        let (fd, offset) = (*fd, offset + (args[0] - start) as u64);
+        let first = first + (args[0] - start) as u64 / PAGE;
         // SAFETY: the emulator's vector has a byte for each page.
         let pages =
             unsafe { std::slice::from_raw_parts_mut(args[2] as *mut u8, args[1].div_ceil(4096)) };
-        let (dev, ino, first) = Self::page_id(fd as i32, offset).unwrap();
         for (index, page) in pages.iter_mut().enumerate() {
             let resident = self.is_resident((dev, ino, first + index as u64));
             *page = u8::from(resident || self.fs == FileSystem::Foreign);
@@ -319,8 +320,14 @@ impl Calls for Machine {
             nr::FACCESSAT2 if self.fs == FileSystem::Foreign => return -(libc::EACCES as isize),
             nr::MMAP if args[4] as i32 >= 0 && !self.pretend_memory => {
                 let mapping = raw(number, args);
-                self.mappings.insert(mapping as usize, (args[4], args[5] as u64));
+                let page = Self::page_id(args[4] as i32, args[5] as u64).unwrap();
+                self.mappings.insert(mapping as usize, page);
                 return mapping;
+            }
+            // One that other tests' memory may get next must not be found
+            // again below a mapping made there later.
+            nr::MUNMAP if !self.pretend_memory => {
+                self.mappings.retain(|start, _| !(args[0]..args[0] + args[1]).contains(start));
             }
             nr::MUNMAP
             | nr::MPROTECT
