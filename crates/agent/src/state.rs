@@ -382,9 +382,11 @@ pub struct State {
     pub partial: AtomicU64,
     /// Of those, pages whose wait was not shorter than any other's.
     pub late: AtomicU64,
-    /// Minor faults of this process when its last full copy was made, plus
-    /// one; 0: that was no full one.
+    /// Minor faults of this process when its last copy was made, plus one; 0:
+    /// that one has been accounted for.
     pub faults_at_copy: AtomicU64,
+    /// 1: that copy was a full one.
+    pub made_full: AtomicU32,
     /// Half removed stalls of speculative processes that have ended.
     pub removed_halves: AtomicU64,
     /// Time of the synchronisation, in ns.

@@ -21,13 +21,19 @@ pub const LEFT_ALONE_MIN: u8 = 8;
 /// See [`LEFT_ALONE_MIN`].
 pub const LEFT_ALONE_MAX: u8 = 64;
 
-/// Bound of [`Record::worth`], to either side.
+/// Bounds of [`Record::worth`].
 const WORTH_MAX: i8 = 7;
+/// See [`WORTH_MAX`].
+const WORTH_MIN: i8 = -10;
 
 /// How long a process waits unaided for each point that its executable is
-/// below zero, doubling, in ns: 1 ms up to 64 ms. Time and not stalls, so that
+/// below zero, doubling, in ns: 1 ms up to 512 ms. Time and not stalls, so that
 /// what a misjudgement loses is the same on every device.
 const UNAIDED_NS: u64 = 500_000;
+
+/// Points that one process takes away at most: how long it came to wait
+/// unaided itself is where the next one begins, but one is no proof.
+const WORTH_STEP_MAX: i8 = 3;
 
 /// What is remembered of an executable. All-zero: nothing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +63,9 @@ pub struct Ended {
     pub benefit_ns: u64,
     /// What they cost, in ns.
     pub cost_ns: u64,
+    /// How long it was to wait unaided after the last of them, in ns; 0: that
+    /// one paid.
+    pub unaided_ns: u64,
 }
 
 /// How to begin with a process.
@@ -79,7 +88,7 @@ impl Record {
             left_alone,
             left_alone_next: left_alone_next.min(LEFT_ALONE_MAX),
             executes: executes != 0,
-            worth: (worth as i8).clamp(-WORTH_MAX, WORTH_MAX),
+            worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
         }
     }
 
@@ -127,8 +136,16 @@ impl Record {
         let pays = ended.benefit_ns > ended.cost_ns.saturating_mul(2);
         // Good news counts more: it takes a good program to bring it, and any
         // busy moment brings bad news.
-        self.worth = if pays { self.worth.max(0) + 2 } else { self.worth - 1 };
-        self.worth = self.worth.clamp(-WORTH_MAX, WORTH_MAX);
+        self.worth = match self.worth {
+            worth if pays => worth.max(0) + 2,
+            worth @ 1.. => worth / 2,
+            worth => {
+                let waited = (ended.unaided_ns / UNAIDED_NS).checked_ilog2().unwrap_or(0);
+                let beyond = (waited.min(64) as i8).saturating_add(worth);
+                worth - beyond.clamp(1, WORTH_STEP_MAX)
+            }
+        };
+        self.worth = self.worth.clamp(WORTH_MIN, WORTH_MAX);
     }
 
     /// How to begin with a process of it.
@@ -147,14 +164,21 @@ impl Record {
 mod tests {
     use super::*;
 
-    const SHORT: Ended =
-        Ended { stalls: 1, stalled_ns: 100_000, copies: 0, benefit_ns: 0, cost_ns: 0 };
+    const SHORT: Ended = Ended {
+        stalls: 1,
+        stalled_ns: 100_000,
+        copies: 0,
+        benefit_ns: 0,
+        cost_ns: 0,
+        unaided_ns: 0,
+    };
     const GOOD: Ended = Ended {
         stalls: 700,
         stalled_ns: 70_000_000,
         copies: 1,
         benefit_ns: 90_000_000,
         cost_ns: 300_000,
+        unaided_ns: 0,
     };
     const BAD: Ended = Ended { copies: 8, benefit_ns: 0, cost_ns: 2_000_000, ..GOOD };
 
@@ -205,8 +229,26 @@ mod tests {
         assert_eq!(after(&[GOOD]).start(), Start::AtOnce);
         assert_eq!(after(&[GOOD, SHORT]).start(), Start::Unknown);
         assert_eq!(after(&[BAD]).start(), Start::Later(1_000_000));
-        assert_eq!(after(&[BAD; 100]).start(), Start::Later(64_000_000));
+        assert_eq!(after(&[BAD; 100]).start(), Start::Later(512_000_000));
         assert_eq!(after(&[BAD, BAD, BAD, GOOD]).start(), Start::AtOnce);
+        let long = Ended { unaided_ns: 130_000_000, ..BAD };
+        assert_eq!(after(&[long]).start(), Start::Later(4_000_000), "one is no proof");
+        assert_eq!(after(&[long; 3]).start(), Start::Later(128_000_000));
+        assert_eq!(after(&[long, long, long, BAD]).start(), Start::Later(256_000_000));
+    }
+
+    /// A linker that gains on a disk and is then run on flash, where it cannot.
+    #[test]
+    fn what_has_paid_for_long_is_forgotten_in_a_few_processes() {
+        let mut record = after(&[GOOD; 100]);
+        let bad = Ended { unaided_ns: 100_000_000, ..BAD };
+        let mut at_once = 0;
+        while record.start() == Start::AtOnce {
+            record.ended(&bad);
+            at_once += 1;
+        }
+        assert!((2..=4).contains(&at_once), "{at_once}");
+        assert_eq!(record.start(), Start::Unknown);
         assert_eq!(after(&[SHORT; 3]).start(), Start::Unknown);
     }
 

@@ -297,6 +297,7 @@ impl Ration {
             copies: self.copies,
             benefit_ns: self.benefits_ns,
             cost_ns: self.costs_ns,
+            unaided_ns: self.unaided_last_ns,
         }
     }
 
@@ -547,6 +548,8 @@ mod tests {
         let ended = ration.ended(7, 9_000_000);
         assert_eq!((ended.copies, ended.benefit_ns, ended.cost_ns), (2, 10_000_000, 200_000));
         assert_eq!((ended.stalls, ended.stalled_ns), (7, 9_000_000));
+        assert_eq!(ended.unaided_ns, ration.unaided_ns, "the last one did not pay");
+        assert!(ended.unaided_ns > 0);
     }
 
     #[test]

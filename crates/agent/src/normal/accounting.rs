@@ -23,7 +23,10 @@ pub fn account(state: &State, rations: &mut Rations) {
         let since_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
         let cow_ns = faults.saturating_mul(COW_NS).min(since_ns / 2);
         ration.cost_more(cow_ns);
-        refork.copied_on_write(cow_ns);
+        // An importing one leaves the large regions out, but no others.
+        if state.made_full.load(Relaxed) != 0 {
+            refork.copied_on_write(cow_ns);
+        }
     }
     let late = state.late.load(Relaxed);
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);

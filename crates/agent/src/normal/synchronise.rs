@@ -307,8 +307,8 @@ fn synchronise(
         &state.stalled_ns,
     ];
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
-    let faults = if made == Kind::Full { usage::of_self().minor_faults + 1 } else { 0 };
-    state.faults_at_copy.store(faults, Relaxed);
+    state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
+    state.made_full.store(u32::from(made == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.scouts.store(u32::from(scouts), Relaxed);
     state.owner.store(crate::arch::thread_pointer(), Relaxed);
