@@ -22,6 +22,9 @@ pub const LARGE_BYTES: usize = 1 << 20;
 /// is swap space, in bytes: filling so much takes far longer than arming.
 pub const SWAPPED_BYTES: usize = 24 << 20;
 
+/// `MAP_DENYWRITE`, which the kernel ignores (mmap(2)).
+const MAP_DENYWRITE: usize = 0x800;
+
 /// Questions about pages of new mappings in the life of a process, until one
 /// is found missing.
 const SAMPLES_MAX: u32 = 256;
@@ -40,7 +43,11 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
     }
     state.large_changes.fetch_add(1, Relaxed);
     let anonymous = flags & sys::MAP_ANONYMOUS != 0;
-    if protection & sys::PROT_EXEC != 0 || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
+    // What glibc's loader maps, and nobody else marks so: the kernel reads
+    // around its faults, and a notice costs a program that loads many libraries
+    // more than it waits for them (a Python program 5 of 120 ms).
+    let code = (protection & sys::PROT_EXEC != 0) || flags & MAP_DENYWRITE != 0;
+    if code || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
         return;
     }
     if anonymous {
