@@ -440,6 +440,11 @@ pub struct State {
     /// Processor time of speculative processes that have ended, in µs, as far
     /// as the ration has not been told.
     pub copies_cpu_us: AtomicU64,
+    /// The last scout that keeps the program's priority; unlike a copy's, its
+    /// processor time is no idle time.
+    pub scout: AtomicI32,
+    /// Processor time of such scouts that have ended, in µs.
+    pub scouts_cpu_us: AtomicU64,
     /// Device that the speculative process prefetches from, as stat(2) gives
     /// it; 0: not known.
     pub device: AtomicU64,

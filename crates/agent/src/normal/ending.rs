@@ -114,6 +114,9 @@ pub(super) fn wait(state: &State, child: i32, options: usize) -> isize {
     let result = unsafe { call(nr::WAIT4, &[child as usize, 0, options | WCLONE, usage_at]) };
     if result > 0 {
         state.copies_cpu_us.fetch_add(usage.cpu_us(), Relaxed);
+        if child == state.scout.load(Relaxed) {
+            state.scouts_cpu_us.fetch_add(usage.cpu_us(), Relaxed);
+        }
     }
     if result > 0
         && let Some(slot) = state.slot()

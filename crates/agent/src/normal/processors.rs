@@ -15,11 +15,13 @@ use runahead_protocol::session::Mode;
 /// Over the last [`IDLE_INTERVAL_NS`] or more, from the machine's idle time;
 /// before that much is known, from the number of runnable threads, which is
 /// strict: whoever serves the read just started is among them. What this
-/// program's copies take they take from nobody, and is idle time, too;
-/// `copies_ns` is that of the ended ones so far. On a single processor what is
+/// program's copies take they take from nobody, and is idle time, too, but not
+/// what scouts at its own priority take; `spent_ns` is that of all that have
+/// ended so far.
+/// On a single processor what is
 /// left of it would say nothing, so there only a copy's outcome decides. Idle
 /// where unknown.
-pub fn idle_processors(state: &State, copies_ns: u64, now_ns: u64) -> Processors {
+pub fn idle_processors(state: &State, spent_ns: u64, now_ns: u64) -> Processors {
     let cpus = processors(&state.cpus);
     if cpus == 1 {
         return Processors::Idle;
@@ -29,7 +31,8 @@ pub fn idle_processors(state: &State, copies_ns: u64, now_ns: u64) -> Processors
     if since_ns == 0 || is_look_due(state, now_ns) {
         let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
-        let copies_ns = copies_ns.saturating_add(living_copy_ns(state));
+        let scouts_ns = state.scouts_cpu_us.load(Relaxed).saturating_mul(1000);
+        let copies_ns = spent_ns.saturating_sub(scouts_ns).saturating_add(living_copy_ns(state));
         let copies_before_ns = state.idle_copies_ns.swap(copies_ns, Relaxed);
         state.idle_asked_ns.store(now_ns, Relaxed);
         state.idle_asked_ticks.store(ticks(), Relaxed);
@@ -52,6 +55,7 @@ pub fn idle_processors(state: &State, copies_ns: u64, now_ns: u64) -> Processors
 fn living_copy_ns(state: &State) -> u64 {
     match state.speculative.load(Relaxed) {
         0 => 0,
+        scout if scout == state.scout.load(Relaxed) => 0,
         copy => sys::process_cpu_ns(copy as u32),
     }
 }

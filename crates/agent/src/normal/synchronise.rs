@@ -311,6 +311,9 @@ fn synchronise(
     state.made_full.store(u32::from(made == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.scouts.store(u32::from(scouts), Relaxed);
+    if scouts && speculative::scout::shares_time(log.directories.usual_ns.load(Relaxed)) {
+        state.scout.store(child as i32, Relaxed);
+    }
     state.owner.store(crate::arch::thread_pointer(), Relaxed);
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     state.speculative.store(child as i32, Release);

@@ -26,6 +26,8 @@ const CLOSE_RANGE_UNSHARE: usize = 2;
 const CLONE_FILES: usize = 0x400;
 /// `SCHED_IDLE`.
 const SCHED_IDLE: usize = 5;
+/// `SCHED_RESET_ON_FORK`, a bit beside the policy.
+const SCHED_RESET_ON_FORK: isize = 0x4000_0000;
 /// `RLIMIT_CPU`.
 const RLIMIT_CPU: usize = 0;
 /// Processor time of one speculative process, in s.
@@ -117,12 +119,13 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
 
 /// The same for a scout, which runs no code but the agent's: what is for the
 /// program's code is left out. All signals stay blocked.
-pub fn run_scout(log: &'static Log) {
+pub fn run_scout(log: &'static Log, shares_time: bool) {
     let_go_of_what_counts(log);
     stand_apart();
     first_for_the_oom_killer();
-    go_out_of_the_way();
-    if !filter::install(true) {
+    restrict();
+    let scheduled = if shares_time { leave_real_time() } else { go_idle() };
+    if !scheduled || !filter::install(true) {
         exit();
     }
 }
@@ -148,16 +151,40 @@ fn stand_apart() {
     drop_statistics();
 }
 
-/// Idle priority, of processor and device, and nobody's to trace.
+/// Restricted, and at idle priority.
 fn go_out_of_the_way() {
+    restrict();
+    // Last but for the filter: it cannot be left again without privilege.
+    if !go_idle() {
+        exit();
+    }
+}
+
+/// Bounded processor time, the device's lowest priority, nobody's to trace, and
+/// no privilege to gain.
+fn restrict() {
     prctl(PR_SET_DUMPABLE, 0);
     limit_cpu();
     // SAFETY: concerns this process only.
     unsafe { call(nr::IOPRIO_SET, &[IOPRIO_WHO_PROCESS, 0, IOPRIO_LOWEST]) };
-    // Last but for the filter: it cannot be left again without privilege.
-    if prctl(PR_SET_NO_NEW_PRIVS, 1) != 0 || !go_idle() {
+    if prctl(PR_SET_NO_NEW_PRIVS, 1) != 0 {
         exit();
     }
+}
+
+/// A real-time program's scout is none; false where it would be.
+fn leave_real_time() -> bool {
+    const SCHED_OTHER: isize = 0;
+    const SCHED_BATCH: isize = 3;
+    let priority = 0u32;
+    // SAFETY: a query.
+    let policy = unsafe { call(nr::SCHED_GETSCHEDULER, &[0]) } & !SCHED_RESET_ON_FORK;
+    if [SCHED_OTHER, SCHED_BATCH, SCHED_IDLE as isize].contains(&policy) {
+        return true;
+    }
+    let other = SCHED_OTHER as usize;
+    // SAFETY: reads one struct sched_param; concerns this process only.
+    unsafe { call(nr::SCHED_SETSCHEDULER, &[0, other, from_ref(&priority) as usize]) == 0 }
 }
 
 /// Testing: holds all that the program has open for a while.
