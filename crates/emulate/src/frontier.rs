@@ -37,6 +37,10 @@ const ROOTS_MAX: usize = 4;
 /// Directories remembered as read.
 const READ_MAX: usize = 2048;
 
+/// Of those, such that share a place: [`LEAD_MAX`] and what was come to lately
+/// are kept, whatever their numbers.
+const READ_WAYS: usize = 8;
+
 /// Entries of one directory whose attributes are asked for.
 const FILES_MAX: usize = 4096;
 
@@ -189,9 +193,9 @@ pub struct Frontier {
     tasks: [Task; TASKS_MAX],
     count: u16,
     open: [Open; OPEN_MAX],
-    /// Inode numbers of directories read, each at its hash; four times, and
-    /// [`REACHED`] and [`WAITED`] more.
-    read: [u64; READ_MAX],
+    /// Inode numbers of directories read, each in the set of its hash; four
+    /// times, and [`REACHED`] and [`WAITED`] more.
+    read: [[u64; READ_WAYS]; READ_MAX / READ_WAYS],
     /// Directories read since one was waited for.
     in_memory: u32,
     /// Directories read, and those of them that the walk came to.
@@ -215,7 +219,7 @@ impl Frontier {
         tasks: [Task { parent: 0, ino: 0, name: Name::EMPTY }; TASKS_MAX],
         count: 0,
         open: [Open { fd_plus1: 0, users: 0 }; OPEN_MAX],
-        read: [0; READ_MAX],
+        read: [[0; READ_WAYS]; READ_MAX / READ_WAYS],
         in_memory: 0,
         ahead: 0,
         used: 0,
@@ -242,7 +246,7 @@ impl Frontier {
             self.leave(self.begun_at);
         }
         if other {
-            self.read = [0; READ_MAX];
+            self.read = Frontier::EMPTY.read;
             self.roots = [0; ROOTS_MAX];
         }
         // All of it is read where the walk comes back to it with a directory that
@@ -357,11 +361,18 @@ impl Frontier {
         Within { parent, fd, name, dev: self.dev, fsuid: self.fsuid, files: self.files }
     }
 
-    #[expect(clippy::indexing_slicing, reason = "the mask keeps it inside for every hash")]
+    /// Where a directory is remembered, or is to be: in place of one that was
+    /// come to, if all of the set are taken, or of the first.
+    #[expect(clippy::indexing_slicing, reason = "the mask and the set's length keep it inside")]
     fn slot(&mut self, ino: u64) -> &mut u64 {
-        const _: () = assert!(READ_MAX.is_power_of_two());
+        const SETS: usize = READ_MAX / READ_WAYS;
+        const _: () = assert!(SETS.is_power_of_two());
         let hash = ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        &mut self.read[hash as usize & (READ_MAX - 1)]
+        let set = &mut self.read[hash as usize & (SETS - 1)];
+        let at = (set.iter().position(|slot| is_of(*slot, ino)))
+            .or_else(|| set.iter().position(|slot| *slot == 0))
+            .or_else(|| set.iter().position(|slot| slot & REACHED != 0));
+        &mut set[at.unwrap_or(0)]
     }
 
     fn pop(&mut self) -> Option<Task> {
