@@ -211,6 +211,7 @@ pub fn in_child(state: &'static State) {
         return;
     }
     state.inherited();
+    state.forked.store(1, Relaxed);
     begin_process(state);
     state.role.store(role::NORMAL, Release);
 }

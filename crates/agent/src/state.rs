@@ -435,6 +435,8 @@ pub struct State {
     pub executable: AtomicU64,
     /// 1: it has executed a program.
     pub executes: AtomicU32,
+    /// 1: it goes on with the program of the process that forked it.
+    pub forked: AtomicU32,
     /// 1: what is known of the executable has been asked.
     pub begun: AtomicU32,
     /// Processor time of speculative processes that have ended, in µs, as far

@@ -11,6 +11,7 @@ use crate::state::{CONFIG, State};
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use runahead_policy::learning::{Record, Start};
+use runahead_policy::ration::FIRST_STALLS;
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
@@ -27,6 +28,12 @@ pub fn start(state: &State) -> Start {
 /// The process ends.
 pub fn ended(state: &State) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
+        return;
+    }
+    // A subshell that has done next to nothing: that the executable's processes
+    // are short it does not say, and a shell makes hundreds of them.
+    let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS;
+    if state.forked.load(Relaxed) != 0 && state.epoch.load(Relaxed) == 0 && !has_waited {
         return;
     }
     let Some(ended) = state.try_locked(|rations, _| {
