@@ -325,8 +325,9 @@ pub struct State {
     /// Since asking last served something: time spent on it, in ns (see
     /// [`runahead_policy::asking`]).
     pub asked_ns: AtomicU64,
-    /// The ration passes over the next stalls, and no copy runs ahead.
-    pub passes_over: AtomicU32,
+    /// How long the ration passes over stalls, in ns, as last heard of it; 0: it
+    /// does not, or a copy runs ahead.
+    pub passes_over_ns: AtomicU64,
     /// A thread and how often it had slept when that was last looked at
     /// ([`crate::normal`]).
     pub slept: AtomicU64,

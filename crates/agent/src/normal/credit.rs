@@ -40,7 +40,7 @@ pub(super) fn rests(state: &State) -> bool {
     let rests = if are_busy(state) {
         state.asking().rests(SHARE_BUSY)
     } else {
-        state.passes_over.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
+        state.passes_over_ns.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
     };
     rests && !stalls_always()
 }
@@ -50,18 +50,18 @@ pub(super) fn rests(state: &State) -> bool {
 #[cold]
 pub(super) fn is_again_wanted(state: &State, waited_ns: u64) -> bool {
     state.untold.fetch_add(1, Relaxed);
-    state.untold_ns.fetch_add(waited_ns, Relaxed);
-    if are_busy(state) {
+    let untold_ns = state.untold_ns.fetch_add(waited_ns, Relaxed).saturating_add(waited_ns);
+    // Before so long the ration would say no; asking it takes two calls.
+    if are_busy(state) || untold_ns < state.passes_over_ns.load(Relaxed) {
         return false;
     }
-    let passes_over = state.try_locked(|rations, _| {
+    let left_ns = state.try_locked(|rations, _| {
         synchronise::tell(state, rations);
-        rations.synchronisations.passes_over()
+        rations.synchronisations.unaided_ns()
     });
-    if passes_over == Some(false) {
-        state.passes_over.store(0, Relaxed);
-    }
-    passes_over == Some(false)
+    let Some(left_ns) = left_ns else { return false };
+    state.passes_over_ns.store(left_ns, Relaxed);
+    left_ns == 0
 }
 
 /// A question that began at `began` is answered.

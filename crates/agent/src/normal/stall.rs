@@ -54,12 +54,12 @@ pub(super) fn stall(
     if let Some(stalled) = stalled {
         streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
     }
-    let passes_over = state.try_locked(|rations, _| {
+    let passes_over_ns = state.try_locked(|rations, _| {
         let ration = &mut rations.synchronisations;
         ration.stalled(end_ns.saturating_sub(synchronised_ns));
-        state.speculative.load(Relaxed) == 0 && ration.passes_over()
+        if state.speculative.load(Relaxed) == 0 { ration.unaided_ns() } else { 0 }
     });
-    state.passes_over.store(u32::from(passes_over == Some(true)), Relaxed);
+    state.passes_over_ns.store(passes_over_ns.unwrap_or(0), Relaxed);
     if rests(state) {
         state.credit.store(0, Relaxed);
     }
