@@ -31,6 +31,10 @@ const WORTH_MIN: i8 = -10;
 /// what a misjudgement loses is the same on every device.
 const UNAIDED_NS: u64 = 500_000;
 
+/// Part of the time to be waited unaided from which on a process that ended
+/// before it was over has waited for long.
+const WAITED_PART: u64 = 16;
+
 /// Points that one process takes away at most: how long it came to wait
 /// unaided itself is where the next one begins, but one is no proof.
 const WORTH_STEP_MAX: i8 = 3;
@@ -130,6 +134,12 @@ impl Record {
             self.left_alone_next = 0;
         }
         if ended.copies == 0 {
+            // It ended before it was tried. The next one is tried sooner, if it
+            // waits as long: else what was once misjudged would stay so.
+            let waited_ns = ended.stalled_ns.saturating_mul(WAITED_PART);
+            if self.worth < 0 && waited_ns >= unaided_ns(self.worth) {
+                self.worth += 1;
+            }
             return;
         }
         // As `Ration::outcome` judges a single copy.
@@ -155,9 +165,14 @@ impl Record {
             // Others of its processes had nothing left to predict.
             1.. if self.short > 0 => Start::Unknown,
             1.. => Start::AtOnce,
-            below => Start::Later(UNAIDED_NS << u32::from(below.unsigned_abs())),
+            below => Start::Later(unaided_ns(below)),
         }
     }
+}
+
+/// How long a process waits unaided whose executable has `worth` below zero.
+fn unaided_ns(worth: i8) -> u64 {
+    UNAIDED_NS << u32::from(worth.unsigned_abs())
 }
 
 #[cfg(test)]
@@ -249,6 +264,24 @@ mod tests {
         }
         assert!((2..=4).contains(&at_once), "{at_once}");
         assert_eq!(record.start(), Start::Unknown);
+    }
+
+    /// A scan of 0.25 s, after many searches by the same program that did not
+    /// pay.
+    #[test]
+    fn what_ends_before_it_is_tried_is_tried_sooner_the_next_time() {
+        let mut record = after(&[BAD; 100]);
+        let scan = Ended { stalls: 250, stalled_ns: 250_000_000, ..SHORT };
+        let mut untried = 0;
+        while matches!(record.start(), Start::Later(ns) if ns >= scan.stalled_ns) {
+            record.ended(&scan);
+            untried += 1;
+        }
+        assert!(untried <= 3, "{untried}");
+        // Processes that wait for next to nothing say nothing about it.
+        let before = record.start();
+        (0..100).for_each(|_| record.ended(&Ended { stalls: 8, stalled_ns: 800_000, ..SHORT }));
+        assert_eq!(record.start(), before);
         assert_eq!(after(&[SHORT; 3]).start(), Start::Unknown);
     }
 
