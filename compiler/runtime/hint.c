@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -307,11 +308,30 @@ static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t 
     }
 }
 
+/* Has anything been missing so far? Until then nothing is waited for: all may be in
+ * memory. */
+static bool was_missing(void) {
+    return atomic_load_explicit(&ra.was_missing, memory_order_relaxed) ||
+           atomic_load_explicit(&ra.count.issued, memory_order_relaxed) != 0;
+}
+
+/* Is the first page of any stream missing? */
+static bool begins_missing(const struct ra_plan *p) {
+    unsigned char there;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const uint64_t page = p->stream[i].base & ~(PAGE - 1);
+        if (!(p->stream[i].flags & RA_FLAG_INDIRECT) &&
+            mincore((void *)(uintptr_t)page, PAGE, &there) == 0 && !(there & 1))
+            return true;
+    }
+    return false;
+}
+
 /* What the next iterations touch was asked for only now: lets the helper pass it on
  * first. A program that overtakes it faults, and the kernel reads what lies around
  * the fault, and, from there on, ahead of it: instead of what was asked for. */
 static void let_helper_go_first(uint64_t turn) {
-    if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn)
+    if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn || !was_missing())
         return;
     int saved = errno;
     for (int waits = 0; waits < HELPER_WAITS_MAX && atomic_load(&ra.active) &&
@@ -464,8 +484,7 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     }
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
         /* Everything that was hinted is in memory. Strips so long that they cost
-         * nothing, for the case that something else is not; where all of the nest
-         * is there, none. */
+         * nothing, for the case that something else is not. */
         list(site);
         site->span = ~(uint64_t)0;
         bool is_new;
@@ -473,8 +492,7 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
             site->last = plan_of(site, f->count, f->streams, &is_new);
         if (site->last->bytes >= ra.window) {
             site->last = plan_of(site, f->count, f->streams, &is_new);
-            if (!is_in_memory(site->last))
-                begin_with_long_strips(site->last, f);
+            begin_with_long_strips(site->last, f);
         }
         return;
     }
@@ -498,14 +516,8 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     if (p->walks && site->last)
         release_walks_between(p, site->last);
     site->last = p;
-    if (p->bytes >= ra.window && atomic_load_explicit(&ra.count.issued, memory_order_relaxed) == 0 &&
-        is_in_memory(p)) {
-        /* Nothing has been missing so far, and nothing of this is: as it was. */
-        count(&ra.count.hinted, p->bytes >> PAGE_SHIFT);
-        count(&ra.count.filtered, p->bytes >> PAGE_SHIFT);
-        f->plan = RA_NOT_BEGUN;
-        return;
-    }
+    if (!was_missing() && begins_missing(p))
+        atomic_store_explicit(&ra.was_missing, true, memory_order_relaxed);
     if (p->strip < p->count[p->tick_level])
         f->strip[p->tick_level] = p->strip;
     f->cursor = 0;

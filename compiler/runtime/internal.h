@@ -87,6 +87,7 @@ struct ra_state {
     _Atomic int state; /* 0 not yet, 1 on, 2 off for good */
     _Atomic int active;
     _Atomic int helper; /* 0 none, 1 started */
+    _Atomic bool was_missing; /* the beginning of a nest was not in memory */
     _Atomic uint32_t asleep;
     uint8_t *bits;     /* believed in memory */
     uint8_t *recent;   /* requested since the last sweep */
@@ -187,9 +188,6 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new);
 void expect_shifted(struct ra_plan *p, struct ra_plan *last);
-/* Is all that the nest goes over in memory? Looks at every page, as far as the
- * first that is missing. */
-bool is_in_memory(const struct ra_plan *p);
 /* Do two streams come to the same addresses? */
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);

@@ -4,7 +4,6 @@
 #include "internal.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 static const uint64_t BLOCK_BYTES_MAX = 512 << 10;
 enum { PASSED_MAX = 16 }; /* plans in use that are passed over for a new one */
@@ -54,30 +53,6 @@ static bool is_repeated(const struct ra_plan *p, uint32_t i) {
             overlap(p, &p->stream[i], &p->stream[k]))
             return true;
     return false;
-}
-
-bool is_in_memory(const struct ra_plan *p) {
-    enum { CHUNK_PAGES = 512 };
-    unsigned char there[CHUNK_PAGES];
-    if (p->is_indirect)
-        return false; /* where it goes to is not known */
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        int64_t below, above;
-        if (is_repeated(p, i))
-            continue;
-        spans(p, &p->stream[i], 0, &below, &above);
-        uint64_t page = (p->stream[i].base + (uint64_t)below) >> PAGE_SHIFT;
-        const uint64_t end = (p->stream[i].base + (uint64_t)above + PAGE - 1) >> PAGE_SHIFT;
-        for (uint64_t n; page < end; page += n) {
-            n = end - page < CHUNK_PAGES ? end - page : CHUNK_PAGES;
-            if (mincore((void *)(uintptr_t)(page << PAGE_SHIFT), n << PAGE_SHIFT, there) != 0)
-                return false;
-            for (uint64_t k = 0; k < n; ++k)
-                if (!(there[k] & 1))
-                    return false;
-        }
-    }
-    return true;
 }
 
 /* Does a stream go over its addresses once, in order, from one iteration of the

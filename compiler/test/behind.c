@@ -1,6 +1,5 @@
 /* The run-time layer's own: long nests that begin while everything is in memory
- * still tick, unless all that they go over is there, those that go on keep their
- * plans, and walks across rows pass over no page and are given back behind
+ * still tick, and wait for nothing, those that go on keep their plans, and walks across rows pass over no page and are given back behind
  * themselves, what is left of them by the next nest. No nest overtakes the helper.
  * Indices are asked for well before they are looked at, and what they go to behind
  * them. */
@@ -217,18 +216,22 @@ static void small_walks(void) {
     CHECK(ahead >= ra.window / 8 && ahead <= ra.window);
 }
 
-/* Is a nest over these bytes, which begins now, without strips? */
-static bool is_unsplit(const char *base, uint64_t bytes) {
+/* A nest over these bytes, which begins now: how often does it wait for the helper? */
+static int waits_over(const char *base, uint64_t bytes) {
     const uint64_t pages = bytes >> PAGE_SHIFT;
     const struct ra_stream stream = {.base = (uint64_t)(uintptr_t)base, .high = 8, .stride = {PAGE}};
     struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "resident"};
     struct ra_frame *f = frame_of(1, &pages, &stream);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
     ra_begin(&site, f);
-    return f->strip[0] >= pages;
+    CHECK(f->strip[0] < pages);
+    naps_needed = 0;
+    return naps;
 }
 
-/* In memory from the first to the last page, a nest is as it was; not with one
- * page missing, nor once something was missing and hints are on. */
+/* While nothing has been missing, no nest waits for the helper; from the first one on
+ * whose first page is not there, they do. */
 static void resident(void) {
     const uint64_t bytes = ra.memory / 2;
     char *array = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -237,18 +240,14 @@ static void resident(void) {
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(array != MAP_FAILED && all != MAP_FAILED);
     ra.bits = all;
-    const uint64_t hinted = atomic_load(&ra.count.hinted);
-    CHECK(is_unsplit(array, bytes));
-    CHECK(atomic_load(&ra.count.hinted) >= hinted + (bytes >> PAGE_SHIFT) - 1); /* they may stop */
-    atomic_store(&ra.count.issued, 1);
-    CHECK(!is_unsplit(array, bytes));
+    CHECK(waits_over(array, bytes) == 0);
     atomic_store(&ra.active, 0);
-    CHECK(is_unsplit(array, bytes));
-    CHECK(madvise(array + bytes - PAGE, PAGE, MADV_DONTNEED) == 0);
-    CHECK(!is_unsplit(array, bytes));
+    CHECK(waits_over(array, bytes) == 0);
     atomic_store(&ra.active, 1);
-    atomic_store(&ra.count.issued, 0);
-    CHECK(!is_unsplit(array, bytes));
+    CHECK(madvise(array, PAGE, MADV_DONTNEED) == 0);
+    clear_bits((uint64_t)(uintptr_t)array >> PAGE_SHIFT, (uint64_t)(uintptr_t)(array + bytes) >> PAGE_SHIFT);
+    CHECK(waits_over(array, bytes) == 3);
+    CHECK(waits_over(array + PAGE, bytes - PAGE) == 3);
     released_within(0, ADDRESSES);
     ra.bits = bits;
 }
@@ -415,10 +414,10 @@ static void every_page(uint32_t strip_mined) {
 
 int main(void) {
     start(20 << 20);
+    resident();
     helper_first();
     indices();
     computed();
-    resident();
     small_walks();
     plan_in_use();
     /* Rows, and across them planes: each row is in another place of every plane. */
