@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Insertion.h"
+#include "Outline.h"
 
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -425,7 +426,8 @@ void Insertion::insertBegins(Loop *Root, ArrayRef<Nest *> Its) {
     Phi.setIncomingBlock(Entry, Before);
   }
   Old = Before->getTerminator();
-  IRBuilder<>(Old).CreateCondBr(Any, Begin, Copy);
+  IRBuilder<>(Old).CreateCondBr(Any, Begin, Copy)->setMetadata(
+      BEGIN_MARK, MDNode::get(F.getContext(), {}));
   Old->eraseFromParent();
   // The parameters are computed for the call only.
   std::set<BasicBlock *> Users(Root->block_begin(), Root->block_end());

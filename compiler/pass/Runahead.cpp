@@ -18,11 +18,12 @@
 //
 // One source for LLVM 14 to 22 (Versions.h), not linked against LLVM (the host
 // has it). Locality.cpp finds what to prefetch, Insertion.cpp writes the calls
-// and the strips; here the pass is registered.
+// and the strips, Outline.cpp moves them out of the way; here they are registered.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Insertion.h"
+#include "Outline.h"
 
 #include "llvm/Analysis/AssumptionCache.h"
 #include "llvm/IR/PassManager.h"
@@ -67,6 +68,18 @@ extern "C" LLVM_ATTRIBUTE_WEAK PassPluginLibraryInfo llvmGetPassPluginInfo() {
                 [](FunctionPassManager &Passes, OptimizationLevel Level) {
                   if (Level != OptimizationLevel::O0)
                     Passes.addPass(RunaheadPass());
+                });
+            Builder.registerOptimizerLastEPCallback([](LAST_PASSES(Passes, Level)) {
+              if (Level != OptimizationLevel::O0)
+                Passes.addPass(runahead::OutlinePass());
+            });
+            Builder.registerPipelineParsingCallback(
+                [](StringRef Name, ModulePassManager &Passes,
+                   ArrayRef<PassBuilder::PipelineElement>) {
+                  if (Name != PASS "-outline")
+                    return false;
+                  Passes.addPass(runahead::OutlinePass());
+                  return true;
                 });
             Builder.registerPipelineParsingCallback(
                 [](StringRef Name, FunctionPassManager &Passes,

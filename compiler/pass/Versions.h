@@ -22,6 +22,21 @@
 #define RUNAHEAD_EXPANDER(SE, DL) SE, DL, "ra"
 #endif
 
+/// The last arguments of a CodeExtractor: what functions are called.
+#if LLVM_VERSION_MAJOR >= 17
+#define OUTLINE_SUFFIX , nullptr, "strips"
+#else
+#define OUTLINE_SUFFIX , "strips"
+#endif
+
+/// What a callback for the last passes of a module is called with.
+#if LLVM_VERSION_MAJOR >= 20
+#define LAST_PASSES(Passes, Level)                                                                 \
+  llvm::ModulePassManager &Passes, llvm::OptimizationLevel Level, llvm::ThinOrFullLTOPhase
+#else
+#define LAST_PASSES(Passes, Level) llvm::ModulePassManager &Passes, llvm::OptimizationLevel Level
+#endif
+
 namespace runahead {
 
 inline llvm::PointerType *bytePointer(llvm::LLVMContext &Context) {

@@ -17,7 +17,7 @@ macro_rules! sources {
         [$(($name, include_str!(concat!("../../../compiler/", $directory, "/", $name)))),*]
     };
 }
-const PASS: [(&str, &str); 7] = sources!(
+const PASS: [(&str, &str); 9] = sources!(
     "pass":
     "Nest.h",
     "Versions.h",
@@ -25,6 +25,8 @@ const PASS: [(&str, &str); 7] = sources!(
     "Locality.cpp",
     "Insertion.h",
     "Insertion.cpp",
+    "Outline.h",
+    "Outline.cpp",
     "Runahead.cpp"
 );
 const RUNTIME: [(&str, &str); 11] = sources!(
@@ -226,10 +228,11 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
         ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
     let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     // As one unit: LLVM's headers take longer than the pass.
-    let unit =
-        ["-include", "Locality.cpp", "-include", "Insertion.cpp", "Runahead.cpp"].map(OsStr::new);
     arguments.push(&include);
-    arguments.extend(unit);
+    for name in ["Locality.cpp", "Insertion.cpp", "Outline.cpp"] {
+        arguments.extend(["-include", name].map(OsStr::new));
+    }
+    arguments.push(OsStr::new("Runahead.cpp"));
     arguments.extend([OsStr::new("-o"), &pass_name]);
     compile("g++", "g++", &arguments)?;
     let words = ["-std=gnu11", "-O2", "-fPIC", "-nostdlib", "-r", "-o", "runahead_rt.o"];
