@@ -9,20 +9,25 @@
 
 /* When counting begins and ends; whether there is nothing left to do. */
 static _Atomic int counting, stopping, exhausted;
+/* Requests answered, counted or not. */
+static _Atomic uint64_t served;
 
 /* Shortest time that says anything, and how often the end is looked for. */
 #define RUN_MIN_NS 100000000u
 #define LOOK_US 1000
 
-/* Sleeps so long, or until there is nothing left to do. */
-static void busy_for(double s)
+/* Sleeps so long, and until each worker has answered a request on the mean; or
+ * until there is nothing left to do. */
+static void busy_for(double s, int workers)
 {
-	uint64_t end = now_ns() + (uint64_t)(s * 1e9);
-	while (!exhausted && now_ns() < end)
+	uint64_t end = now_ns() + (uint64_t)(s * 1e9), last = served + (uint64_t)workers;
+	while (!exhausted && (now_ns() < end || served < last))
 		usleep(LOOK_US);
 }
 
-/* Lets the workers run: `warm_s` uncounted, then `run_s`, or until there is
+/* Lets the workers run: `warm_s` uncounted, then `run_s`, both for a request of
+ * each worker at least: the first ones of all workers begin at once and go on
+ * in step, and where many take turns each takes long. Or until there is
  * nothing left to do; prints what they did. Requests that are under way at
  * the end are not waited for beyond their next block. */
 static int measure(struct worker *workers, int count, double warm_s, double run_s,
@@ -34,13 +39,13 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
 			die("pthread_create");
 	}
-	busy_for(warm_s);
+	busy_for(warm_s, count);
 	uint64_t before = 0, after = 0, total = 0, requests = 0, latency = 0, wrong = 0;
 	for (int i = 0; i < count; i++)
 		before += workers[i].bytes;
 	counting = 1;
 	uint64_t start = now_ns();
-	busy_for(run_s);
+	busy_for(run_s, count);
 	for (int i = 0; i < count; i++)
 		after += workers[i].bytes;
 	uint64_t end = now_ns();
@@ -68,6 +73,7 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 /* A request has been answered. */
 static void answered(struct worker *me, uint64_t began)
 {
+	served++;
 	if (counting) {
 		me->requests++;
 		me->latency_ns += now_ns() - began;

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use runahead_slowdisk::profile::Discipline;
 
 use super::report::{Point, Run, StreamsResults, line};
-use super::{Order, Policy, StreamsOptions, Workload, data, server};
+use super::{Order, Policy, StreamsOptions, Workload, data, model, server};
 use crate::c_program::CProgram;
 use crate::cgroup::Cgroup;
+use crate::device_counts::Counts;
 use crate::explicit::cache_directory;
 use crate::launch::{Side, wrap};
 use crate::place::{Place, PlaceOptions};
@@ -37,7 +38,8 @@ const QUERIES: CProgram = program!("queries");
 /// The clips that wrk asks for.
 const CLIPS: &str = include_str!("../../../../bench/streams/clips.lua");
 
-/// Uncounted time at the start of each run, and counted time, seconds.
+/// Uncounted time at the start of each run, and counted time, seconds; both last
+/// until each handler has answered a request on the mean.
 const WARM_S: f64 = 1.5;
 const RUN_S: f64 = 6.0;
 /// A run that takes so much longer than it should hangs.
@@ -116,7 +118,8 @@ impl<'a> Bed<'a> {
         if options.workloads.contains(&Workload::Media) {
             room = room.saturating_sub(share(CLIPS_BYTES));
         }
-        let files = file_count(device.bandwidth_bytes_per_s, run_s, room);
+        let at_once = options.handlers.iter().copied().max().unwrap_or(1);
+        let files = file_count(device.bandwidth_bytes_per_s, run_s, at_once, room);
         ensure!(files > 0, "the data does not fit on the device: give a smaller --scale");
         let mut sizes = PathBuf::new();
         let home = process::scratch_directory()?;
@@ -213,13 +216,19 @@ impl<'a> Bed<'a> {
             (workload.lengths(), point.mb_s(Policy::Default), self.options.profile == "hdd")
         {
             let rate = device.rate_mb_s * 1e6;
-            let switch_s = lengths.switch_s(default * 1e6, rate);
+            let of_default = |of: fn(&Run) -> f64| point.median(Policy::Default, of).unwrap_or(0.0);
+            let switch_s = model::switch_s(
+                default * 1e6,
+                of_default(|run| run.read_per_used),
+                of_default(|run| run.device_requests_per_mb) / 1e6,
+                rate,
+            );
             let depth = device.depth_kib as f64 * 1024.0;
             point.switch_ms = Some(switch_s * 1e3);
             point.model_mb_s = Some(lengths.competitive(depth, switch_s, rate) / 1e6);
             point.optimum_mb_s = Some(lengths.optimum(rate, device.latency_ms / 1e3) / 1e6);
         }
-        progress.print(&line(&point));
+        progress.print(&line(&point, &self.options.profile));
         Ok(point)
     }
 
@@ -278,8 +287,8 @@ impl<'a> Bed<'a> {
                 Figures::parse(&said).with_context(|| format!("the program printed {said:?}"))?
             }
         };
-        let read = self.place.counts()?.since(&before).bytes_read;
-        Ok(figures.run(self.speed, read))
+        let read = self.place.counts()?.since(&before);
+        Ok(figures.run(self.speed, &read))
     }
 
     /// nginx: its memory is filled with what is popular, then it is measured.
@@ -308,9 +317,9 @@ impl<'a> Bed<'a> {
         ask(WARM_S.ceil() as u32, 1)?;
         let before = self.place.counts()?;
         let figures = ask(self.run_s.ceil() as u32, 2)?;
-        let read = self.place.counts()?.since(&before).bytes_read;
+        let read = self.place.counts()?.since(&before);
         server.stop()?;
-        Ok(figures.run(self.speed, read))
+        Ok(figures.run(self.speed, &read))
     }
 
     /// Clients that ask all queries; what they check the answers by.
@@ -380,11 +389,13 @@ fn index_bytes(scale: f64) -> u64 {
 }
 
 /// Files of the microbenchmarks: none is read twice, so as many as the fastest
-/// run can read, of which half of each is read by the random workloads, or as
-/// there is `room` for. A run that reads them faster ends with them.
-fn file_count(bytes_per_s: f64, run_s: f64, room: u64) -> u64 {
+/// run can read, of which half of each is read by the random workloads, and at
+/// least three requests of two for each handler; or as there is `room` for. A run
+/// that reads them faster ends with them.
+fn file_count(bytes_per_s: f64, run_s: f64, handlers: u32, room: u64) -> u64 {
     let most = bytes_per_s * (WARM_S + run_s) * 1.2;
-    let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64 + 256;
+    let files = (most / (data::FILE_BYTES as f64 / 2.0)).ceil() as u64;
+    let files = files.max(u64::from(handlers) * 6) + 256;
     files.min(room / data::FILE_BYTES)
 }
 
@@ -437,13 +448,14 @@ impl Figures {
         })
     }
 
-    fn run(&self, speed: f64, read: u64) -> Run {
+    fn run(&self, speed: f64, device: &Counts) -> Run {
         let disk_s = self.ns as f64 / 1e9 * speed;
         Run {
             mb_s: self.bytes as f64 / 1e6 / disk_s,
             requests_per_s: self.requests as f64 / disk_s,
             response_s: self.latency_ns as f64 / 1e9 * speed,
-            read_per_used: read as f64 / self.total.max(1) as f64,
+            read_per_used: device.bytes_read as f64 / self.total.max(1) as f64,
+            device_requests_per_mb: device.reads as f64 * 1e6 / self.total.max(1) as f64,
         }
     }
 }
@@ -454,19 +466,22 @@ mod tests {
 
     #[test]
     fn files_fit_on_the_device() {
-        assert_eq!(file_count(50e6, 6.0, DATA_BYTES_MAX), 471);
+        assert_eq!(file_count(50e6, 6.0, 16, DATA_BYTES_MAX), 471);
+        assert_eq!(file_count(50e6, 6.0, 64, DATA_BYTES_MAX), 640);
         let scale = 4.0;
         let room = DATA_BYTES_MAX - index_bytes(1.0) - scaled(CLIPS_BYTES, 1.0);
-        let files = file_count(6.4e9, RUN_S * scale, room);
+        let files = file_count(6.4e9, RUN_S * scale, 64, room);
         assert!(files > 1000 && files * data::FILE_BYTES <= room, "{files}");
     }
 
     #[test]
     fn figures_are_those_of_the_disk() {
         let said = "total 3000000\nbytes 2000000\nns 1000000000\nrequests 4\nlatency_ns 250000000\nwrong 0\n";
-        let run = Figures::parse(said).unwrap().run(4.0, 3_300_000);
+        let device = Counts { reads: 30, bytes_read: 3_300_000, ..Counts::default() };
+        let run = Figures::parse(said).unwrap().run(4.0, &device);
         assert_eq!((run.mb_s, run.requests_per_s, run.response_s), (0.5, 1.0, 1.0));
         assert!((run.read_per_used - 1.1).abs() < 1e-9);
+        assert!((run.device_requests_per_mb - 10.0).abs() < 1e-9);
         assert_eq!(Figures::parse("bytes 1"), None);
     }
 
@@ -492,11 +507,12 @@ mod tests {
         let (code, printed) = said("four-64kb", "0", "0.1", "0");
         assert_eq!(code, Some(0));
         assert!(Figures::parse(&printed).unwrap().bytes > 0 && printed.contains("wrong 0"));
-        // There are no more files: what was read until then counts.
+        // There are no more files: what was read until then counts, but for each
+        // handler's first request.
         let (code, printed) = said("one-rand", "0", "1000", "10000");
         assert_eq!(code, Some(0));
         let figures = Figures::parse(&printed).unwrap();
-        assert!((38..=40).contains(&figures.requests) && figures.bytes >= 38 * 65_536, "{printed}");
+        assert!((34..=40).contains(&figures.requests) && figures.bytes >= 34 * 65_536, "{printed}");
         assert_eq!(said("one-whole", "1000", "1", "0").0, Some(3), "nothing was counted");
     }
 

@@ -2,15 +2,12 @@
 //! switch cost that was measured.
 //!
 //! A device or an elevator that sorts its queue shortens the switch the more
-//! requests wait. So C_switch is taken from the default's own throughput at
-//! the same concurrency: the kernel reads windows of 128 KiB, each of which
-//! costs a switch. (Today's kernel asks for the next window when the first
-//! page of the last is touched, two windows ahead of 2004's: on a disk that
-//! sorts, the default pays less for a switch than the paper's did, and the
-//! measured C_switch says so.)
+//! requests wait. So C_switch is taken from what the default's own requests
+//! took at the same concurrency, beyond their transfer. (Today's kernel asks
+//! for the next window when the first page of the last is touched, two windows
+//! ahead of 2004's: on a disk that sorts, the default pays less for a switch
+//! than the paper's did, and the measured C_switch says so.)
 
-/// Linux's default window, bytes.
-const WINDOW_BYTES: f64 = 131_072.0;
 /// The paper's first prefetch, bytes.
 const FIRST_BYTES: f64 = 65_536.0;
 
@@ -39,14 +36,6 @@ impl Lengths {
         length / (length / bytes_per_s + switch_s)
     }
 
-    /// The switch cost that a default throughput shows, seconds.
-    pub fn switch_s(&self, default_bytes_per_s: f64, bytes_per_s: f64) -> f64 {
-        let windows = self.mean(|length| runs(length, WINDOW_BYTES, WINDOW_BYTES).0);
-        let bytes = self.mean(|length| runs(length, WINDOW_BYTES, WINDOW_BYTES).1);
-        let time_s = self.mean(|length| length) / default_bytes_per_s;
-        ((time_s - bytes / bytes_per_s) / windows).max(0.0)
-    }
-
     /// Throughput of competitive prefetching with slow start, bytes/s.
     pub fn competitive(&self, depth_bytes: f64, switch_s: f64, bytes_per_s: f64) -> f64 {
         let of = |length| runs(length, FIRST_BYTES, depth_bytes);
@@ -54,6 +43,13 @@ impl Lengths {
         let bytes = self.mean(|length| of(length).1);
         self.mean(|length| length) / (switches * switch_s + bytes / bytes_per_s)
     }
+}
+
+/// The switch cost of a device that was busy all the time, seconds: what its
+/// requests took for each byte that was used of them, beyond the transfer of
+/// `read` bytes, in `requests`.
+pub fn switch_s(used_per_s: f64, read: f64, requests: f64, bytes_per_s: f64) -> f64 {
+    ((1.0 / used_per_s - read / bytes_per_s) / requests.max(f64::MIN_POSITIVE)).max(0.0)
 }
 
 /// Prefetches of a stream and their bytes: the first of `first`, each twice
@@ -74,6 +70,8 @@ mod tests {
 
     const RATE: f64 = 51.3e6;
     const SWITCH_S: f64 = 10.53e-3;
+    /// Linux's default.
+    const WINDOW_BYTES: f64 = 131_072.0;
     const DEPTH: f64 = 540e3;
 
     #[test]
@@ -93,7 +91,7 @@ mod tests {
     fn the_papers_gain() {
         let lengths = Lengths::all(4 << 20);
         let default = (4 << 20) as f64 / (32.0 * (SWITCH_S + WINDOW_BYTES / RATE));
-        let switch_s = lengths.switch_s(default, RATE);
+        let switch_s = switch_s(default, 1.0, 1.0 / WINDOW_BYTES, RATE);
         assert!((switch_s / SWITCH_S - 1.0).abs() < 1e-6);
         // Figure 3: up to two-fold.
         let gain = lengths.competitive(DEPTH, switch_s, RATE) / default;
@@ -102,10 +100,21 @@ mod tests {
         assert!(even.competitive(DEPTH, SWITCH_S, RATE) < even.optimum(RATE, SWITCH_S));
     }
 
+    /// Windows that the kernel reads behind the ends of streams are no dearer
+    /// switches.
+    #[test]
+    fn what_is_read_in_vain_is_no_switch() {
+        let (read, windows) = (1.25 * WINDOW_BYTES * 8.0, 10.0);
+        let used = WINDOW_BYTES * 8.0;
+        let default = used / (windows * SWITCH_S + read / RATE);
+        let found = switch_s(default, read / used, windows / used, RATE);
+        assert!((found / SWITCH_S - 1.0).abs() < 1e-6, "{found}");
+    }
+
     #[test]
     fn where_switches_are_free_nothing_is_gained() {
         let lengths = Lengths::all(4 << 20);
-        assert_eq!(lengths.switch_s(2.0 * RATE, RATE), 0.0);
+        assert_eq!(switch_s(2.0 * RATE, 1.0, 1.0 / WINDOW_BYTES, RATE), 0.0);
         assert!(lengths.competitive(DEPTH, 0.0, RATE) <= RATE);
     }
 }

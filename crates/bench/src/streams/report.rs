@@ -21,6 +21,9 @@ pub struct Run {
     /// Bytes that the device read for each byte used: above 1, readahead that
     /// was not used; below, what the cache answered.
     pub read_per_used: f64,
+    /// Requests to the device for each MB used.
+    #[serde(default)]
+    pub device_requests_per_mb: f64,
 }
 
 /// One workload, order and number of handlers.
@@ -34,7 +37,7 @@ pub struct Point {
     pub handlers: u32,
     /// Runs of each policy.
     pub runs: BTreeMap<Policy, Vec<Run>>,
-    /// C_switch that the default's throughput shows, ms.
+    /// C_switch that the default's requests show, ms.
     pub switch_ms: Option<f64>,
     /// What the paper's model gives for it, MB/s.
     pub model_mb_s: Option<f64>,
@@ -45,9 +48,13 @@ pub struct Point {
 impl Point {
     /// Median throughput of a policy, MB/s.
     pub fn mb_s(&self, policy: Policy) -> Option<f64> {
-        let runs = self.runs.get(&policy)?;
-        let rates: Vec<f64> = runs.iter().map(|run| run.mb_s).collect();
-        Summary::of(&rates).map(|summary| summary.median)
+        self.median(policy, |run| run.mb_s)
+    }
+
+    /// Median of something of a policy's runs.
+    pub(super) fn median(&self, policy: Policy, of: impl Fn(&Run) -> f64) -> Option<f64> {
+        let all: Vec<f64> = self.runs.get(&policy)?.iter().map(of).collect();
+        Summary::of(&all).map(|summary| summary.median)
     }
 
     /// A policy's median throughput relative to the default's.
@@ -82,13 +89,21 @@ pub struct StreamsResults {
 }
 
 /// One point in a line.
-pub(super) fn line(point: &Point) -> String {
+pub(super) fn line(point: &Point, profile: &str) -> String {
     let mut text =
         format!("{} {} {:>2} at once:", point.workload.name(), point.order.name(), point.handlers);
     for policy in Policy::ALL {
         if let (Some(mb_s), Some(gain)) = (point.mb_s(policy), point.gain(policy)) {
             text += &format!(" {} {mb_s:.1} MB/s ({gain:.2}×)", policy.name());
         }
+    }
+    for (name, mb_s) in [("model", point.model_mb_s), ("optimum", point.optimum_mb_s)] {
+        if let Some(mb_s) = mb_s {
+            text += &format!(" {name} {mb_s:.1}");
+        }
+    }
+    if let Some(met) = all_met(point, profile) {
+        text += &format!(": {}", met.name());
     }
     text
 }
@@ -131,16 +146,56 @@ fn targets(point: &Point) -> Vec<Target> {
     targets
 }
 
+/// How far a target is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Met {
+    Yes,
+    /// The runs differ too much to tell.
+    Perhaps,
+    No,
+}
+
+impl Met {
+    fn name(self) -> &'static str {
+        match self {
+            Met::Yes => "met",
+            Met::Perhaps => "not told apart",
+            Met::No => "missed",
+        }
+    }
+}
+
+/// Each target of a point and how Runahead stands to it; empty on devices and
+/// at numbers of handlers for which there is none.
+fn judged(point: &Point, profile: &str) -> Vec<(Target, Ratio, Met)> {
+    if profile != "hdd" || !TARGET_HANDLERS.contains(&point.handlers) {
+        return Vec::new();
+    }
+    let live = point.runs.get(&Policy::Live).map_or(&[][..], Vec::as_slice);
+    let live: Vec<f64> = live.iter().map(|run| run.mb_s).collect();
+    let judge = |target: Target| {
+        let ratio = Ratio::of(&live, &target.of)?;
+        let met = match target.least {
+            least if ratio.value >= least => Met::Yes,
+            least if ratio.high >= least => Met::Perhaps,
+            _ => Met::No,
+        };
+        Some((target, ratio, met))
+    };
+    targets(point).into_iter().filter_map(judge).collect()
+}
+
+/// How far all targets of a point are met.
+fn all_met(point: &Point, profile: &str) -> Option<Met> {
+    judged(point, profile).into_iter().map(|(_, _, met)| met).max()
+}
+
 /// Whether each target is met, and where it is not; empty on devices for
 /// which there is none.
 fn verdicts(results: &StreamsResults) -> String {
     let mut lines: Vec<(String, Vec<String>, usize)> = Vec::new();
-    let points = results.points.iter().filter(|point| TARGET_HANDLERS.contains(&point.handlers));
-    for point in points.filter(|_| results.profile == "hdd") {
-        let live = point.runs.get(&Policy::Live).map_or(&[][..], Vec::as_slice);
-        let live: Vec<f64> = live.iter().map(|run| run.mb_s).collect();
-        for target in targets(point) {
-            let Some(ratio) = Ratio::of(&live, &target.of) else { continue };
+    for point in &results.points {
+        for (target, ratio, how) in judged(point, &results.profile) {
             let name = format!(
                 "{} {}: at least {} {}",
                 point.workload.name(),
@@ -154,14 +209,17 @@ fn verdicts(results: &StreamsResults) -> String {
             let Some((_, failed, met)) = lines.iter_mut().find(|(other, ..)| *other == name) else {
                 continue;
             };
-            if ratio.value >= target.least {
+            if how == Met::Yes {
                 *met += 1;
                 continue;
             }
-            let verdict = if ratio.high >= target.least { "not told apart" } else { "missed" };
             failed.push(format!(
-                "{verdict} at {}: {:.2} ({:.2} to {:.2})",
-                point.handlers, ratio.value, ratio.low, ratio.high
+                "{} at {}: {:.2} ({:.2} to {:.2})",
+                how.name(),
+                point.handlers,
+                ratio.value,
+                ratio.low,
+                ratio.high
             ));
         }
     }
@@ -193,6 +251,7 @@ pub fn table(results: &StreamsResults) -> String {
         "of optimum",
         "response",
         "read/used",
+        "targets",
     ]);
     for point in &results.points {
         let rate = |mb_s: Option<f64>| mb_s.map_or("–".into(), |mb_s| format!("{mb_s:.1}"));
@@ -205,14 +264,11 @@ pub fn table(results: &StreamsResults) -> String {
             (Some(live), Some(of)) if of > 0.0 => format!("{:.0}%", 100.0 * live / of),
             _ => "–".into(),
         };
-        let runs = |policy| point.runs.get(&policy).map_or(&[][..], Vec::as_slice);
-        let median = |policy, of: fn(&Run) -> f64| {
-            Summary::of(&runs(policy).iter().map(of).collect::<Vec<_>>()).map(|all| all.median)
-        };
-        let response = median(Policy::Live, |run| run.response_s)
-            .zip(median(Policy::Default, |run| run.response_s))
+        let response = point
+            .median(Policy::Live, |run| run.response_s)
+            .zip(point.median(Policy::Default, |run| run.response_s))
             .map_or("–".into(), |(live, default)| format!("{:.0}%", 100.0 * live / default));
-        let unused = median(Policy::Live, |run| run.read_per_used);
+        let unused = point.median(Policy::Live, |run| run.read_per_used);
         table.add_row([
             point.workload.name().to_owned(),
             point.order.name().to_owned(),
@@ -227,6 +283,7 @@ pub fn table(results: &StreamsResults) -> String {
             share(point.optimum_mb_s),
             response,
             unused.map_or("–".into(), |unused| format!("{unused:.2}")),
+            all_met(point, &results.profile).map_or("–", Met::name).to_owned(),
         ]);
     }
     format!(
@@ -276,7 +333,10 @@ mod tests {
             "one-whole fifo: at least 0.7 of the optimum: met at 0 of 1; \
              missed at 16: 0.50 (0.50 to 0.50)\n",
         ];
-        for part in ["22.0 (2.20×)", "105%", "50%", "45%"].iter().chain(&verdicts) {
+        let printed = line(&results.points[0], "hdd");
+        let expected = "runahead 22.0 MB/s (2.20×) model 21.0 optimum 44.0: missed";
+        assert!(printed.ends_with(expected), "{printed}");
+        for part in ["22.0 (2.20×)", "105%", "50%", "45%", "missed"].iter().chain(&verdicts) {
             assert!(text.contains(part), "no {part} in {text}");
         }
         let directory = tempfile::tempdir().unwrap();
