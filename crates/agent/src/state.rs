@@ -355,10 +355,6 @@ pub struct State {
     pub aide: AtomicI32,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
     pub owner: AtomicUsize,
-    /// Thread that stalled last on what may be a disk, and when, in ns.
-    pub stalled: AtomicUsize,
-    /// See [`State::stalled`].
-    pub stalled_at_ns: AtomicU64,
     /// Its log.
     pub log: AtomicPtr<Log>,
     /// 1: it is a scout, which predicts no reads.

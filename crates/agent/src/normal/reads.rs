@@ -323,6 +323,7 @@ pub(super) fn came_true(state: &State, prediction: &Prediction, waited_ns: u64) 
     if waited_ns != 0 {
         // A partial stall: predicted, just not early enough.
         count_stall(state, waited_ns, false);
+        streams::waited_behind(state, prediction.fd, waited_ns);
         if let Some(log) = state.log() {
             synchronise::at_partial_stall(state, log);
         }

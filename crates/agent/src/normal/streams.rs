@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use runahead_emulate::arch::nr as all_nr;
 use runahead_policy::competitive::streams::{Action, PIECE_BYTES_MAX, WINDOW_BYTES};
-use runahead_policy::competitive::{Device, Miss, Streams};
+use runahead_policy::competitive::{Crowd, Device, Miss, Streams};
 use runahead_protocol::session::{self, Mode};
 use runahead_protocol::stats::Counter;
 
@@ -42,6 +42,7 @@ struct Entry {
     used_at: u64,
     device: Device,
     streams: Streams,
+    crowd: Crowd,
 }
 
 impl Table {
@@ -82,6 +83,7 @@ fn entry(entries: &mut [Entry; DEVICES_MAX], dev: u64) -> Option<&mut Entry> {
             entry.dev = dev;
             entry.device = known_device(dev);
             entry.streams = Streams::EMPTY;
+            entry.crowd = Crowd::NONE;
             index
         }
     };
@@ -199,31 +201,43 @@ pub fn came(state: &State, frame: &Frame, request: &Request, ns: u64, now_ns: u6
 /// for a disk, which positions for one request at a time.
 const DISK_STALL_NS: u64 = 3_000_000;
 
-/// Whether another thread waits for the same disk: it began to less than two
-/// switches, or mean stalls where seeks have not been measured, ago. Devices
-/// that answer sooner, or are known to have no seeks, serve requests beside
-/// each other.
+/// Whether another thread waits for the same disk, or did within two switches or
+/// two mean stalls, whichever is longer. Devices that answer sooner, or are
+/// known to have no seeks, serve requests beside each other.
 pub fn is_crowded(state: &State, stat: &sys::Stat, now_ns: u64) -> bool {
-    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
-        || stat.mode & sys::S_IFMT != sys::S_IFREG
-    {
+    if !may_crowd(stat) {
         return false;
     }
-    let device = state.streams.with(stat.dev, |entry| entry.device).unwrap_or_default();
-    let stall_ns = if device.has_places() {
-        device.switch_ns(None)
-    } else if device.is_known() {
-        return false;
-    } else {
-        state.mean_stall_ns()
+    let stall_ns = state.mean_stall_ns();
+    let look = |entry: &mut Entry| {
+        entry.crowd.waits(thread_pointer(), now_ns);
+        let device = &entry.device;
+        let switch_ns = match device.is_known() {
+            true if device.has_places() => device.switch_ns(None),
+            false if stall_ns >= DISK_STALL_NS => stall_ns,
+            _ => return false,
+        };
+        entry.crowd.is_there(now_ns, 2 * switch_ns.max(stall_ns))
     };
-    let me = thread_pointer();
-    let before = state.stalled.swap(me, Relaxed);
-    let began_ns = state.stalled_at_ns.swap(now_ns, Relaxed);
-    (device.has_places() || stall_ns >= DISK_STALL_NS)
-        && before != 0
-        && before != me
-        && now_ns.saturating_sub(began_ns) < 2 * stall_ns
+    state.streams.with(stat.dev, look) == Some(true)
+}
+
+fn may_crowd(stat: &sys::Stat) -> bool {
+    CONFIG.mode.load(Relaxed) == Mode::Speculate as u32 && stat.mode & sys::S_IFMT == sys::S_IFREG
+}
+
+/// Shortest wait that may be one for a disk, in ns.
+const DISK_WAIT_NS: u64 = 500_000;
+
+/// The thread that a copy runs ahead of has waited `ns` for what that asked
+/// for: it may be one of a crowd.
+pub fn waited_behind(state: &State, fd: i32, ns: u64) {
+    let mut stat = sys::Stat::default();
+    if ns >= DISK_WAIT_NS && sys::fstat(fd, &mut stat) == 0 && may_crowd(&stat) {
+        let now_ns = sys::now_ns();
+        let note = |entry: &mut Entry| entry.crowd.waits(thread_pointer(), now_ns);
+        state.streams.with(stat.dev, note);
+    }
 }
 
 /// What a call that sends a file reads at once, in bytes: a pipe's buffers
@@ -232,7 +246,10 @@ const FIRST_READ_BYTES: u64 = 64 * 1024;
 
 /// The stall took `ns` and has just ended.
 pub fn ended(state: &State, stalled: &Stalled, ns: u64, now_ns: u64) {
-    let tell = |entry: &mut Entry| entry.streams.waited(&stalled.action, ns, now_ns);
+    let tell = |entry: &mut Entry| {
+        entry.crowd.waits(thread_pointer(), now_ns);
+        entry.streams.waited(&stalled.action, ns, now_ns);
+    };
     state.streams.with(stalled.dev, tell);
 }
 
