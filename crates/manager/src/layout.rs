@@ -33,6 +33,9 @@ pub struct FileInfo {
 
 /// Extents kept per file; what lies behind them counts as one more.
 pub const EXTENTS_MAX: usize = 4096;
+/// Bytes of a file that hints can name, 16 TiB: a block has a number of 32 bits, and sums of two
+/// do not pass it. What lies behind counts as not there.
+const BYTES_MAX: u64 = BLOCK_BYTES << 31;
 /// Extents kept of all files, 24 MiB: those of further files are taken not to be known.
 const EXTENTS_TOTAL_MAX: usize = 1 << 20;
 
@@ -74,14 +77,14 @@ impl LiveLayout {
             extents.clone_from(&info.extents);
             self.extents += extents.len();
         }
-        self.files.push(Placed { bytes: info.bytes, extents, elsewhere });
+        self.files.push(Placed { bytes: info.bytes.min(BYTES_MAX), extents, elsewhere });
         id
     }
 
     /// A file has another size now; 0: it is gone.
     pub fn set_bytes(&mut self, file: FileId, bytes: u64) {
         if let Some(placed) = self.files.get_mut(file.0 as usize) {
-            placed.bytes = bytes;
+            placed.bytes = bytes.min(BYTES_MAX);
         }
     }
 

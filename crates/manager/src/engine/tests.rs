@@ -168,6 +168,47 @@ fn observed_bytes_move_the_window() {
     assert_eq!(cache.credit, i64::from(CREDIT) + 1);
 }
 
+/// A sparse file may be of any size: what is hinted of it is bounded, and passing over it takes
+/// no time.
+#[test]
+fn the_end_of_a_file_of_exabytes_is_read_and_its_hints_are_gone() {
+    let mut engine = engine(200, 100);
+    engine.file(A, 1, &FileInfo { bytes: u64::MAX, ..info(8, 100, 1) });
+    engine.disclose(A, &[Segment { file: 1, offset: 0, length: 0 }; 100]);
+    for _ in 0..100 {
+        let end = ReadNote { file: 1, offset: (BLOCK_BYTES << 31) - 1, length: 1, t_app_us: 0 };
+        engine.read(A, &[ReadNote { offset: u64::MAX - 1, ..end }, end]);
+    }
+    let credit = engine.take_actions().iter().fold(0, |sum, (_, action)| match action {
+        Action::Credit(credit) => sum + credit,
+        _ => sum,
+    });
+    assert_eq!(credit, CREDIT + 100);
+}
+
+/// Whatever times a client tells, nothing is counted wrong or panics.
+#[test]
+fn times_without_end_are_believed_to_a_bound() {
+    let t_hit_us = u32::MAX;
+    let mut engine = Engine::new(Options { t_hit_us, buffers: 200, ..Options::default() });
+    engine.connect(A);
+    let geometry = Geometry { disks: 32, stripe_unit: 65536, latency_us: u32::MAX };
+    engine.file(A, 0, &FileInfo { geometry, ..info(7, 1_000, 32) });
+    engine.disclose(A, &[whole()]);
+    for block in 0..1_000 {
+        for (_, action) in engine.take_actions() {
+            if let Action::Prefetch { tag, .. } = action {
+                let report =
+                    Report { ok: true, started_ns: 0, ended_ns: u64::MAX, cpu_ns: u64::MAX };
+                engine.done(A, tag, report);
+            }
+        }
+        let (offset, length) = (block * BLOCK_BYTES, BLOCK_BYTES);
+        engine.read(A, &[ReadNote { file: 0, offset, length, t_app_us: u32::MAX }]);
+    }
+    assert_eq!(engine.stats().reads, 1_000);
+}
+
 #[test]
 fn what_cannot_be_read_is_passed_over() {
     let mut engine = engine(200, 100);

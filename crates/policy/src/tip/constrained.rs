@@ -78,8 +78,8 @@ impl<L: Layout> Tip<L> {
         }
         let parameters = self.config.parameters;
         let disks = self.disks.len() as u32;
-        let service_us =
-            self.disks.iter().map(|disk| disk.service.us()).sum::<u32>() / disks.max(1);
+        let sum_us: u64 = self.disks.iter().map(|disk| u64::from(disk.service.us())).sum();
+        let service_us = (sum_us / u64::from(disks.max(1))) as u32;
         let t_app_us = self.hint(estimator).t_app.us();
         let horizon = self.horizon;
         let est = self.hint_mut(estimator);

@@ -7,6 +7,10 @@ pub const FIXED_POINT_SHIFT: u32 = 10;
 /// A value in the common currency: |change in I/O service time| per buffer-access, µs << 10.
 pub(super) type Value = u64;
 
+/// The longest time that is believed, microseconds: four minutes. What is measured comes from
+/// programs, which may be stopped meanwhile or tell anything; sums of a few do not pass 32 bits.
+pub(super) const TIME_MAX_US: u32 = 1 << 28;
+
 /// What the system model needs to know of the machine (section 4.2.1), measured by
 /// micro-benchmark as in section 6.2; in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,15 @@ pub struct Parameters {
 impl Parameters {
     /// Measured on the thesis's machine (section 6.2): 203, 366 and 15000 µs, P̂ = 73.
     pub const THESIS: Self = Self { t_hit_us: 203, t_driver_us: 366, t_disk_us: 15_000 };
+
+    /// These, with each time within what the model counts with.
+    pub(super) fn bounded(self) -> Self {
+        Self {
+            t_hit_us: self.t_hit_us.clamp(1, TIME_MAX_US),
+            t_driver_us: self.t_driver_us.min(TIME_MAX_US),
+            t_disk_us: self.t_disk_us.clamp(1, TIME_MAX_US),
+        }
+    }
 
     /// T_miss = T_hit + T_driver + T_disk (Eq 4.2), in microseconds.
     pub fn t_miss_us(&self) -> u32 {

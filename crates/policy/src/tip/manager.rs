@@ -65,7 +65,8 @@ impl<L: Layout> Tip<L> {
     /// # Panics
     ///
     /// If the configuration has fewer than 2 buffers or a block size that is no power of 2.
-    pub fn new(config: Config, layout: L) -> Self {
+    pub fn new(mut config: Config, layout: L) -> Self {
+        config.parameters = config.parameters.bounded();
         assert!(config.buffers >= 2, "a cache has at least 2 buffers");
         assert!(config.block_bytes.is_power_of_two(), "a block's size is a power of 2");
         let queue = |i, first| LruEstimator::new(i, config.buffers, first, config.segment);
@@ -150,7 +151,7 @@ impl<L: Layout> Tip<L> {
 
     /// Changes the model's parameters to newly measured ones, P̂ with them.
     pub fn set_parameters(&mut self, parameters: Parameters) {
-        self.config.parameters = parameters;
+        self.config.parameters = parameters.bounded();
         self.horizon = horizon(&self.config);
     }
 
@@ -375,11 +376,8 @@ impl<L: Layout> Tip<L> {
 
     /// Takes the accesses before `end` out of the sequence and frees their nexuses.
     fn consume_to(&mut self, estimator: u16, end: u64) {
-        while self.hint(estimator).next_index() < end {
-            let est = self.hint_mut(estimator);
-            let (index, header) = est.advance();
-            let tracked = est.tracking.remove(&index);
-            let Some(id) = header else { continue };
+        while let Some((index, id)) = self.hint_mut(estimator).advance(end) {
+            let tracked = self.hint_mut(estimator).tracking.remove(&index);
             let buf = self.buffers.get_mut(id);
             let gone = Nexus { estimator, index };
             buf.nexuses.retain(|&nexus| nexus != gone);

@@ -1,5 +1,7 @@
 //! Moving averages of access rates, for normalisation (sections 4.2.6 and 5.3.2).
 
+use super::estimates::TIME_MAX_US;
+
 /// A count within the current period and its moving average over the past ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovingAverage {
@@ -27,7 +29,8 @@ impl MovingAverage {
     }
 }
 
-/// An average of a measured time that follows it slowly: 1/16 of each new value.
+/// An average of a measured time, of at most [`TIME_MAX_US`], that follows it slowly: 1/16 of
+/// each new value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeanTime {
     us_times_16: u64,
@@ -39,7 +42,8 @@ impl MeanTime {
     }
 
     pub(super) fn add(&mut self, us: u32) {
-        self.us_times_16 = self.us_times_16 - self.us_times_16 / 16 + u64::from(us);
+        self.us_times_16 =
+            self.us_times_16 - self.us_times_16 / 16 + u64::from(us.min(TIME_MAX_US));
     }
 
     pub(super) fn us(&self) -> u32 {
@@ -70,5 +74,7 @@ mod tests {
             mean.add(3_000);
         }
         assert!((3_000..3_030).contains(&mean.us()), "{}", mean.us());
+        (0..1_000).for_each(|_| mean.add(u32::MAX));
+        assert!(mean.us() <= TIME_MAX_US, "{}", mean.us());
     }
 }
