@@ -219,7 +219,8 @@ pub fn is_crowded(state: &State, stat: &sys::Stat, now_ns: u64) -> bool {
         };
         entry.crowd.is_there(now_ns, 2 * switch_ns.max(stall_ns))
     };
-    state.streams.with(stat.dev, look) == Some(true)
+    // Who finds another thread in the table is not alone.
+    state.streams.with(stat.dev, look).unwrap_or(stall_ns >= DISK_STALL_NS)
 }
 
 fn may_crowd(stat: &sys::Stat) -> bool {
