@@ -63,18 +63,19 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 		latency += workers[i].latency_ns;
 		wrong += workers[i].wrong;
 	}
-	printf("total %llu\nbytes %llu\nns %llu\nrequests %llu\nlatency_ns %llu\nwrong %llu\n",
-	       (unsigned long long)total, (unsigned long long)(after - before), (unsigned long long)(end - start),
+	printf("served %llu\ntotal %llu\nbytes %llu\nns %llu\nrequests %llu\nlatency_ns %llu\nwrong %llu\n",
+	       (unsigned long long)served, (unsigned long long)total, (unsigned long long)(after - before), (unsigned long long)(end - start),
 	       (unsigned long long)requests,
 	       (unsigned long long)(requests ? latency / requests : 0), (unsigned long long)wrong);
 	return wrong ? 2 : 0;
 }
 
-/* A request has been answered. */
+/* A request has been answered; it counts where counting had begun before. */
 static void answered(struct worker *me, uint64_t began)
 {
+	int counts = counting;
 	served++;
-	if (counting) {
+	if (counts) {
 		me->requests++;
 		me->latency_ns += now_ns() - began;
 	}

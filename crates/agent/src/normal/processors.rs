@@ -17,10 +17,8 @@ use runahead_protocol::session::Mode;
 /// strict: whoever serves the read just started is among them. What this
 /// program's copies take they take from nobody, and is idle time, too, but not
 /// what scouts at its own priority take; `spent_ns` is that of all that have
-/// ended so far.
-/// On a single processor what is
-/// left of it would say nothing, so there only a copy's outcome decides. Idle
-/// where unknown.
+/// ended so far. On a single processor what is left of it would say nothing, so
+/// there only a copy's outcome decides. Idle where unknown.
 pub fn idle_processors(state: &State, spent_ns: u64, now_ns: u64) -> Processors {
     let cpus = processors(&state.cpus);
     if cpus == 1 {
