@@ -33,6 +33,9 @@ pub struct Method<'a> {
     pub run_options: &'a [String],
     /// Runs of each side, at least 1.
     pub runs: usize,
+    /// Time each run under Runahead as a user starts it, and count in another
+    /// one: where processors are busy, collecting statistics takes time.
+    pub apart: bool,
     /// Where outputs that differ are kept.
     pub keep: &'a Path,
 }
@@ -79,8 +82,17 @@ pub fn measure(
         }
         for side in sides {
             progress.step(&format!("{} {:?} {}", result.title(), side, index + 1));
-            let measured = run_once(case, subject, method, side, limit)
-                .with_context(|| format!("{}, {side:?} run {}", result.title(), index + 1))?;
+            let apart = method.apart && side == Side::Runahead;
+            let once = |counts| {
+                run_once(case, subject, method, (side, counts), limit)
+                    .with_context(|| format!("{}, {side:?} run {}", result.title(), index + 1))
+            };
+            let mut measured = once(!apart)?;
+            if apart {
+                let counted = once(true)?;
+                compare(&mut result, reference.as_ref(), &counted, side, index, method.keep)?;
+                measured.statistics = counted.statistics;
+            }
             compare(&mut result, reference.as_ref(), &measured, side, index, method.keep)?;
             let run = Run::of(&measured);
             if side == Side::Plain {
@@ -97,12 +109,12 @@ pub fn measure(
     Ok(result)
 }
 
-/// One run on cold caches.
+/// One run on cold caches; whether it counts is the second part of `side`.
 fn run_once(
     case: &dyn Case,
     subject: &Subject<'_>,
     method: &Method<'_>,
-    side: Side,
+    (side, counts): (Side, bool),
     limit: Duration,
 ) -> Result<Measured> {
     subject.place.cold()?;
@@ -110,7 +122,8 @@ fn run_once(
         subject.place.warm_metadata(&subject.setup.directory)?;
     }
     let Method { runahead, stranger, run_options, .. } = *method;
-    case.run(&Launch { side, runahead, stranger, run_options, place: subject.place, limit })
+    let place = subject.place;
+    case.run(&Launch { side, runahead, stranger, run_options, counts, place, limit })
 }
 
 /// Compares a run's output with the first plain run's; where they differ, both

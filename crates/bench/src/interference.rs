@@ -18,7 +18,7 @@ use crate::busy::Busy;
 use crate::c_program::CProgram;
 use crate::explicit::cache_directory;
 use crate::generate::{records, scaled};
-use crate::launch::{Launch, Side};
+use crate::launch::{Launch, Measured, Side};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec};
 use crate::progress::Progress;
@@ -212,7 +212,36 @@ struct UnderWay<'a> {
 }
 
 impl UnderWay<'_> {
+    /// Runs it as a user starts it, and under Runahead once more to count: the
+    /// collector of statistics and what waits for it are not the program's.
     fn run(&self, gathered: &mut Gathered, outputs: &mut Outputs) -> Result<()> {
+        let Self { one, side, .. } = *self;
+        let stolen_s = stolen_s();
+        let (measured, calls) = self.once(false, gathered, outputs)?;
+        let stolen_s = stolen_s_since(stolen_s);
+        gathered.runs.push(RunResult {
+            elapsed_s: measured.elapsed_s,
+            slowest: calls.iter().max_by_key(|call| call.whole_ns).copied().unwrap_or_default(),
+            own_max_ns: calls.iter().map(|call| call.own_ns(one.shares)).max().unwrap_or(0),
+            stolen_s,
+        });
+        gathered.whole_ns.extend(calls.iter().map(|call| call.whole_ns));
+        let counted = match side {
+            Side::Runahead => self.once(true, gathered, outputs)?.0.statistics,
+            _ => None,
+        };
+        let synchronizations = counted.and_then(|s| s.speculation.synchronizations.completed);
+        gathered.synchronizations.push(synchronizations);
+        Ok(())
+    }
+
+    /// One run, its output compared; the calls that it timed.
+    fn once(
+        &self,
+        counts: bool,
+        gathered: &mut Gathered,
+        outputs: &mut Outputs,
+    ) -> Result<(Measured, Vec<Call>)> {
         let Self { one, options, side, .. } = *self;
         self.place.cold()?;
         let scratch = process::scratch_directory()?;
@@ -228,33 +257,21 @@ impl UnderWay<'_> {
             runahead: &options.runahead,
             stranger: None,
             run_options: &options.run_options,
+            counts,
             place: self.place,
             limit: LIMIT,
         };
-        let stolen_s = stolen_s();
         let measured = launch.run(&spec, &[])?;
-        let stolen_s = stolen_s_since(stolen_s);
         let said = fs::read_to_string(measured.output.path("stdout"))?;
         let complaint = fs::read_to_string(measured.output.path("stderr"))?;
         let status = &measured.digest.status;
         ensure!(status == "exit 0", "{side:?}: {status}: {complaint}");
         outputs.equal &= outputs.first.get_or_insert_with(|| said.clone()) == &said;
         let bytes = fs::read(&samples).with_context(|| format!("read {}", samples.display()))?;
-        let calls = calls(&bytes);
-        gathered.runs.push(RunResult {
-            elapsed_s: measured.elapsed_s,
-            slowest: calls.iter().max_by_key(|call| call.whole_ns).copied().unwrap_or_default(),
-            own_max_ns: calls.iter().map(|call| call.own_ns(one.shares)).max().unwrap_or(0),
-            stolen_s,
-        });
-        gathered.whole_ns.extend(calls.iter().map(|call| call.whole_ns));
         for (what, count) in wrong(&said) {
             *gathered.wrong.entry(what).or_default() += count;
         }
-        gathered
-            .synchronizations
-            .push(measured.statistics.and_then(|s| s.speculation.synchronizations.completed));
-        Ok(())
+        Ok((measured, calls(&bytes)))
     }
 }
 

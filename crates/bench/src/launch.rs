@@ -42,6 +42,10 @@ pub struct Launch<'a> {
     pub stranger: Option<&'a Stranger>,
     /// Further options of `runahead run`.
     pub run_options: &'a [String],
+    /// Whether statistics are asked for. A process beside the program collects
+    /// them; where all processors are busy, to wait for it takes 10 to 20 ms,
+    /// which no user has who does not ask.
+    pub counts: bool,
     /// Where the data lies.
     pub place: &'a Place,
     /// Longest time that a run may take.
@@ -57,7 +61,7 @@ pub struct Measured {
     pub usage: Usage,
     /// What the device did.
     pub counts: Counts,
-    /// What Runahead counted; none on the plain side.
+    /// What Runahead counted; none on the plain side, and where nobody asked.
     pub statistics: Option<Statistics>,
     /// Fingerprint of everything that it printed and wrote.
     pub digest: Digest,
@@ -90,11 +94,24 @@ pub fn wrap(
     CommandSpec { program: runahead.into(), arguments, ..spec.clone() }
 }
 
+/// A command of [`wrap`] as a user starts it: nobody asks for statistics.
+pub fn uncounted(wrapped: &mut CommandSpec) {
+    let mut own = true;
+    wrapped.arguments.retain(|word| {
+        own &= word != "--";
+        !own || !word.to_string_lossy().starts_with("--stats=")
+    });
+}
+
 impl Launch<'_> {
     /// [`wrap`] for this side and these options, with an executable that the
     /// program's user may run.
     pub fn wrap(&self, spec: &CommandSpec, runahead: &Path, statistics: &Path) -> CommandSpec {
-        wrap(spec, self.side, runahead, self.run_options, statistics)
+        let mut wrapped = wrap(spec, self.side, runahead, self.run_options, statistics);
+        if !self.counts {
+            uncounted(&mut wrapped);
+        }
+        wrapped
     }
 
     /// Runs a command once. `writes` are the files and trees that it leaves
@@ -129,12 +146,12 @@ impl Launch<'_> {
         })
     }
 
-    /// The statistics that a run left; none on the plain side.
+    /// The statistics that a run left; none where nobody counts.
     ///
     /// # Errors
     /// If they are not there within a few seconds, or not of version 1.
     pub fn statistics(&self, file: &Path) -> Result<Option<Statistics>> {
-        if self.side == Side::Plain {
+        if self.side == Side::Plain || !self.counts {
             return Ok(None);
         }
         let deadline = Instant::now() + STATISTICS_WAIT;
@@ -204,6 +221,16 @@ mod tests {
             ["/bin/ra", "run", "--stats=/tmp/s", "--depth=8", "--", "grep", "--", "x"]
         );
         assert_eq!(words(&wrapped(Side::Observe))[3], "--mode=observe");
+        let mut quiet = wrapped(Side::Runahead);
+        quiet.arguments.push("--stats=x".into());
+        uncounted(&mut quiet);
+        assert_eq!(
+            words(&quiet),
+            ["/bin/ra", "run", "--depth=8", "--", "grep", "--", "x", "--stats=x"]
+        );
+        let mut plain = wrapped(Side::Plain);
+        uncounted(&mut plain);
+        assert_eq!(plain.arguments, spec.arguments);
         let kept = wrapped(Side::Runahead);
         assert_eq!((kept.directory, kept.environment), (spec.directory, spec.environment));
     }

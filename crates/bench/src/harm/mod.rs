@@ -379,8 +379,8 @@ impl Bench<'_> {
         let HarmOptions { runahead, run_options, .. } = self.options;
         let file = statistics.unwrap_or(Path::new("/dev/null"));
         let mut wrapped = launch::wrap(spec, side, runahead, run_options, file);
-        if statistics.is_none() && side != Side::Plain {
-            wrapped.arguments.retain(|word| !word.to_string_lossy().starts_with("--stats="));
+        if statistics.is_none() {
+            launch::uncounted(&mut wrapped);
         }
         wrapped
     }

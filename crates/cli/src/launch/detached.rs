@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use runahead_manager::actor::ask_for_short_turns;
+
 /// Runs `work` in a process that is not a child of this one, and ends that
 /// process when `work` returns.
 ///
@@ -11,16 +13,24 @@ use std::os::fd::RawFd;
 /// subreaper), it is a child without exit signal instead, which `wait(2)`
 /// passes over unless asked with `__WALL` or `__WCLONE`.
 ///
+/// It takes short turns at the processor, and so comes to them sooner: the
+/// program waits for it, once at its start and once at its end.
+///
 /// # Errors
 /// A process could not be made.
 pub fn spawn(work: impl FnOnce()) -> io::Result<()> {
     if orphans_come_here() {
         return match fork_unseen()? {
             Some(_) => Ok(()),
-            None => live(work),
+            None => {
+                ask_for_short_turns();
+                live(work)
+            }
         };
     }
     let Some(between) = fork_unseen()? else {
+        // Its child begins with what it has asked for.
+        ask_for_short_turns();
         // SAFETY: one thread, so the child may use everything.
         match unsafe { libc::fork() } {
             0 => live(work),
