@@ -1,5 +1,6 @@
 //! What an interrupted benchmark leaves behind: nothing. On SIGINT, SIGTERM
-//! or SIGHUP the running program is killed and the test bed taken down.
+//! or SIGHUP the running program is killed and the test bed taken down; the
+//! machine's own disk gets its readahead back.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::device_counts::DeviceNumber;
+
 /// Process groups of the programs that run.
 static GROUPS: Mutex<BTreeSet<libc::pid_t>> = Mutex::new(BTreeSet::new());
 /// An interrupt has come.
@@ -19,6 +22,8 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static BED: Mutex<Option<(PathBuf, PathBuf)>> = Mutex::new(None);
 /// Directories to remove.
 static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// The machine's own disk and the readahead that it had, in KiB.
+static READ_AHEAD: Mutex<Option<(DeviceNumber, u64)>> = Mutex::new(None);
 /// Memory cgroups to remove.
 static CGROUPS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static WATCH: Once = Once::new();
@@ -94,6 +99,17 @@ pub fn forget_directory(directory: &Path) {
     DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).remove(directory);
 }
 
+/// Gives a device its readahead back, in KiB, should this process be
+/// interrupted.
+pub fn remember_read_ahead(device: DeviceNumber, kib: u64) {
+    *READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some((device, kib));
+}
+
+/// It has got it back.
+pub fn forget_read_ahead() {
+    *READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// Removes a cgroup, and ends whoever is in it, should this process be
 /// interrupted.
 pub fn remember_cgroup(cgroup: &Path) {
@@ -152,6 +168,10 @@ fn clean_up() {
         }
         let _ = std::fs::remove_dir(mountpoint);
         let _ = std::fs::remove_dir_all(directory);
+    }
+    let read_ahead = READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((device, kib)) = read_ahead {
+        let _ = device.set_read_ahead_kb(kib);
     }
     let directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for directory in directories {

@@ -47,7 +47,7 @@ pub struct Place {
     name: String,
     read_ahead_kb_before: Option<u64>,
     /// Removed with everything in it when the bed that was mounted there is
-    /// down; dropped last.
+    /// down, or on the machine's own disk; dropped last.
     _scratch: Option<tempfile::TempDir>,
 }
 
@@ -65,7 +65,10 @@ impl Place {
         );
         interrupt::watch();
         match &options.data {
-            None => Self::bring_up(options),
+            None => match Self::own_disk(options)? {
+                Some(place) => Ok(place),
+                None => Self::bring_up(options),
+            },
             Some(data) => match SlowDisk::at(data) {
                 Ok(bed) => {
                     let root = data.clone();
@@ -75,6 +78,30 @@ impl Place {
                 Err(error) => Err(error.into()),
             },
         }
+    }
+
+    /// A directory on the machine's own disk, where that is what was asked for
+    /// and a file system lies on one: a loop device on it would be another
+    /// device, whose worker threads take processor time and a burst of requests
+    /// in turn.
+    fn own_disk(options: &PlaceOptions) -> Result<Option<Self>> {
+        let profile = Profile::by_name(&options.profile)?;
+        if profile.medium != Medium::Local || options.overlay {
+            return Ok(None);
+        }
+        for base in [std::env::temp_dir(), "/var/tmp".into()] {
+            let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(&base);
+            let scratch =
+                made.with_context(|| format!("make a directory in {}", base.display()))?;
+            if DeviceNumber::of(scratch.path()).and_then(DeviceNumber::counts).is_ok() {
+                open_to_others(scratch.path())?;
+                interrupt::remember_directory(scratch.path());
+                let mut place = Self::directory(scratch.path())?;
+                place._scratch = Some(scratch);
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
     }
 
     fn bring_up(options: &PlaceOptions) -> Result<Self> {
@@ -147,6 +174,9 @@ impl Place {
     fn pin_read_ahead(&mut self) -> Result<()> {
         let before = self.number.read_ahead_kb()?;
         if before != READ_AHEAD_KB {
+            if self.bed.is_none() {
+                interrupt::remember_read_ahead(self.number, before);
+            }
             self.number.set_read_ahead_kb(READ_AHEAD_KB)?;
             self.read_ahead_kb_before = Some(before);
         }
@@ -281,7 +311,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let is_bed = self.bed.is_some();
-        if self._scratch.is_some() {
+        if let Some(scratch) = &self._scratch {
+            interrupt::forget_directory(scratch.path());
             // Down before an interrupt could take it down a second time.
             drop(self.bed.take());
             interrupt::release();
@@ -291,6 +322,7 @@ impl Drop for Place {
         {
             // The machine's own disk gets back what it had.
             let _ = self.number.set_read_ahead_kb(before);
+            interrupt::forget_read_ahead();
         }
     }
 }
@@ -333,6 +365,31 @@ pub fn open_to_others(directory: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No loop device; and nothing of it is left.
+    #[test]
+    fn the_machines_own_disk_is_a_directory_of_it() {
+        let options = PlaceOptions { profile: "nvme".into(), ..PlaceOptions::default() };
+        let on_disk = |base: &Path| DeviceNumber::of(base).and_then(DeviceNumber::counts).is_ok();
+        let base = [std::env::temp_dir(), "/var/tmp".into()].into_iter().find(|base| on_disk(base));
+        if base.is_some() && !rustix::process::geteuid().is_root() {
+            assert!(Place::own_disk(&options).is_err(), "readahead is pinned by root alone");
+            return;
+        }
+        let place = Place::own_disk(&options).unwrap();
+        assert_eq!(place.is_some(), base.is_some());
+        if let (Some(place), Some(base)) = (place, base) {
+            let (root, number) = (place.root().to_owned(), DeviceNumber::of(&base).unwrap());
+            assert_eq!(DeviceNumber::of(&root).unwrap(), number);
+            assert_eq!(number.read_ahead_kb().unwrap(), READ_AHEAD_KB);
+            let before = place.read_ahead_kb_before.unwrap_or(READ_AHEAD_KB);
+            drop(place);
+            assert!(!root.exists());
+            assert_eq!(number.read_ahead_kb().unwrap(), before);
+        }
+        let options = PlaceOptions { profile: "cloud".into(), ..PlaceOptions::default() };
+        assert!(Place::own_disk(&options).unwrap().is_none());
+    }
 
     #[test]
     fn the_ideal_of_a_profile() {
