@@ -402,7 +402,8 @@ pub struct State {
     pub idle_asked_ticks: AtomicU64,
     /// Idle time then, in 10 ms.
     pub idle_cs: AtomicU64,
-    /// Processor time that this process's copies had taken by then, in ns.
+    /// The most processor time that this process's copies were seen to have
+    /// taken by then, in ns.
     pub idle_copies_ns: AtomicU64,
     /// When runnable threads were last counted, in ns; 0: never.
     pub idle_counted_ns: AtomicU64,
@@ -439,11 +440,11 @@ pub struct State {
     /// Processor time of speculative processes that have ended, in µs, as far
     /// as the ration has not been told.
     pub copies_cpu_us: AtomicU64,
-    /// The last scout that keeps the program's priority; unlike a copy's, its
-    /// processor time is no idle time.
-    pub scout: AtomicI32,
-    /// Processor time of such scouts that have ended, in µs.
-    pub scouts_cpu_us: AtomicU64,
+    /// Scouts that keep the program's priority and have not been reaped; 0:
+    /// free. Unlike a copy's, their processor time is no idle time.
+    pub scouts_beside: [AtomicI32; ZOMBIES_MAX + 1],
+    /// Processor time of all others that have ended, in µs.
+    pub idle_cpu_us: AtomicU64,
     /// Device that the speculative process prefetches from, as stat(2) gives
     /// it; 0: not known.
     pub device: AtomicU64,

@@ -250,11 +250,6 @@ impl Ration {
         self.cpu_ns = self.cpu_ns.saturating_add(ns);
     }
 
-    /// Processor time of copies that have ended, in ns.
-    pub fn spent_ns(&self) -> u64 {
-        self.cpu_ns
-    }
-
     /// Whether copies take more processor time than what they save is worth,
     /// idle or not: it is energy, and a neighbour's cache.
     fn is_too_dear(&self) -> bool {

@@ -11,6 +11,7 @@ use crate::state::State;
 use crate::sys::{self, call};
 use crate::tasks;
 use crate::usage::Usage;
+use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use runahead_protocol::log::life;
 use runahead_protocol::stats::{Counter, Park};
@@ -113,10 +114,7 @@ pub(super) fn wait(state: &State, child: i32, options: usize) -> isize {
     // SAFETY: the kernel writes one struct rusage.
     let result = unsafe { call(nr::WAIT4, &[child as usize, 0, options | WCLONE, usage_at]) };
     if result > 0 {
-        state.copies_cpu_us.fetch_add(usage.cpu_us(), Relaxed);
-        if child == state.scout.load(Relaxed) {
-            state.scouts_cpu_us.fetch_add(usage.cpu_us(), Relaxed);
-        }
+        book_cpu(state, child, usage.cpu_us());
     }
     if result > 0
         && let Some(slot) = state.slot()
@@ -125,6 +123,21 @@ pub(super) fn wait(state: &State, child: i32, options: usize) -> isize {
         slot.raise(Counter::SpeculativePeakKib, usage.peak_kib);
     }
     result
+}
+
+/// A speculative process has been reaped that took so much processor time.
+fn book_cpu(state: &State, child: i32, us: u64) {
+    state.copies_cpu_us.fetch_add(us, Relaxed);
+    match scout_beside(state, child) {
+        Some(cell) => cell.store(0, Relaxed),
+        None => _ = state.idle_cpu_us.fetch_add(us, Relaxed),
+    }
+}
+
+/// Where a process is noted as a scout that keeps the program's priority, if it
+/// is; for 0, where there is room.
+pub(super) fn scout_beside(state: &State, child: i32) -> Option<&AtomicI32> {
+    state.scouts_beside.iter().find(|cell| cell.load(Relaxed) == child)
 }
 
 /// Before the program ends or executes another one, or restricts itself: the
@@ -211,6 +224,22 @@ mod tests {
     use super::*;
     use runahead_protocol::log::Log;
     use std::boxed::Box;
+
+    /// One that is killed is reaped after the next has been made.
+    #[test]
+    fn what_scouts_beside_the_program_take_is_no_idle_time() {
+        let state = crate::state::zeroed();
+        for scout in [5, 6] {
+            scout_beside(&state, 0).unwrap().store(scout, Relaxed);
+        }
+        book_cpu(&state, 5, 30);
+        book_cpu(&state, 6, 40);
+        assert_eq!(state.idle_cpu_us.load(Relaxed), 0);
+        book_cpu(&state, 7, 10);
+        book_cpu(&state, 5, 1); // A copy that has the number now.
+        assert_eq!(state.idle_cpu_us.load(Relaxed), 11);
+        assert_eq!(state.copies_cpu_us.load(Relaxed), 81);
+    }
 
     /// Memory control counts what copies saved, whether they are there or
     /// not: neither is what an ended one saved forgotten, above all the pages,

@@ -1,6 +1,7 @@
 //! Whether there is a processor for the speculative process: it runs on idle
 //! cycles only.
 
+use super::ending::scout_beside;
 use crate::arch::ticks;
 use crate::procfs;
 use crate::state::{CONFIG, State};
@@ -16,10 +17,10 @@ use runahead_protocol::session::Mode;
 /// before that much is known, from the number of runnable threads, which is
 /// strict: whoever serves the read just started is among them. What this
 /// program's copies take they take from nobody, and is idle time, too, but not
-/// what scouts at its own priority take; `spent_ns` is that of all that have
-/// ended so far. On a single processor what is left of it would say nothing, so
-/// there only a copy's outcome decides. Idle where unknown.
-pub fn idle_processors(state: &State, spent_ns: u64, now_ns: u64) -> Processors {
+/// what scouts at its own priority take. On a single processor what is left of
+/// it would say nothing, so there only a copy's outcome decides. Idle where
+/// unknown.
+pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
     let cpus = processors(&state.cpus);
     if cpus == 1 {
         return Processors::Idle;
@@ -29,14 +30,12 @@ pub fn idle_processors(state: &State, spent_ns: u64, now_ns: u64) -> Processors 
     if since_ns == 0 || is_look_due(state, now_ns) {
         let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
-        let scouts_ns = state.scouts_cpu_us.load(Relaxed).saturating_mul(1000);
-        let copies_ns = spent_ns.saturating_sub(scouts_ns).saturating_add(living_copy_ns(state));
-        let copies_before_ns = state.idle_copies_ns.swap(copies_ns, Relaxed);
+        let ended_ns = state.idle_cpu_us.load(Relaxed).saturating_mul(1000);
+        let copies_ns = copies_since(state, ended_ns.saturating_add(living_copy_ns(state)));
         state.idle_asked_ns.store(now_ns, Relaxed);
         state.idle_asked_ticks.store(ticks(), Relaxed);
         if since_ns != 0 {
             let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
-            let copies_ns = copies_ns.saturating_sub(copies_before_ns);
             let idle = idle_ns.saturating_add(copies_ns) >= passed_ns / IDLE_SHARE;
             state.idle_verdict.store(if idle { VERDICT_IDLE } else { VERDICT_BUSY }, Relaxed);
         }
@@ -49,11 +48,18 @@ pub fn idle_processors(state: &State, spent_ns: u64, now_ns: u64) -> Processors 
     }
 }
 
+/// Processor time that copies have taken since the last look, of `total_ns` in
+/// all that are known of. One that has been killed is not, until it is reaped:
+/// what it took before is not counted again then.
+fn copies_since(state: &State, total_ns: u64) -> u64 {
+    total_ns.saturating_sub(state.idle_copies_ns.fetch_max(total_ns, Relaxed))
+}
+
 /// Processor time of the copy that there is, in ns.
 fn living_copy_ns(state: &State) -> u64 {
     match state.speculative.load(Relaxed) {
         0 => 0,
-        scout if scout == state.scout.load(Relaxed) => 0,
+        scout if scout_beside(state, scout).is_some() => 0,
         copy => sys::process_cpu_ns(copy as u32),
     }
 }
@@ -170,4 +176,16 @@ pub fn processors(cache: &AtomicU32) -> u32 {
     let cpus = mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1);
     cache.store(cpus, Relaxed);
     cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_copy_took_is_counted_once_while_it_dies() {
+        let state = crate::state::zeroed();
+        let looks = [50, 0, 50, 60].map(|total_ns| copies_since(&state, total_ns));
+        assert_eq!(looks, [50, 0, 0, 10]);
+    }
 }

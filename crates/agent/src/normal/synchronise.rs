@@ -5,7 +5,7 @@
 use super::accounting::account;
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
-use super::ending::{end, end_accounted, reap, runs, unreaped, wait};
+use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait};
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{await_detached, settled};
@@ -169,7 +169,7 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
     match standing {
         Standing::None | Standing::OffTrack if stalls_always() => Decision::Synchronise,
         _ => {
-            let processors = idle_processors(state, ration.spent_ns(), now_ns);
+            let processors = idle_processors(state, now_ns);
             ration.decide(standing, processors)
         }
     }
@@ -311,8 +311,11 @@ fn synchronise(
     state.made_full.store(u32::from(made == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.scouts.store(u32::from(scouts), Relaxed);
-    if scouts && speculative::scout::shares_time(log.directories.usual_ns.load(Relaxed)) {
-        state.scout.store(child as i32, Relaxed);
+    if scouts
+        && speculative::scout::shares_time(log.directories.usual_ns.load(Relaxed))
+        && let Some(room) = scout_beside(state, 0)
+    {
+        room.store(child as i32, Relaxed);
     }
     state.owner.store(crate::arch::thread_pointer(), Relaxed);
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
@@ -428,10 +431,9 @@ pub fn at_partial_stall(state: &State, log: &Log) {
 pub fn at_unread_directory(state: &State) {
     let now_ns = sys::now_ns();
     state.try_locked(|rations, _| {
-        let ration = &rations.synchronisations;
-        let (stall_ns, spent_ns) = (ration.stall_ns(), ration.spent_ns());
+        let stall_ns = rations.synchronisations.stall_ns();
         // For the moment its own readers are runnable: only a longer time counts.
-        let busy = idle_processors(state, spent_ns, now_ns) == Processors::Busy;
+        let busy = idle_processors(state, now_ns) == Processors::Busy;
         let pays = (!busy || stalls_always()) && rations.control.permits(state, stall_ns, now_ns);
         // It may have died without a word.
         let lives = runs(state.speculative.load(Relaxed));
