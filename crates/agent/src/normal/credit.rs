@@ -70,3 +70,22 @@ pub(super) fn book_question(state: &State, began: u64) {
     let ns = passed.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(QUESTION_NS);
     state.asked_ns.store(state.asking().asked(ns).asked_ns, Relaxed);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runahead_policy::learning::Start;
+
+    /// As other stalls than reads do, of mapped files or directories.
+    #[test]
+    fn waits_that_others_tell_the_ration_of_count_as_passed_over() {
+        let state = crate::state::zeroed();
+        state.try_locked(|rations, _| rations.synchronisations.begin(Start::Later(100_000_000)));
+        state.passes_over_ns.store(100_000_000, Relaxed);
+        for _ in 0..9 {
+            assert!(!is_again_wanted(&state, 10_000_000));
+            state.try_locked(|rations, _| synchronise::tell(&state, rations));
+        }
+        assert!(is_again_wanted(&state, 10_000_000));
+    }
+}

@@ -142,6 +142,8 @@ pub fn tell(state: &State, rations: &mut Rations) {
     if waits != 0 {
         rations.synchronisations.timed(waits, ns);
     }
+    // What was told is counted from zero again: less is left now.
+    state.passes_over_ns.fetch_min(rations.synchronisations.unaided_ns(), Relaxed);
 }
 
 /// Whether this thread's copy is gone by itself, at a read that it did not
