@@ -31,6 +31,8 @@ pub struct Table {
     lock: AtomicU32,
     /// Stalls so far, for the age of entries.
     turn: AtomicU64,
+    /// The last of them that another thread was found in the table at, plus one.
+    found: AtomicU64,
     entries: core::cell::UnsafeCell<[Entry; DEVICES_MAX]>,
 }
 
@@ -68,6 +70,14 @@ impl Table {
         });
         self.lock.store(0, Release);
         result
+    }
+
+    /// Whether the thread that was found in the table came there since this was
+    /// last asked: one that was there already may have been left there for
+    /// good, by a handler's `longjmp` or a cancellation.
+    fn is_passed_through(&self) -> bool {
+        let found = self.turn.load(Relaxed).wrapping_add(1);
+        self.found.swap(found, Relaxed) != found
     }
 }
 
@@ -217,10 +227,11 @@ pub fn is_crowded(state: &State, stat: &sys::Stat, now_ns: u64) -> bool {
             false if stall_ns >= DISK_STALL_NS => stall_ns,
             _ => return false,
         };
-        entry.crowd.is_there(now_ns, 2 * switch_ns.max(stall_ns))
+        entry.crowd.is_there(now_ns, switch_ns.max(stall_ns).saturating_mul(2))
     };
     // Who finds another thread in the table is not alone.
-    state.streams.with(stat.dev, look).unwrap_or(stall_ns >= DISK_STALL_NS)
+    let meets = || stall_ns >= DISK_STALL_NS && state.streams.is_passed_through();
+    state.streams.with(stat.dev, look).unwrap_or_else(meets)
 }
 
 fn may_crowd(stat: &sys::Stat) -> bool {
@@ -388,4 +399,23 @@ pub fn named_offset(frame: &Frame) -> Option<u64> {
     // SAFETY: copies eight bytes into `value`, or fails.
     let copied = unsafe { sys::call(all_nr::PROCESS_VM_READV, &args) };
     (copied == 8 && value <= i64::MAX as u64).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_left_in_the_table_is_no_crowd() {
+        let state = crate::state::zeroed();
+        let table = &state.streams;
+        let enter = || table.with(1, |_| ());
+        assert!(enter().is_some());
+        assert!(table.is_passed_through());
+        assert!(enter().is_some());
+        assert!(table.is_passed_through(), "another time");
+        table.lock.store(1, Relaxed);
+        assert_eq!(enter(), None);
+        assert!(!table.is_passed_through(), "the same");
+    }
 }
