@@ -7,8 +7,9 @@ the same bit by bit.
 Each program has several nests over arrays in memory: up to four loops, steps
 forwards and backwards, triangular and symbolic bounds, loops left early,
 strides across rows, offsets, indirect references, remainders, conditions, sums,
-copies and fills, calls that are not inlined. Many nests are put into one file, so
-that COUNT programs take few compilations. A seed makes the same programs again; it
+copies and fills, calls that are not inlined, and nests inside whose bounds are known
+only there (rows of a sparse matrix), gone over several times. Many nests are put into
+one file, so that COUNT programs take few compilations. A seed makes the same programs again; it
 is printed with whatever fails.
 """
 import os
@@ -117,8 +118,74 @@ class Nest:
         self.loops.pop()
 
 
+class Matrix:
+    """Rows whose ends are read from memory, several passes over them: many short ones
+    that are one walk, or few long ones, forwards or backwards, in one loop together
+    with others."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.width = rng.choice([1, 2, 2, 4, 9, 40, 700, 9000])
+        self.rows = CELLS // self.width - 1
+
+    def cell(self):
+        return self.rng.choice(["a[k]", "b[k]", "d[16 * k]", "d[16 * k + 9]", "b[where[k]]",
+                                "c[where[k]]", "c[i]", "a[2 * i]", "b[k * 7 % divisor]"])
+
+    def statement(self):
+        return self.rng.choice([
+            f"s += {self.cell()} * {self.cell()};",
+            f"s += {self.cell()};",
+            f"c[k] = 0.5 * {self.cell()} + {self.cell()};",
+            f"a[k] += {self.cell()};",
+            f"d[16 * k] += {self.cell()};",
+            f"b[where[k]] = {self.cell()};",
+            f"c[i] = 0.5 * c[i] + {self.cell()};",
+            f"if ({self.cell()} > 0.5) a[k] = s;",
+            f"if ({self.cell()} < -1e300) break;",
+            f"s = opaque_double(s) + {self.cell()};",
+            f"where[k] = (int)(k * 5 % {CELLS});",
+        ])
+
+    def inner(self):
+        head = self.rng.choice([
+            "for (long k = ends[i]; k < ends[i + 1]; ++k)",
+            "for (long k = ends[i]; k < ends[i + 1]; ++k)",
+            "for (long k = ends[i + 1] - 1; k >= ends[i]; --k)",
+            f"for (long k = ends[i]; k < ends[i + 1]; k += {self.rng.randint(2, 3)})",
+            "for (long k = i; k < i + where[i] % 20; ++k)",
+        ])
+        lines = ["            double s = 0;"] if self.rng.random() < 0.5 else []
+        lines.append(f"            {head} {{")
+        lines += [f"                {self.statement()}" for _ in range(self.rng.randint(1, 3))]
+        lines.append("            }")
+        lines.append(self.rng.choice(["            c[i] = s;", "            a[2 * i] += s;", ""]))
+        return ["        {"] + lines + ["        }"]
+
+    def lines(self):
+        rows = min(self.rows, self.rng.choice([3, 60, 1000, 20000, 20000]))
+        count = self.rng.choice([f"{rows}", f"opaque({rows})"])
+        # One nest over all passes, or one that begins anew with each.
+        passes = self.rng.choice(["pass", "opaque(pass)", "opaque(pass)"])
+        head = self.rng.choice([f"for (long i = 0; i < {count}; ++i)",
+                                f"for (long i = 0; i < {count}; ++i)",
+                                f"for (long i = {count} - 1; i >= 0; --i)",
+                                f"for (int i = 0; i < (int){count}; i += 2)"])
+        lines = [f"    for (long i = 0; i <= {self.rows}; ++i)",
+                 f"        ends[i] = i * {self.width} + i * 7919 % {self.width};",
+                 f"    for (int pass = 0; {passes} < {self.rng.randint(1, 3)}; ++pass)",
+                 f"        {head} {{"]
+        for _ in range(self.rng.choice([1, 1, 1, 2])):
+            lines += self.inner()
+        if self.rng.random() < 0.2:
+            lines.append("            if (a[2 * i] < -1e300) break;")
+        lines.append("        }")
+        return lines
+
+
 def program(rng, number):
-    text = [f"static void nest{number}(double *restrict a, double *b, double *c, int *where) {{",
+    text = [f"static void nest{number}(double *restrict a, double *b, double *c, int *where,",
+            "        long *restrict ends, double *restrict d) {",
             f"    long divisor = opaque({rng.randint(1, CELLS)}), zero = opaque(0);",
             "    double s = 0;"]
     for _ in range(rng.randint(1, 3)):
@@ -127,6 +194,9 @@ def program(rng, number):
             text.append(f"    memset(a, 0, 8 * (size_t)opaque({rng.randint(1, CELLS)}));")
         elif kind < 0.16:
             text.append(f"    memcpy(b, c, 8 * (size_t)opaque({rng.randint(1, CELLS)}));")
+        if rng.random() < 0.25:
+            text += Matrix(rng).lines()
+            continue
         nest = Nest(rng)
         nest.loop(1, 1200)
         text += nest.lines
@@ -153,19 +223,29 @@ static void digest(uint64_t *h, const void *from, size_t bytes) {
 int main(void) {
     double *a = array(), *b = array(), *c = array();
     int *where = malloc(ROOM * sizeof(int));
+    long *ends = malloc(ROOM * sizeof(long));
+    double *d = calloc(16 * CELLS, sizeof(double));
     for (unsigned n = 0; n < sizeof(nests) / sizeof(*nests); ++n) {
         for (long i = 0; i < ROOM; ++i) {
             a[i] = (double)(i %% 977) / 977; b[i] = (double)(i %% 379) / 379 - 0.5;
             c[i] = 1.0 / (double)(i + 1); where[i] = (int)((i * 7919L) %% CELLS);
         }
-        nests[n](a, b, c, where);
+        for (long i = 0; i < CELLS; ++i) d[16 * i] = d[16 * i + 9] = (double)(i %% 613) / 613 - 0.25;
+        nests[n](a, b, c, where, ends, d);
         uint64_t h = 14695981039346656037u;
         digest(&h, a, ROOM * 8); digest(&h, b, ROOM * 8); digest(&h, c, ROOM * 8);
-        digest(&h, where, ROOM * 4);
+        digest(&h, where, ROOM * 4); 
+        for (long i = 0; i < CELLS; ++i) digest(&h, &d[16 * i], 8);
         printf("%%u %%016lx\\n", n, h);
     }
 }
 """
+
+
+def nest_table(numbers):
+    parameters = "double *, double *, double *, int *, long *, double *"
+    return f"\nstatic void (*const nests[])({parameters}) = {{" + ", ".join(
+        f"nest{n}" for n in numbers) + "};"
 
 
 def run(command, **options):
@@ -182,8 +262,7 @@ def main():
             numbers = range(first, min(first + PROGRAMS_PER_FILE, count))
             rng = random.Random(seed * 1_000_003 + first)
             text = HEAD + "\n".join(program(rng, n) for n in numbers)
-            text += "\nstatic void (*const nests[])(double *, double *, double *, int *) = {"
-            text += ", ".join(f"nest{n}" for n in numbers) + "};"
+            text += nest_table(numbers)
             with open(source, "w") as out:
                 out.write(text + TAIL.replace("%%", "%"))
             outputs = []
