@@ -161,7 +161,9 @@ void Insertion::expand(Nest &N) {
   // what the run-time layer remembers.
   Type *Int32 = Type::getInt32Ty(Context);
   auto *SiteType = StructType::get(
-      Context, {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64, Int64});
+      Context,
+      {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64, Int64, Int64,
+       Int64});
   IRBuilder<> B(At);
   std::string Name = F.getName().str();
   if (DebugLoc Location = N.Path.front()->getStartLoc())
@@ -171,7 +173,8 @@ void Insertion::expand(Nest &N) {
   auto Number = [&](uint64_t V) { return ConstantInt::get(Int32, V); };
   auto *Initial = ConstantStruct::get(
       SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(Mask),
-                 Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero, Zero});
+                 Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero, Zero, Zero,
+                 Zero});
   N.Site = new GlobalVariable(*F.getParent(), SiteType, false, GlobalValue::InternalLinkage,
                               Initial, "ra.site");
 

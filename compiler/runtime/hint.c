@@ -25,8 +25,15 @@ enum {
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
+/* A walk of small nests goes no further from one call to the next, or than a window. */
+static const uint64_t SMALL_STEP_BYTES = 4 << 20;
+
+/* As the pass has them. */
+_Static_assert(offsetof(struct ra_frame, count) == 72 * sizeof(uint64_t), "where parameters are");
+_Static_assert(sizeof(struct ra_site) == 88, "the type of a site");
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
+static __thread uint64_t queued_pages;    /* that this thread has asked for so far */
 /* How far that one had prefetched the nests behind it, the first of them `first`:
  * the next nest goes on from there. */
 static __thread struct {
@@ -97,6 +104,7 @@ static void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     if (enqueue(operation, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, front)) {
         set_bits(missing, end);
         count(&ra.count.queued, end - missing);
+        queued_pages += end - missing;
     } else {
         count(&ra.count.lost, end - missing);
     }
@@ -160,11 +168,72 @@ static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, 
     }
 }
 
+/* ---- Nests beside the plan's ------------------------------------------------ */
+
+/* Bytes that nests inside of this one ask for in an iteration of the tick level. */
+static double inner_bytes(const struct ra_plan *p) {
+    return (double)atomic_load_explicit(&p->inner, memory_order_relaxed);
+}
+
+/* All that comes into memory in an iteration of the tick level. */
+static double bytes_of_iteration(const struct ra_plan *p) {
+    return p->bytes_per_iteration + inner_bytes(p);
+}
+
+/* At most a quarter of what 64 bits hold: a bound may not be to be believed. */
+static uint64_t bytes_in_all(const struct ra_plan *p) {
+    const double inner = inner_bytes(p) * (double)p->total, most = (double)(UINT64_MAX / 8);
+    const uint64_t own = p->bytes < UINT64_MAX / 8 ? p->bytes : UINT64_MAX / 8;
+    return own + (inner < most ? (uint64_t)inner : UINT64_MAX / 8);
+}
+
+/* Iterations from tick to tick. With nests inside, no more than bring in a quarter of
+ * the window: what is next of this one must not wait for longer. */
+static uint64_t strip_of(const struct ra_plan *p) {
+    const double inner = inner_bytes(p), most = (double)ra.window / 4;
+    if (inner * (double)p->strip <= most)
+        return p->strip;
+    return inner < most ? (uint64_t)(most / inner) : 1;
+}
+
+/* How many iterations of the tick level are asked for ahead: a window's worth, but
+ * two strips at least. */
+static uint64_t look_ahead(const struct ra_plan *p, uint64_t strip) {
+    const double inner = inner_bytes(p), all = p->bytes_per_iteration + inner;
+    if (inner <= 0 || (double)p->look_ahead * all <= (double)ra.window)
+        return p->look_ahead;
+    const uint64_t window = (uint64_t)((double)ra.window / all), least = 2 * strip;
+    return window > least ? window : least < p->look_ahead ? least : p->look_ahead;
+}
+
+static uint64_t burst_of(const struct ra_plan *p, uint64_t ahead) {
+    return ahead < p->look_ahead ? ahead / 2 : p->burst;
+}
+
+/* Nests whose bounds are known only inside of this one (rows of a sparse matrix), and
+ * others that share its loops, are no part of it, but what they bring in comes between
+ * what it asks for and its turn. Since this nest began they have asked for so much, of
+ * which a window and a block of a quarter of it may still be ahead of them. */
+static void measure_inner(struct ra_plan *p, const struct ra_frame *f, uint64_t done) {
+    if (done <= f->begun_at)
+        return;
+    const double iterations = (double)(done - f->begun_at);
+    const double asked = (double)((queued_pages - f->others_from) << PAGE_SHIFT);
+    const double ahead = 1.25 * (double)ra.window;
+    const double now = asked > ahead ? (asked - ahead) / iterations : 0;
+    /* Less than the last time is to be believed only after a while. */
+    if (now > inner_bytes(p) || iterations * bytes_of_iteration(p) > 2 * (double)ra.window)
+        atomic_store_explicit(&p->inner, now < UINT32_MAX ? (uint32_t)now : UINT32_MAX,
+                              memory_order_relaxed);
+}
+
 /* Section 2.3 "prefetches several pages at a time for references with spatial
- * locality": whole blocks, as far as the stream goes. */
+ * locality": whole blocks, as far as the stream goes. Where nests inside bring in more
+ * than this one, long ones would be thrown out before their turn. */
 static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
     int64_t below, above;
-    const uint64_t mask = p->block - 1;
+    const bool is_short = p->block > SMALL_BYTES && inner_bytes(p) > p->bytes_per_iteration;
+    const uint64_t mask = (is_short ? SMALL_BYTES : p->block) - 1;
     if (p->way[i]) {
         spans(p, &p->stream[i], 0, &below, &above);
         uint64_t first = p->stream[i].base + (uint64_t)below;
@@ -283,7 +352,7 @@ static uint64_t position(const struct ra_plan *p, const struct ra_frame *f) {
 /* What is left of the window behind the end of this nest goes to the nests that
  * followed it the last time. */
 static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
-    double left = (double)(p->total - done) * p->bytes_per_iteration;
+    double left = (double)(p->total - done) * bytes_of_iteration(p);
     if (!f->next && f->next_bytes == 0)
         f->next = atomic_load_explicit(&p->next, memory_order_acquire);
     for (int links = 0; f->next && links < CHAIN_MAX; ++links) {
@@ -291,16 +360,18 @@ static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t 
         double room = (double)ra.window - left - (double)f->next_bytes;
         if (room <= 0)
             return;
+        const double each = bytes_of_iteration(n);
         uint64_t to = n->total;
-        if (n->bytes_per_iteration > 0 && room / n->bytes_per_iteration < (double)to)
-            to = (uint64_t)(room / n->bytes_per_iteration);
-        if (to <= f->next_cursor || (to < n->total && to - f->next_cursor < n->burst))
+        if (each > 0 && room / each < (double)to)
+            to = (uint64_t)(room / each);
+        if (to <= f->next_cursor ||
+            (to < n->total && to - f->next_cursor < burst_of(n, look_ahead(n, strip_of(n)))))
             return;
         advance(n, f->next_cursor, to); /* its indices may be gone by then */
         f->next_cursor = to;
         if (to < n->total)
             return;
-        f->next_bytes += n->bytes + 1;
+        f->next_bytes += bytes_in_all(n) + 1;
         f->next_cursor = 0;
         f->next = atomic_load_explicit(&n->next, memory_order_acquire);
         if (n == p)
@@ -345,15 +416,18 @@ static void let_helper_go_first(uint64_t turn) {
 
 static void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
                   uint64_t done) {
-    const uint64_t next_tick = p->strip < p->total - done ? done + p->strip : p->total;
-    uint64_t to = done + p->look_ahead;
+    const uint64_t given = f->strip[p->tick_level], before = queued_pages;
+    const uint64_t strip = given < p->count[p->tick_level] ? given : p->strip;
+    const uint64_t ahead = look_ahead(p, strip);
+    const uint64_t next_tick = strip < p->total - done ? done + strip : p->total;
+    uint64_t to = done + ahead;
     if (to > p->total)
         to = p->total;
     if (f->asked_from < next_tick)
         let_helper_go_first(f->asked_turn);
     /* In bursts: disks that also write, or serve several streams, position
      * their heads once for each. */
-    if (to > f->cursor && (to == p->total || to - f->cursor >= p->burst)) {
+    if (to > f->cursor && (to == p->total || to - f->cursor >= burst_of(p, ahead))) {
         advance(p, f->cursor, to);
         f->asked_from = f->cursor;
         f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
@@ -374,6 +448,7 @@ static void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame
         frontier.next_cursor = f->next_cursor;
         frontier.next_bytes = f->next_bytes;
     }
+    f->others_from += queued_pages - before;
 }
 
 /* ---- What the program calls ------------------------------------------------ */
@@ -388,62 +463,94 @@ static void list(struct ra_site *site) {
         atomic_store(&ra.sites[at], site);
 }
 
-/* A nest too small to be worth looking at by itself: many of them in a row are
- * one walk. Extrapolates it, and asks to be called again a window later. */
-static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
-    struct ra_plan *last = site->last;
-    uint64_t first = p->stream[0].base;
-    list(site);
-    uint64_t travelled = 0;
-    const int64_t went = last ? (int64_t)(first - last->stream[0].base) : 0;
-    const int8_t way = went < 0 ? -1 : went > 0;
+/* How many times what a walk of small nests went since its last call it is asked for
+ * ahead now; 0: it is none, or nobody knows yet. Below 0 where a long one begins anew:
+ * each stream has jumped back by what it had gone, and will go there again. */
+static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
+                          const struct ra_plan *last, int8_t *way) {
+    const uint64_t step_most = ra.window > SMALL_STEP_BYTES ? ra.window : SMALL_STEP_BYTES;
+    const uint64_t first = p->stream[0].base, began = site->began;
+    *way = 0;
+    if (!last || last->site != site) {
+        site->steps = 0;
+        site->began = first;
+        return 0;
+    }
+    const int64_t went = (int64_t)(first - last->stream[0].base);
+    *way = went < 0 ? -1 : went > 0;
     /* A walk that turns, such as over the lines of a buffer again and again,
      * begins anew. */
-    bool steady = last != NULL && last->site == site &&
-        atomic_load_explicit(&last->walked_way, memory_order_relaxed) * way >= 0;
-    atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
-    for (uint32_t i = 0; steady && i < p->streams; ++i) {
-        uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
-        travelled += by;
-        steady = by <= (4 << 20);
+    bool steady = atomic_load_explicit(&last->walked_way, memory_order_relaxed) * *way >= 0;
+    double travelled = 0;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
+        if (!(p->stream[i].flags & RA_FLAG_INDIRECT)) /* its indices are a stream, too */
+            travelled += (double)by;
+        steady &= by <= step_most;
     }
-    site->steps = steady && travelled ? site->steps + 1 : 0;
-    uint64_t times = 1;
-    if (site->steps >= 2 && travelled)
-        times = ra.window / 2 / travelled + 1;
+    const uint64_t walked = magnitude((int64_t)(last->stream[0].base - began));
+    const bool begins_anew = !steady && site->steps >= 2 && walked >= ra.window / 4 &&
+                             magnitude((int64_t)(first - began)) < walked / 4;
+    site->steps = (steady || begins_anew) && travelled > 0 ? site->steps + 1 : 0;
+    if (!steady)
+        site->began = first;
+    if (site->steps < 2)
+        return 0;
+    const double wanted = (double)ra.window;
+    if (begins_anew) {
+        *way = (int8_t)-*way;
+        return wanted < travelled ? -wanted / travelled : -1;
+    }
     /* It is called again half way, so that each step is a few times as long as the
      * last. */
-    if (times > AHEAD_STEPS_MAX)
-        times = AHEAD_STEPS_MAX;
+    return wanted < travelled * AHEAD_STEPS_MAX ? wanted / travelled : AHEAD_STEPS_MAX;
+}
+
+static int64_t times_as_far(int64_t by, double times) {
+    const double far = (double)by * times;
+    return far > -(double)ADDRESSES && far < (double)ADDRESSES ? (int64_t)far : 0;
+}
+
+/* A nest too small to be worth looking at by itself: many of them in a row are
+ * one walk. Extrapolates it, and asks to be called again half a window later. */
+static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
+    const uint64_t first = p->stream[0].base;
+    list(site);
+    int8_t way;
+    const struct ra_plan *last = site->last;
+    const double times = steps_ahead(site, p, last, &way);
+    atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
+    /* It comes to what the last call asked for, or, anew, to what this one does. */
+    if (times > 0)
+        let_helper_go_first(site->asked_turn);
+    int64_t ahead = 0; /* of the first stream */
     for (uint32_t i = 0; i < p->streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
         int64_t below, above;
         spans(p, s, 0, &below, &above);
+        const int64_t by =
+            times != 0 ? times_as_far((int64_t)(s->base - last->stream[i].base), times) : 0;
+        if (i == 0)
+            ahead = by;
         if (s->flags & RA_FLAG_INDIRECT) {
             prefetch_targets_of_all(site, &f->streams[i], f->count[0]);
             continue;
         }
-        if (site->steps >= 2) {
-            int64_t by = (int64_t)(s->base - last->stream[i].base) * (int64_t)times;
-            if (by < 0)
-                below += by;
-            else
-                above += by;
-        }
+        if (by < 0)
+            below += by;
+        else
+            above += by;
         prefetch_range(s->base + (uint64_t)below, s->base + (uint64_t)above);
     }
     /* Called again when the first stream has left this block, or half of what
      * was asked for of it: bursts, as in the large nests. */
+    const uint64_t half = magnitude(ahead) / 2;
+    const uint64_t span = half > SMALL_BYTES ? half : SMALL_BYTES;
+    site->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+    if (times < 0)
+        let_helper_go_first(site->asked_turn);
     site->span = 0;
-    uint64_t span = SMALL_BYTES;
-    site->low = first - SMALL_BYTES / 2;
-    if (site->steps >= 2) {
-        int64_t by = (int64_t)(first - last->stream[0].base);
-        if (magnitude(by) * times / 2 > span)
-            span = magnitude(by) * times / 2;
-        if (by < 0)
-            site->low = first + SMALL_BYTES / 2 - span;
-    }
+    site->low = ahead < 0 ? first + SMALL_BYTES / 2 - span : first - SMALL_BYTES / 2;
     site->span = span;
 }
 
@@ -518,19 +625,23 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     site->last = p;
     if (!was_missing() && begins_missing(p))
         atomic_store_explicit(&ra.was_missing, true, memory_order_relaxed);
-    if (p->strip < p->count[p->tick_level])
-        f->strip[p->tick_level] = p->strip;
+    const uint64_t strip = strip_of(p);
+    if (strip < p->count[p->tick_level])
+        f->strip[p->tick_level] = strip;
     f->cursor = 0;
     f->next = NULL;
     f->next_cursor = 0;
     f->next_bytes = 0;
     f->looked = f->looked_from = f->asked_from = f->asked_turn = 0;
+    f->others_from = queued_pages;
+    f->begun_at = 0;
     if (frontier.first == p) { /* indices were left to now */
-        if (frontier.next_bytes > p->bytes) {
+        if (frontier.next_bytes > 0) { /* it is the first of them */
+            const uint64_t own = bytes_in_all(p) + 1;
             f->cursor = p->total;
             f->next = frontier.next;
             f->next_cursor = frontier.next_cursor;
-            f->next_bytes = frontier.next_bytes - p->bytes - 1;
+            f->next_bytes = frontier.next_bytes > own ? frontier.next_bytes - own : 0;
         } else if (frontier.next == p) {
             f->cursor = frontier.next_cursor;
         }
@@ -567,7 +678,8 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
         f->looked = f->looked_from = f->asked_from = f->asked_turn = 0;
-        f->cursor = position(p, f);
+        f->cursor = f->begun_at = position(p, f);
+        f->others_from = queued_pages;
         begin_releases(p, f);
     }
     if (level > p->tick_level)
@@ -577,6 +689,7 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     count(&ra.count.ticks, 1);
     use(p);
     uint64_t done = position(p, f);
+    measure_inner(p, f, done);
     go_on(site, p, f, done);
     if (f->cursor == p->total && p->walks)
         walks_ended(p);

@@ -59,6 +59,7 @@ struct ra_plan {
     uint64_t burst;                   /* of them asked for at a time */
     uint64_t bytes;                   /* that the nest touches */
     double bytes_per_iteration;
+    _Atomic uint32_t inner;           /* bytes that nests inside ask for in one */
     _Atomic(struct ra_plan *) next;   /* nest that followed the last time */
     uint8_t dense_from[RA_STREAMS_MAX];
     int8_t way[RA_STREAMS_MAX];       /* goes over its addresses in order, tick by tick: up 1, down -1 */

@@ -50,7 +50,9 @@ struct ra_frame {
     uint64_t asked_from; /* the last burst: iterations of the tick level from here on, */
     uint64_t released[RA_STREAMS_MAX]; /* address up to which it was given back */
     uint64_t asked_turn; /* and the end of its entries in the ring */
-    uint64_t reserved_streams[RA_STREAMS_MAX - 1];
+    uint64_t others_from; /* pages asked for until it began, and by itself since, */
+    uint64_t begun_at;    /* and iterations of the tick level done by then */
+    uint64_t reserved_streams[RA_STREAMS_MAX - 3];
     /* Parameters, at word 72. */
     uint64_t count[8];
     struct ra_stream streams[];
@@ -73,6 +75,8 @@ struct ra_site {
     uint64_t target_low;  /* what indirect references went to so far, */
     uint64_t target_high; /* [target_low, target_high) */
     uint64_t is_listed;   /* its window is reset when something is read again */
+    uint64_t began;       /* small nests: where the walk of the first stream began, */
+    uint64_t asked_turn;  /* and the end of the last call's entries in the ring */
 };
 
 /* Inserted by the pass. A nest begins: is any strip shorter than its loop? If none

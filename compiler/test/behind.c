@@ -2,7 +2,7 @@
  * still tick, and wait for nothing, those that go on keep their plans, and walks across rows pass over no page and are given back behind
  * themselves, what is left of them by the next nest. No nest overtakes the helper.
  * Indices are asked for well before they are looked at, and what they go to behind
- * them. */
+ * them. What nests inside bring in counts for the one outside. */
 #include <time.h>
 
 static int pretend_nanosleep(const struct timespec *wait, struct timespec *left);
@@ -204,7 +204,7 @@ static uint64_t beyond(struct ra_site *site, uint64_t base, uint64_t lines, uint
     return until > base + lines * line ? until - base - lines * line : 0;
 }
 
-/* A walk of small nests is asked for further and further ahead, half a window in
+/* A walk of small nests is asked for further and further ahead, a window in
  * the end; one over a buffer again and again hardly beyond the buffer. */
 static void small_walks(void) {
     enum { LINE = 16 << 10, LINES = 16 };
@@ -213,7 +213,161 @@ static void small_walks(void) {
     for (int pass = 0; pass < 8; ++pass)
         CHECK(beyond(&buffer, 3 * ARRAY, LINES, LINE) <= 3 * LINES * LINE);
     const uint64_t ahead = beyond(&array, 3 * ARRAY, 1024, LINE);
-    CHECK(ahead >= ra.window / 8 && ahead <= ra.window);
+    CHECK(ahead >= ra.window / 4 && ahead <= ra.window);
+}
+
+enum { MATRIX_ROWS = 1 << 16, ROW_BYTES = 1600, MATRIX_BYTES = MATRIX_ROWS * ROW_BYTES };
+
+/* One pass over a sparse matrix at ARRAY: a nest over the rows, and for each a small
+ * one inside. Checks how far ahead of its turn the former is asked for (at 3 * ARRAY),
+ * which is to be `ahead_most` rows from the first tick on, and that the latter is in
+ * memory by its turn, after three windows or, with `is_again`, at once. */
+static void matrix_pass(struct ra_site *rows, struct ra_site *row, struct ra_frame *f,
+                        uint64_t ahead_most, bool is_again) {
+    const uint64_t count = ROW_BYTES / 8, known = 3 * ra.window / ROW_BYTES;
+    ra_begin(rows, f);
+    const uint64_t strip = f->strip[0];
+    CHECK(strip < MATRIX_ROWS);
+    for (uint64_t i = 0; i < MATRIX_ROWS; ++i) {
+        if (i > 0 && i % strip == 0) {
+            f->index[0] = i;
+            ra_tick(rows, f, 0);
+        }
+        const struct ra_stream at = {.base = ARRAY + i * ROW_BYTES, .high = 8, .stride = {8}};
+        if (at.base - row->low >= row->span) { /* as the pass does */
+            struct ra_frame *g = frame_of(1, &count, &at);
+            ra_begin(row, g);
+            CHECK(g->plan == RA_NOT_BEGUN);
+            free(g);
+        }
+        if (is_again || i > known) { /* asked for at its turn at the latest */
+            CHECK(bit(ra.bits, at.base >> PAGE_SHIFT) && bit(ra.bits, (3 * ARRAY + i * 8) >> PAGE_SHIFT));
+            const uint64_t until = (i + 1) * 8 + ahead_most * 8;
+            CHECK(until >= MATRIX_ROWS * 8 || !bit(ra.bits, (3 * ARRAY + until) >> PAGE_SHIFT));
+        }
+        for (struct entry e; take_out(&e);)
+            CHECK(e.operation != RELEASE && e.address >= ARRAY &&
+                  (e.address >= 3 * ARRAY || e.address + e.bytes <= ARRAY + MATRIX_BYTES + ra.window));
+    }
+}
+
+/* Nests inside whose bounds are known only there: what they bring in counts. As long
+ * as nobody knows, the one outside is asked for a window of itself ahead; then, and
+ * when it begins again, about a window of both. */
+static void inner_nests(void) {
+    const uint64_t counts[] = {MATRIX_ROWS};
+    const struct ra_stream stream = {.base = 3 * ARRAY, .high = 8, .stride = {8}};
+    struct ra_site rows = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "rows"};
+    struct ra_site row = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "row"};
+    struct ra_frame *f = frame_of(1, counts, &stream);
+    ra_begin(&rows, f);
+    struct ra_plan *p = f->plan;
+    CHECK(atomic_load(&p->inner) == 0 && f->cursor >= MATRIX_ROWS / 2);
+    const uint64_t alone = f->strip[0], most = 2 * ra.window / ROW_BYTES + SMALL_BYTES / 8;
+    CHECK(alone * ROW_BYTES > ra.window);
+    for (int pass = 0; pass < 3; ++pass) {
+        clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+        matrix_pass(&rows, &row, f, pass ? most : MATRIX_ROWS, pass > 0);
+        const uint32_t inner = atomic_load(&p->inner);
+        CHECK(inner > ROW_BYTES * 3 / 4 && inner < ROW_BYTES * 5 / 4);
+        CHECK(pass == 0 || f->strip[0] * inner <= ra.window / 2);
+    }
+    /* In memory by now: nothing comes in between. */
+    ra_begin(&rows, f);
+    for (uint64_t i = f->strip[0]; i < MATRIX_ROWS; i += f->strip[0]) {
+        f->index[0] = i;
+        ra_tick(&rows, f, 0);
+    }
+    CHECK(atomic_load(&p->inner) == 0 && f->cursor == MATRIX_ROWS);
+    ra_begin(&rows, f);
+    CHECK(f->strip[0] == alone);
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    released_within(0, ADDRESSES);
+    free(f);
+}
+
+/* Two nests that share their loop: each counts what the other one brings in, not its
+ * own, and not what is only asked for ahead. */
+static void sharing(void) {
+    const uint64_t counts[] = {8192};
+    struct ra_site site[2];
+    struct ra_frame *f[2];
+    for (int k = 0; k < 2; ++k) {
+        const struct ra_stream stream = {.base = (1 + (uint64_t)k) * ARRAY, .high = 8,
+                                         .stride = {PAGE}};
+        site[k] = (struct ra_site){.levels = 1, .streams = 1, .strip_mined = 1, .name = "sharing"};
+        f[k] = frame_of(1, counts, &stream);
+        ra_begin(&site[k], f[k]);
+    }
+    for (uint64_t i = 1; i < counts[0]; ++i)
+        for (int k = 0; k < 2; ++k)
+            if (i % f[k]->strip[0] == 0) {
+                f[k]->index[0] = i;
+                ra_tick(&site[k], f[k], 0);
+                released_within(0, ADDRESSES);
+                atomic_store(&ra.behind, 0);
+                const uint32_t inner = atomic_load(&f[k]->plan->inner);
+                CHECK(inner <= PAGE && (i < 4096 || inner >= PAGE / 2));
+            }
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    free(f[0]);
+    free(f[1]);
+}
+
+/* A walk of small nests comes to what its last call asked for: that is passed on first.
+ * Nests that are no walk wait for nothing. */
+static void small_first(void) {
+    enum { LINE = 16 << 10, FAR = 8 << 20 };
+    const uint64_t count = LINE / 8;
+    struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "walk"};
+    struct ra_site apart = walk;
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
+    for (uint64_t n = 0; n < 16; ++n) {
+        const struct ra_stream at = {.base = ARRAY + n * FAR, .high = 8, .stride = {8}};
+        struct ra_frame *f = frame_of(1, &count, &at);
+        ra_begin(&apart, f);
+        free(f);
+    }
+    CHECK(naps == 0 && atomic_load(&ra.served) == 0);
+    released_within(0, 0);
+    beyond(&walk, 3 * ARRAY, 256, LINE);
+    CHECK(naps >= 3 && atomic_load(&ra.served) > 0);
+    CHECK(atomic_load(&ra.served) < atomic_load(&ra.ring_head)); /* not for what is ahead */
+    naps_needed = 0;
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+}
+
+/* What is asked for when a walk of small nests over `bytes` has begun again at `base`:
+ * up to where? */
+static uint64_t until_anew(uint64_t walked_from, uint64_t bytes, uint64_t base) {
+    enum { LINE = 16 << 10 };
+    struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "walk"};
+    beyond(&walk, walked_from, bytes / LINE, LINE);
+    clear_bits(base >> PAGE_SHIFT, (base + ARRAY) >> PAGE_SHIFT);
+    const uint64_t count = LINE / 8;
+    const struct ra_stream at = {.base = base, .high = 8, .stride = {8}};
+    struct ra_frame *f = frame_of(1, &count, &at);
+    ra_begin(&walk, f);
+    free(f);
+    const uint64_t until = asked_until(base); /* nothing before it */
+    clear_bits(walked_from >> PAGE_SHIFT, (walked_from + ARRAY) >> PAGE_SHIFT);
+    return until - base;
+}
+
+/* A walk that was long is asked for ahead at once where it begins anew, no further than
+ * it went. One that goes on elsewhere is another walk, of which nothing is known. */
+static void anew(void) {
+    enum { LINE = 16 << 10 };
+    const uint64_t window = ra.window;
+    CHECK(until_anew(ARRAY, 16 * window, ARRAY) >= window);
+    CHECK(until_anew(ARRAY, 16 * window, ARRAY) <= window + LINE + PAGE);
+    CHECK(until_anew(ARRAY, window / 3 * 2, ARRAY) <= window / 3 * 2 + LINE + PAGE);
+    CHECK(until_anew(ARRAY, window / 3 * 2, ARRAY) >= window / 4);
+    CHECK(until_anew(ARRAY, window / 5, ARRAY) <= LINE + PAGE);
+    CHECK(until_anew(ARRAY, 16 * window, 2 * ARRAY) <= LINE + PAGE);
+    CHECK(until_anew(2 * ARRAY, 16 * window, ARRAY) <= LINE + PAGE);
 }
 
 /* A nest over these bytes, which begins now: how often does it wait for the helper? */
@@ -420,6 +574,10 @@ int main(void) {
     computed();
     small_walks();
     plan_in_use();
+    small_first();
+    anew();
+    inner_nests();
+    sharing();
     /* Rows, and across them planes: each row is in another place of every plane. */
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 6, .name = "rows"};
     const uint64_t counts[] = {ROWS, 86, PLACES};
