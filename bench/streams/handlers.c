@@ -64,7 +64,8 @@ static int measure(struct worker *workers, int count, double warm_s, double run_
 		wrong += workers[i].wrong;
 	}
 	printf("served %llu\ntotal %llu\nbytes %llu\nns %llu\nrequests %llu\nlatency_ns %llu\nwrong %llu\n",
-	       (unsigned long long)served, (unsigned long long)total, (unsigned long long)(after - before), (unsigned long long)(end - start),
+	       (unsigned long long)served, (unsigned long long)total,
+	       (unsigned long long)(after - before), (unsigned long long)(end - start),
 	       (unsigned long long)requests,
 	       (unsigned long long)(requests ? latency / requests : 0), (unsigned long long)wrong);
 	return wrong ? 2 : 0;

@@ -438,9 +438,13 @@ impl Subject<'_> {
         let spec =
             if hinted { spec.clone().env("RUNAHEAD_CC_STATS", &statistics) } else { spec.clone() };
         let spec = match self.under {
-            Some(runahead) => {
-                launch::wrap(&spec, Side::Runahead, runahead, &[], &output.path("speculation"))
-            }
+            Some(runahead) => launch::wrap(
+                &spec,
+                Side::Runahead,
+                runahead,
+                &[],
+                Some(&output.path("speculation")),
+            ),
             None => spec,
         };
         self.place.untimed(|| {

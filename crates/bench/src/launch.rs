@@ -70,20 +70,24 @@ pub struct Measured {
 }
 
 /// The command for a side: itself, or under `runahead run` with further
-/// options, which leaves its statistics in `statistics`.
+/// options, which leaves its statistics in `statistics`, or as a user starts it,
+/// who asks for none.
 pub fn wrap(
     spec: &CommandSpec,
     side: Side,
     runahead: &Path,
     run_options: &[String],
-    statistics: &Path,
+    statistics: Option<&Path>,
 ) -> CommandSpec {
     if side == Side::Plain {
         return spec.clone();
     }
-    let mut file = OsString::from("--stats=");
-    file.push(statistics);
-    let mut arguments = vec![OsString::from("run"), file];
+    let mut arguments = vec![OsString::from("run")];
+    if let Some(file) = statistics {
+        let mut word = OsString::from("--stats=");
+        word.push(file);
+        arguments.push(word);
+    }
     if side == Side::Observe {
         arguments.push("--mode=observe".into());
     }
@@ -94,24 +98,11 @@ pub fn wrap(
     CommandSpec { program: runahead.into(), arguments, ..spec.clone() }
 }
 
-/// A command of [`wrap`] as a user starts it: nobody asks for statistics.
-pub fn uncounted(wrapped: &mut CommandSpec) {
-    let mut own = true;
-    wrapped.arguments.retain(|word| {
-        own &= word != "--";
-        !own || !word.to_string_lossy().starts_with("--stats=")
-    });
-}
-
 impl Launch<'_> {
     /// [`wrap`] for this side and these options, with an executable that the
     /// program's user may run.
     pub fn wrap(&self, spec: &CommandSpec, runahead: &Path, statistics: &Path) -> CommandSpec {
-        let mut wrapped = wrap(spec, self.side, runahead, self.run_options, statistics);
-        if !self.counts {
-            uncounted(&mut wrapped);
-        }
-        wrapped
+        wrap(spec, self.side, runahead, self.run_options, self.counts.then_some(statistics))
     }
 
     /// Runs a command once. `writes` are the files and trees that it leaves
@@ -206,10 +197,11 @@ mod tests {
     #[test]
     fn each_side_has_its_command() {
         let spec = CommandSpec::new("grep", "/d").arg("--").arg("x").env("A", "b");
-        let wrapped = |side| {
+        let with = |side, statistics| {
             let options = ["--depth=8".to_owned()];
-            wrap(&spec, side, Path::new("/bin/ra"), &options, Path::new("/tmp/s"))
+            wrap(&spec, side, Path::new("/bin/ra"), &options, statistics)
         };
+        let wrapped = |side| with(side, Some(Path::new("/tmp/s")));
         let words = |spec: &CommandSpec| {
             let mut words = vec![spec.program.clone()];
             words.extend(spec.arguments.clone());
@@ -221,16 +213,10 @@ mod tests {
             ["/bin/ra", "run", "--stats=/tmp/s", "--depth=8", "--", "grep", "--", "x"]
         );
         assert_eq!(words(&wrapped(Side::Observe))[3], "--mode=observe");
-        let mut quiet = wrapped(Side::Runahead);
-        quiet.arguments.push("--stats=x".into());
-        uncounted(&mut quiet);
         assert_eq!(
-            words(&quiet),
-            ["/bin/ra", "run", "--depth=8", "--", "grep", "--", "x", "--stats=x"]
+            words(&with(Side::Runahead, None)),
+            ["/bin/ra", "run", "--depth=8", "--", "grep", "--", "x"]
         );
-        let mut plain = wrapped(Side::Plain);
-        uncounted(&mut plain);
-        assert_eq!(plain.arguments, spec.arguments);
         let kept = wrapped(Side::Runahead);
         assert_eq!((kept.directory, kept.environment), (spec.directory, spec.environment));
     }

@@ -259,7 +259,8 @@ impl<'a> Subject<'a> {
             run_options.push(format!("--test={TEST_WITHOUT_RELEASE}"));
         }
         let side = if way == Way::Plain { Side::Plain } else { Side::Runahead };
-        let spec = launch::wrap(&self.scan, side, &self.options.runahead, &run_options, &file);
+        let spec =
+            launch::wrap(&self.scan, side, &self.options.runahead, &run_options, Some(&file));
         let neighbour =
             self.neighbour.as_ref().map(|spec| Neighbour::start(&self.cgroup.wrap(spec)));
         let neighbour = neighbour.transpose()?;

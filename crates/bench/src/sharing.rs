@@ -166,7 +166,7 @@ fn together(
     let one = |spec: &CommandSpec| -> Result<String> {
         let statistics = Path::new("/dev/null");
         let mut wrapped =
-            launch::wrap(spec, side, &options.runahead, &options.run_options, statistics);
+            launch::wrap(spec, side, &options.runahead, &options.run_options, Some(statistics));
         wrapped.arguments.retain(|word| !word.to_string_lossy().starts_with("--stats="));
         let output = Output::new()?;
         let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;

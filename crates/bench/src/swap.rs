@@ -405,7 +405,7 @@ impl<'a> Subject<'a> {
             Way::Basic | Way::Uncontrolled | Way::Runahead => Side::Runahead,
         };
         let runahead = self.stranger.as_ref().map_or(&*self.options.runahead, Stranger::runahead);
-        let mut spec = launch::wrap(&self.spec, side, runahead, &run_options, &file);
+        let mut spec = launch::wrap(&self.spec, side, runahead, &run_options, Some(&file));
         if let Some(stranger) = &self.stranger {
             give(output.directory())?;
             spec = stranger.wrap(&spec);

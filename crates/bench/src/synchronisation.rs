@@ -79,7 +79,8 @@ pub fn measure(runahead: &Path, megabytes: u64, reads: u64) -> Result<Vec<SyncCo
         let output = Output::new()?;
         let file = output.path("statistics.json");
         let options = [format!("--test={}", test | TEST_ALLOW_TRACER)];
-        let wrapped = launch::wrap(&spec(COUNTED_READS, false), side, runahead, &options, &file);
+        let wrapped =
+            launch::wrap(&spec(COUNTED_READS, false), side, runahead, &options, Some(&file));
         let calls = calls::between(&mut wrapped.command(), libc::SYS_getrandom)?;
         let calls: Vec<f64> = calls.into_iter().map(|calls| calls as f64).collect();
         let made = if side == Side::Plain { None } else { Some(completed(&wait_for(&file)?)) };
@@ -99,7 +100,7 @@ pub fn measure(runahead: &Path, megabytes: u64, reads: u64) -> Result<Vec<SyncCo
         let statistics_file = output.path("statistics.json");
         let options = [format!("--test={test}")];
         let wrapped =
-            launch::wrap(&spec(reads, missing), side, runahead, &options, &statistics_file);
+            launch::wrap(&spec(reads, missing), side, runahead, &options, Some(&statistics_file));
         let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;
         let ended = process::describe(finished.status);
         ensure!(finished.status.success(), "the program failed: {ended}");

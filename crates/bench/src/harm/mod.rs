@@ -377,12 +377,7 @@ impl Bench<'_> {
     /// does.
     fn under(&self, spec: &CommandSpec, side: Side, statistics: Option<&Path>) -> CommandSpec {
         let HarmOptions { runahead, run_options, .. } = self.options;
-        let file = statistics.unwrap_or(Path::new("/dev/null"));
-        let mut wrapped = launch::wrap(spec, side, runahead, run_options, file);
-        if statistics.is_none() {
-            launch::uncounted(&mut wrapped);
-        }
-        wrapped
+        launch::wrap(spec, side, runahead, run_options, statistics)
     }
 
     /// The memory cgroup of a tight condition and its limit in bytes: a share

@@ -362,7 +362,7 @@ impl<'a> Bed<'a> {
             return spec.clone();
         }
         let statistics = self.home.path().join("statistics.json");
-        wrap(spec, Side::Runahead, &self.options.runahead, &[], &statistics)
+        wrap(spec, Side::Runahead, &self.options.runahead, &[], Some(&statistics))
             .env("XDG_CACHE_HOME", self.home.path())
     }
 
