@@ -19,14 +19,11 @@
 enum {
     RANGES_PER_ADVANCE_MAX = 4096,
     CHAIN_MAX = 8,
-    AHEAD_STEPS_MAX = 8, /* that a walk of small nests is asked for ahead */
     HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
-/* A walk of small nests goes no further from one call to the next, or than a window. */
-static const uint64_t SMALL_STEP_BYTES = 4 << 20;
 
 /* As the pass has them. */
 _Static_assert(offsetof(struct ra_frame, count) == 72 * sizeof(uint64_t), "where parameters are");
@@ -398,10 +395,7 @@ static bool begins_missing(const struct ra_plan *p) {
     return false;
 }
 
-/* What the next iterations touch was asked for only now: lets the helper pass it on
- * first. A program that overtakes it faults, and the kernel reads what lies around
- * the fault, and, from there on, ahead of it: instead of what was asked for. */
-static void let_helper_go_first(uint64_t turn) {
+void let_helper_go_first(uint64_t turn) {
     if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn || !was_missing())
         return;
     int saved = errno;
@@ -453,105 +447,13 @@ static void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame
 
 /* ---- What the program calls ------------------------------------------------ */
 
-/* Among the sites whose windows are reset when something is read again. */
-static void list(struct ra_site *site) {
+void list_site(struct ra_site *site) {
     if (site->is_listed)
         return;
     site->is_listed = 1;
     uint32_t at = atomic_fetch_add(&ra.site_count, 1);
     if (at < PLANS_MAX)
         atomic_store(&ra.sites[at], site);
-}
-
-/* How many times what a walk of small nests went since its last call it is asked for
- * ahead now; 0: it is none, or nobody knows yet. Below 0 where a long one begins anew:
- * each stream has jumped back by what it had gone, and will go there again. */
-static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
-                          const struct ra_plan *last, int8_t *way) {
-    const uint64_t step_most = ra.window > SMALL_STEP_BYTES ? ra.window : SMALL_STEP_BYTES;
-    const uint64_t first = p->stream[0].base, began = site->began;
-    *way = 0;
-    if (!last || last->site != site) {
-        site->steps = 0;
-        site->began = first;
-        return 0;
-    }
-    const int64_t went = (int64_t)(first - last->stream[0].base);
-    *way = went < 0 ? -1 : went > 0;
-    /* A walk that turns, such as over the lines of a buffer again and again,
-     * begins anew. */
-    bool steady = atomic_load_explicit(&last->walked_way, memory_order_relaxed) * *way >= 0;
-    double travelled = 0;
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        const uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
-        if (!(p->stream[i].flags & RA_FLAG_INDIRECT)) /* its indices are a stream, too */
-            travelled += (double)by;
-        steady &= by <= step_most;
-    }
-    const uint64_t walked = magnitude((int64_t)(last->stream[0].base - began));
-    const bool begins_anew = !steady && site->steps >= 2 && walked >= ra.window / 4 &&
-                             magnitude((int64_t)(first - began)) < walked / 4;
-    site->steps = (steady || begins_anew) && travelled > 0 ? site->steps + 1 : 0;
-    if (!steady)
-        site->began = first;
-    if (site->steps < 2)
-        return 0;
-    const double wanted = (double)ra.window;
-    if (begins_anew) {
-        *way = (int8_t)-*way;
-        return wanted < travelled ? -wanted / travelled : -1;
-    }
-    /* It is called again half way, so that each step is a few times as long as the
-     * last. */
-    return wanted < travelled * AHEAD_STEPS_MAX ? wanted / travelled : AHEAD_STEPS_MAX;
-}
-
-static int64_t times_as_far(int64_t by, double times) {
-    const double far = (double)by * times;
-    return far > -(double)ADDRESSES && far < (double)ADDRESSES ? (int64_t)far : 0;
-}
-
-/* A nest too small to be worth looking at by itself: many of them in a row are
- * one walk. Extrapolates it, and asks to be called again half a window later. */
-static void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
-    const uint64_t first = p->stream[0].base;
-    list(site);
-    int8_t way;
-    const struct ra_plan *last = site->last;
-    const double times = steps_ahead(site, p, last, &way);
-    atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
-    /* It comes to what the last call asked for, or, anew, to what this one does. */
-    if (times > 0)
-        let_helper_go_first(site->asked_turn);
-    int64_t ahead = 0; /* of the first stream */
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        const struct ra_stream *s = &p->stream[i];
-        int64_t below, above;
-        spans(p, s, 0, &below, &above);
-        const int64_t by =
-            times != 0 ? times_as_far((int64_t)(s->base - last->stream[i].base), times) : 0;
-        if (i == 0)
-            ahead = by;
-        if (s->flags & RA_FLAG_INDIRECT) {
-            prefetch_targets_of_all(site, &f->streams[i], f->count[0]);
-            continue;
-        }
-        if (by < 0)
-            below += by;
-        else
-            above += by;
-        prefetch_range(s->base + (uint64_t)below, s->base + (uint64_t)above);
-    }
-    /* Called again when the first stream has left this block, or half of what
-     * was asked for of it: bursts, as in the large nests. */
-    const uint64_t half = magnitude(ahead) / 2;
-    const uint64_t span = half > SMALL_BYTES ? half : SMALL_BYTES;
-    site->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
-    if (times < 0)
-        let_helper_go_first(site->asked_turn);
-    site->span = 0;
-    site->low = ahead < 0 ? first + SMALL_BYTES / 2 - span : first - SMALL_BYTES / 2;
-    site->span = span;
 }
 
 /* Strips of a quarter of the window: of the loop to tick in or, where that is
@@ -592,7 +494,7 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
         /* Everything that was hinted is in memory. Strips so long that they cost
          * nothing, for the case that something else is not. */
-        list(site);
+        list_site(site);
         site->span = ~(uint64_t)0;
         bool is_new;
         if (!site->last)
@@ -699,57 +601,4 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         release_behind(p, f);
     if (p->releases | p->walks)
         let_releases_catch_up();
-}
-
-/* Copies and fills block by block, each block's pages asked for a window ahead. */
-static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
-    const uint64_t block = 256 << 10;
-    uint64_t asked = 0;
-    for (uint64_t done = 0; done < bytes;) {
-        uint64_t n = bytes - done < block ? bytes - done : block;
-        if (atomic_load_explicit(&ra.active, memory_order_relaxed)) {
-            uint64_t want = done + ra.window / 2;
-            if (want > bytes)
-                want = bytes;
-            if (want > asked) {
-                prefetch_range((uint64_t)(uintptr_t)to + asked, (uint64_t)(uintptr_t)to + want);
-                if (from)
-                    prefetch_range((uint64_t)(uintptr_t)from + asked,
-                                   (uint64_t)(uintptr_t)from + want);
-                asked = want;
-            }
-        }
-        if (from)
-            memcpy(to + done, from + done, n);
-        else
-            memset(to + done, value, n);
-        done += n;
-    }
-}
-
-static bool is_worth_it(uint64_t bytes) {
-    if (bytes < 2 * SMALL_BYTES)
-        return false;
-    if (atomic_load_explicit(&ra.state, memory_order_acquire) == 0)
-        start_up();
-    if (atomic_load_explicit(&ra.state, memory_order_acquire) != 1 ||
-        !atomic_load_explicit(&ra.active, memory_order_relaxed))
-        return false;
-    if (atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
-        start_helper();
-    return true;
-}
-
-void ra_memcpy(void *to, const void *from, uint64_t bytes) {
-    if (is_worth_it(bytes))
-        blocks(to, from, 0, bytes);
-    else
-        memcpy(to, from, bytes);
-}
-
-void ra_memset(void *to, uint8_t value, uint64_t bytes) {
-    if (is_worth_it(bytes))
-        blocks(to, NULL, value, bytes);
-    else
-        memset(to, value, bytes);
 }

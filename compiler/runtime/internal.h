@@ -193,12 +193,21 @@ void expect_shifted(struct ra_plan *p, struct ra_plan *last);
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);
 
-/* ---- Hints (hint.c), of what is not affine too (indices.c) ------------------ */
+/* ---- Hints (hint.c), of what is not affine too (indices.c, small.c) --------- */
 
 /* First page from `first` on that is not believed in memory, or `end`. */
 uint64_t first_missing(uint64_t first, uint64_t end);
 /* Asks for what is missing of these bytes. */
 void prefetch_range(uint64_t low, uint64_t high);
+/* What the next iterations touch was asked for only now: lets the helper pass it on
+ * first. A program that overtakes it faults, and the kernel reads what lies around
+ * the fault, and, from there on, ahead of it: instead of what was asked for. */
+void let_helper_go_first(uint64_t turn);
+/* Among the sites whose windows are reset when something is read again. */
+void list_site(struct ra_site *site);
+/* A nest too small to be worth looking at by itself: many of them in a row are
+ * one walk. Extrapolates it, and asks to be called again half a window later. */
+void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p);
 void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
                      uint64_t done);
 void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, uint64_t iterations);

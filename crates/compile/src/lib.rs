@@ -29,13 +29,15 @@ const PASS: [(&str, &str); 9] = sources!(
     "Outline.cpp",
     "Runahead.cpp"
 );
-const RUNTIME: [(&str, &str); 11] = sources!(
+const RUNTIME: [(&str, &str); 13] = sources!(
     "runtime":
     "runahead_rt.h",
     "internal.h",
     "plan.c",
     "hint.c",
     "indices.c",
+    "small.c",
+    "blocks.c",
     "behind.c",
     "helper.c",
     "release.c",

@@ -1,0 +1,57 @@
+/* memset and memcpy, which loops have become. */
+#include "internal.h"
+
+#include <string.h>
+
+/* Copies and fills block by block, each block's pages asked for a window ahead. */
+static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
+    const uint64_t block = 256 << 10;
+    uint64_t asked = 0;
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t n = bytes - done < block ? bytes - done : block;
+        if (atomic_load_explicit(&ra.active, memory_order_relaxed)) {
+            uint64_t want = done + ra.window / 2;
+            if (want > bytes)
+                want = bytes;
+            if (want > asked) {
+                prefetch_range((uint64_t)(uintptr_t)to + asked, (uint64_t)(uintptr_t)to + want);
+                if (from)
+                    prefetch_range((uint64_t)(uintptr_t)from + asked,
+                                   (uint64_t)(uintptr_t)from + want);
+                asked = want;
+            }
+        }
+        if (from)
+            memcpy(to + done, from + done, n);
+        else
+            memset(to + done, value, n);
+        done += n;
+    }
+}
+
+static bool is_worth_it(uint64_t bytes) {
+    if (bytes < 2 * SMALL_BYTES)
+        return false;
+    if (atomic_load_explicit(&ra.state, memory_order_acquire) == 0)
+        start_up();
+    if (atomic_load_explicit(&ra.state, memory_order_acquire) != 1 ||
+        !atomic_load_explicit(&ra.active, memory_order_relaxed))
+        return false;
+    if (atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
+        start_helper();
+    return true;
+}
+
+void ra_memcpy(void *to, const void *from, uint64_t bytes) {
+    if (is_worth_it(bytes))
+        blocks(to, from, 0, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+void ra_memset(void *to, uint8_t value, uint64_t bytes) {
+    if (is_worth_it(bytes))
+        blocks(to, NULL, value, bytes);
+    else
+        memset(to, value, bytes);
+}

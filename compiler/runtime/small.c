@@ -1,0 +1,96 @@
+/* Nests too small to be worth looking at by themselves: many of them in a row are one
+ * walk, which is extrapolated. */
+#include "internal.h"
+
+enum { AHEAD_STEPS_MAX = 8 }; /* that a walk is asked for ahead */
+/* A walk goes no further from one call to the next, or than a window. */
+static const uint64_t SMALL_STEP_BYTES = 4 << 20;
+
+/* How many times what a walk of small nests went since its last call it is asked for
+ * ahead now; 0: it is none, or nobody knows yet. Below 0 where a long one begins anew:
+ * each stream has jumped back by what it had gone, and will go there again. */
+static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
+                          const struct ra_plan *last, int8_t *way) {
+    const uint64_t step_most = ra.window > SMALL_STEP_BYTES ? ra.window : SMALL_STEP_BYTES;
+    const uint64_t first = p->stream[0].base, began = site->began;
+    *way = 0;
+    if (!last || last->site != site) {
+        site->steps = 0;
+        site->began = first;
+        return 0;
+    }
+    const int64_t went = (int64_t)(first - last->stream[0].base);
+    *way = went < 0 ? -1 : went > 0;
+    /* A walk that turns, such as over the lines of a buffer again and again,
+     * begins anew. */
+    bool steady = atomic_load_explicit(&last->walked_way, memory_order_relaxed) * *way >= 0;
+    double travelled = 0;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const uint64_t by = magnitude((int64_t)(p->stream[i].base - last->stream[i].base));
+        if (!(p->stream[i].flags & RA_FLAG_INDIRECT)) /* its indices are a stream, too */
+            travelled += (double)by;
+        steady &= by <= step_most;
+    }
+    const uint64_t walked = magnitude((int64_t)(last->stream[0].base - began));
+    const bool begins_anew = !steady && site->steps >= 2 && walked >= ra.window / 4 &&
+                             magnitude((int64_t)(first - began)) < walked / 4;
+    site->steps = (steady || begins_anew) && travelled > 0 ? site->steps + 1 : 0;
+    if (!steady)
+        site->began = first;
+    if (site->steps < 2)
+        return 0;
+    const double wanted = (double)ra.window;
+    if (begins_anew) {
+        *way = (int8_t)-*way;
+        return wanted < travelled ? -wanted / travelled : -1;
+    }
+    /* It is called again half way, so that each step is a few times as long as the
+     * last. */
+    return wanted < travelled * AHEAD_STEPS_MAX ? wanted / travelled : AHEAD_STEPS_MAX;
+}
+
+static int64_t times_as_far(int64_t by, double times) {
+    const double far = (double)by * times;
+    return far > -(double)ADDRESSES && far < (double)ADDRESSES ? (int64_t)far : 0;
+}
+
+void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
+    const uint64_t first = p->stream[0].base;
+    list_site(site);
+    int8_t way;
+    const struct ra_plan *last = site->last;
+    const double times = steps_ahead(site, p, last, &way);
+    atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
+    /* It comes to what the last call asked for, or, anew, to what this one does. */
+    if (times > 0)
+        let_helper_go_first(site->asked_turn);
+    int64_t ahead = 0; /* of the first stream */
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        int64_t below, above;
+        spans(p, s, 0, &below, &above);
+        const int64_t by =
+            times != 0 ? times_as_far((int64_t)(s->base - last->stream[i].base), times) : 0;
+        if (i == 0)
+            ahead = by;
+        if (s->flags & RA_FLAG_INDIRECT) {
+            prefetch_targets_of_all(site, &f->streams[i], f->count[0]);
+            continue;
+        }
+        if (by < 0)
+            below += by;
+        else
+            above += by;
+        prefetch_range(s->base + (uint64_t)below, s->base + (uint64_t)above);
+    }
+    /* Called again when the first stream has left this block, or half of what
+     * was asked for of it: bursts, as in the large nests. */
+    const uint64_t half = magnitude(ahead) / 2;
+    const uint64_t span = half > SMALL_BYTES ? half : SMALL_BYTES;
+    site->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+    if (times < 0)
+        let_helper_go_first(site->asked_turn);
+    site->span = 0;
+    site->low = ahead < 0 ? first + SMALL_BYTES / 2 - span : first - SMALL_BYTES / 2;
+    site->span = span;
+}
