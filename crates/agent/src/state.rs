@@ -331,9 +331,8 @@ pub struct State {
     /// A thread and how often it had slept when that was last looked at
     /// ([`crate::normal`]).
     pub slept: AtomicU64,
-    /// Waits that were only timed and of which the ration has not been told.
-    pub untold: AtomicU32,
-    /// Their time in ns.
+    /// Waits that were only timed and of which the ration has not been told, in
+    /// ns.
     pub untold_ns: AtomicU64,
     /// What [`State::stalls_ns`] was then.
     pub served_at_ns: AtomicU64,

@@ -153,16 +153,9 @@ impl Ration {
         self.unaided_ns = self.unaided_ns.saturating_sub(u64::from(stalls).saturating_mul(ns));
     }
 
-    /// The program waited `waits` times, `ns` in all, in reads that nobody
-    /// asked about.
-    ///
-    /// The kernel's submission of a readahead window looks like a short wait:
-    /// it is no stall.
-    pub fn timed(&mut self, waits: u32, ns: u64) {
-        let mean_ns = ns.checked_div(u64::from(waits)).unwrap_or(0);
-        if mean_ns >= self.stall_ns / 2 {
-            self.unaided_ns = self.unaided_ns.saturating_sub(ns);
-        }
+    /// The program waited `ns` in reads that nobody asked about, however often.
+    pub fn timed(&mut self, ns: u64) {
+        self.unaided_ns = self.unaided_ns.saturating_sub(ns);
     }
 
     /// How long stalls are still passed over, whatever is asked about them, in
@@ -433,18 +426,14 @@ mod tests {
         }
         let left_ns = ration.unaided_ns;
         assert!(left_ns > 80_000);
-        ration.timed(1000, 30_000_000);
-        assert_eq!(ration.unaided_ns, left_ns, "submissions, not stalls");
-        let left = left_ns.div_ceil(80_000) as u32;
-        ration.timed(left - 1, 80_000 * u64::from(left - 1));
-        assert!(ration.unaided_ns() > 0);
-        ration.timed(1, 80_000);
+        ration.timed(left_ns - 1);
+        assert_eq!(ration.unaided_ns(), 1);
+        ration.timed(80_000);
         assert_eq!(ration.unaided_ns(), 0);
-        ration.begin(Start::Later(1_000_000));
-        ration.timed(19, 19 * 50_000);
-        assert!(ration.unaided_ns() > 0);
-        ration.timed(1, 50_000);
-        assert_eq!(ration.unaided_ns(), 0);
+        // A long wait among many short ones counts, as they do.
+        ration.begin(Start::Later(20_000_000));
+        ration.timed(300 * 30_000 + 10_000_000);
+        assert_eq!(ration.unaided_ns(), 1_000_000);
     }
 
     #[test]

@@ -49,7 +49,6 @@ pub(super) fn rests(state: &State) -> bool {
 /// to be asked about, because the ration passes over no more stalls.
 #[cold]
 pub(super) fn is_again_wanted(state: &State, waited_ns: u64) -> bool {
-    state.untold.fetch_add(1, Relaxed);
     let untold_ns = state.untold_ns.fetch_add(waited_ns, Relaxed).saturating_add(waited_ns);
     // Before so long the ration would say no; asking it takes two calls.
     if are_busy(state) || untold_ns < state.passes_over_ns.load(Relaxed) {

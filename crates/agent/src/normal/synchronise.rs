@@ -138,10 +138,7 @@ pub fn attempt(
 
 /// Tells the ration of the waits that were only timed.
 pub fn tell(state: &State, rations: &mut Rations) {
-    let (waits, ns) = (state.untold.swap(0, Relaxed), state.untold_ns.swap(0, Relaxed));
-    if waits != 0 {
-        rations.synchronisations.timed(waits, ns);
-    }
+    rations.synchronisations.timed(state.untold_ns.swap(0, Relaxed));
     // What was told is counted from zero again: less is left now.
     state.passes_over_ns.fetch_min(rations.synchronisations.unaided_ns(), Relaxed);
 }
