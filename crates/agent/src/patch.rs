@@ -37,6 +37,9 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     protect(stubs_address(), STUBS_MAX * STUB_LEN, sys::PROT_READ | sys::PROT_EXEC);
     state.count(Counter::SitesPatched, used as u64);
     state.count(Counter::SitesRefused, refused as u64);
+    if refused > 0 {
+        CONFIG.unseen.store(1, Relaxed);
+    }
     if used == 0 {
         lose(state, Loss::UnknownLibc);
     }

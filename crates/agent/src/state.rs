@@ -167,7 +167,8 @@ pub struct Config {
     pub advised: AtomicU32,
     /// 1: importing copies may be made.
     pub imports: AtomicU32,
-    /// 1: the program's library makes calls that no hook sees (tier T0).
+    /// 1: the program's library makes calls that no hook sees: in tier T0, and
+    /// where a site was not as the table says.
     pub unseen: AtomicU32,
     /// 1: somebody else's filter looks at the calls of this process (seccomp(2)):
     /// none is made for convenience.

@@ -165,7 +165,7 @@ fn stalled(
         speculative::begin_after(state, log, parent, result)
     });
     if copy.is_none() {
-        waiting::await_detached(state);
+        waiting::await_before_unseen(state);
         let (dev, ino) = identity(fd);
         tell(state, fd, &Directory { dev, ino, waited_ns });
     }

@@ -99,7 +99,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) {
     );
     if copy.is_none() {
         state.fault_context.store(0, Relaxed);
-        waiting::await_detached(state);
+        waiting::await_before_unseen(state);
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn stall(
     book_question(state, began);
     let synchronised_ns = sys::now_ns();
     let result = plain(frame);
-    waiting::await_detached(state);
+    waiting::await_before_unseen(state);
     let end_ns = sys::now_ns();
     let waited_ns = waited(end_ns.saturating_sub(start_ns), result);
     if waited_ns != 0 {

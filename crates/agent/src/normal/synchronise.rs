@@ -320,8 +320,6 @@ fn synchronise(
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     state.speculative.store(child as i32, Release);
     state.unasked.store(0, Relaxed); // Another thread's doing, if any are left.
-    // Taking the dead away takes as long as the new one to leave the
-    // descriptor table, which is waited for next (`waiting::await_detached`).
     reap(state);
     None
 }

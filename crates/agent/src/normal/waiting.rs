@@ -5,7 +5,8 @@
 use super::ending::runs;
 use super::processors::processors;
 use crate::import::{self, Desk, desk};
-use crate::state::State;
+use crate::speculative::shared;
+use crate::state::{CONFIG, State};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use runahead_protocol::log::{Log, life};
@@ -22,11 +23,10 @@ const DETACH_LOOK_NS: u64 = 500_000;
 /// Between two looks at what wakes nobody, in ns.
 const DETACH_PAUSE_NS: u64 = 20_000;
 
-/// Waits until the copy has left the descriptor table, after a close and at
-/// the end of the stall. Before that, its looks at descriptors hold them for
+/// Waits until the copy has left the descriptor table, after a close, before
+/// an exec and at the end. Before that, its looks at descriptors hold them for
 /// moments, so that a lock, a pipe or a socket would outlive its close; and an
-/// exec would unshare the table and lose the program's POSIX locks. The wait
-/// for the data is nearly always longer.
+/// exec would unshare the table and lose the program's POSIX locks.
 ///
 /// A close that took its descriptor out before the first look finds nothing
 /// held; one that did so later finds [`State::detaching`] set, or everybody
@@ -70,6 +70,17 @@ pub fn await_detached(state: &State) {
     }
     // Not that of a synchronisation begun since.
     _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
+}
+
+/// [`await_detached`] at the end of the stall, where something may happen
+/// unseen before the copy has left: a close or an exec (tier T0), or a look at
+/// what the kernel counts. Where all is seen, that waits by itself: a program
+/// woken by a page fault has no wait left that would hide this one, of some
+/// 70 µs.
+pub fn await_before_unseen(state: &State) {
+    if CONFIG.unseen.load(Relaxed) != 0 || shared::counts() {
+        await_detached(state);
+    }
 }
 
 /// Whether nobody is in the program's descriptor table: all copies have left

@@ -13,7 +13,7 @@ mod readers;
 mod regions;
 mod reopen;
 pub mod scout;
-mod shared;
+pub mod shared;
 mod signals;
 
 use crate::arch::{Frame, SignalContext, nr, on_stack};

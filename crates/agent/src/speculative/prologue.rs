@@ -40,13 +40,6 @@ const MEMORY_MAX_BYTES: u64 = 1 << 30;
 const IOPRIO_LOWEST: usize = 2 << 13 | 7;
 const IOPRIO_WHO_PROCESS: usize = 1;
 
-/// Whether the kernel counts what this process still shares after it has left
-/// the descriptor table: attachments of System V segments, and the
-/// descriptions that are mapped and locked.
-fn shares_what_counts() -> bool {
-    shared::any_locked() || CONFIG.attaches.load(Relaxed) != 0
-}
-
 /// The first step, on the stack that the program waits on and before anything
 /// else that could fault: the program waits for its end
 /// (`normal::waiting::await_detached`).
@@ -66,7 +59,7 @@ pub fn leave_table(log: &'static Log, parent: &Parent) {
     if unsafe { call(nr::CLOSE_RANGE, &[0, u32::MAX as usize, CLOSE_RANGE_UNSHARE]) } != 0 {
         exit();
     }
-    if !shares_what_counts() {
+    if !shared::counts() {
         detached(log);
     }
 }
@@ -133,7 +126,7 @@ pub fn run_scout(log: &'static Log, shares_time: bool) {
 /// Before the program goes on, gives up what the kernel still counts as the
 /// program's, where it is known to have any; whether it has.
 fn let_go_of_what_counts(log: &'static Log) -> bool {
-    let early = shares_what_counts();
+    let early = shared::counts();
     if early {
         if !shared::make_private_on_touch(log) {
             exit();

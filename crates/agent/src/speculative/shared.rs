@@ -104,8 +104,15 @@ pub fn make_private_on_touch(log: &Log) -> bool {
     ok
 }
 
+/// Whether the kernel counts what a copy still shares after it has left the
+/// descriptor table: attachments of System V segments, and the descriptions
+/// that are mapped and locked.
+pub fn counts() -> bool {
+    any_locked() || CONFIG.attaches.load(Relaxed) != 0
+}
+
 /// Whether the program has locked any file.
-pub fn any_locked() -> bool {
+fn any_locked() -> bool {
     CONFIG.locked.first().is_some_and(|locked| locked.load(Relaxed) != 0)
 }
 
