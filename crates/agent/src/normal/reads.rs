@@ -207,14 +207,15 @@ pub(super) fn timed_call(frame: &Frame) -> (isize, u64) {
     (result, ticks().wrapping_sub(start).saturating_mul(1000) / ticks_per_us)
 }
 
-/// A plain read and how long it waited for storage, in ns; 0: not at all.
+/// A plain read and how long it took, in ns, if that was [`waited`]; 0: it was
+/// not.
 #[inline]
-fn timed_plain(state: &State, frame: &Frame) -> (isize, u64) {
+fn timed_plain(frame: &Frame) -> (isize, u64) {
     let ticks_per_us = CONFIG.ticks_per_us.load(Relaxed);
     if ticks_per_us == 0 {
         let start_ns = sys::now_ns();
         let result = plain(frame);
-        return (result, truly_waited(state, sys::now_ns().saturating_sub(start_ns), result));
+        return (result, waited(sys::now_ns().saturating_sub(start_ns), result));
     }
     let start = ticks();
     let result = plain(frame);
@@ -222,17 +223,14 @@ fn timed_plain(state: &State, frame: &Frame) -> (isize, u64) {
     if passed < WAIT_US * ticks_per_us {
         return (result, 0);
     }
-    (result, truly_waited(state, passed.saturating_mul(1000) / ticks_per_us, result))
+    (result, waited(passed.saturating_mul(1000) / ticks_per_us, result))
 }
 
-/// [`waited`], and slept.
-#[cold]
-fn truly_waited(state: &State, ns: u64, result: isize) -> u64 {
-    match waited(ns, result) {
-        0 => 0,
-        ns if slept(state) => ns,
-        _ => 0,
-    }
+/// A plain read and how long it waited for storage, in ns; 0: not at all.
+#[inline]
+fn waited_plain(state: &State, frame: &Frame) -> (isize, u64) {
+    let (result, ns) = timed_plain(frame);
+    (result, if ns != 0 && slept(state) { ns } else { 0 })
 }
 
 /// What of a call's `ns` was a wait, given the bytes that it copied.
@@ -244,15 +242,9 @@ pub(super) fn waited(ns: u64, result: isize) -> u64 {
 /// Lane one: everything has been in memory for a while.
 #[inline]
 fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
-    let (result, waited_ns) = timed_plain(state, frame);
+    let (result, waited_ns) = timed_plain(frame);
     if waited_ns == 0 {
-        let calm = state.calm.load(Relaxed).saturating_add(1);
-        state.calm.store(calm, Relaxed);
-        // Beside a speculative process all of its thread's reads are seen, and
-        // where they are recorded, all reads.
-        if state.speculative.load(Relaxed) == 0 && !record::wanted() {
-            state.unasked.store((calm / CALM_READS).min(UNASKED_MAX), Relaxed);
-        }
+        stays_calm(state);
         return result;
     }
     let rests = rests(state);
@@ -264,6 +256,10 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         state.calm.store(0, Relaxed);
         return result;
     }
+    if !slept(state) {
+        stays_calm(state);
+        return result;
+    }
     // What was read is asked only now: most reads never wait.
     if !class::is_unknown(class) || classify(state, request.fd) {
         count_stall(state, waited_ns, true);
@@ -273,6 +269,18 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         state.calm.store(0, Relaxed);
     }
     result
+}
+
+/// One more read that did not wait.
+#[inline]
+fn stays_calm(state: &State) {
+    let calm = state.calm.load(Relaxed).saturating_add(1);
+    state.calm.store(calm, Relaxed);
+    // Beside a speculative process all of its thread's reads are seen, and
+    // where they are recorded, all reads.
+    if state.speculative.load(Relaxed) == 0 && !record::wanted() {
+        state.unasked.store((calm / CALM_READS).min(UNASKED_MAX), Relaxed);
+    }
 }
 
 /// Lane two: a speculative process of this thread runs ahead, or did.
@@ -287,7 +295,7 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
     }
     count_off(state, log, number);
     let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
-    let (result, waited_ns) = timed_plain(state, frame);
+    let (result, waited_ns) = waited_plain(state, frame);
     came_true(state, &prediction, waited_ns);
     result
 }
@@ -429,7 +437,7 @@ fn asked(
 /// A read of what is there or on its way: a wait shows afterwards how far a
 /// stream has come.
 fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
-    let (result, waited_ns) = timed_plain(state, frame);
+    let (result, waited_ns) = waited_plain(state, frame);
     if waited_ns != 0 {
         count_stall(state, waited_ns, true);
         earn(state, waited_ns);
