@@ -487,7 +487,16 @@ impl Bench<'_> {
         let spec = program.spec();
         // All arguments are relative.
         let beside = CommandSpec { directory: second.directory.clone(), ..spec.clone() };
-        self.beside_each_other(name, kind, [&spec, &beside])
+        self.beside_each_other(name, kind, [&spec, &beside])?;
+        let Some(shown) = program.shown() else { return Ok(()) };
+        let printed = |under_runahead| {
+            Ok::<_, anyhow::Error>(run_once(&self.side(&shown, under_runahead), &Output::new()?)?.1)
+        };
+        let equal = printed(false)? == printed(true)?;
+        if let Some(comparison) = self.comparisons.last_mut() {
+            comparison.outputs_equal &= equal;
+        }
+        Ok(())
     }
 }
 
