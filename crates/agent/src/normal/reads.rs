@@ -294,7 +294,14 @@ fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8
         return plain(frame);
     }
     count_off(state, log, number);
-    let Some(prediction) = prediction else { return asked(state, frame, request, standing) };
+    let Some(prediction) = prediction else {
+        // A copy that gets no processor is behind for as long as the program
+        // runs; where nothing waits it is not worth a question for each read.
+        if state.credit.load(Relaxed) == 0 && !stalls_always() {
+            return timed(state, frame, &request, class);
+        }
+        return asked(state, frame, request, standing);
+    };
     let (result, waited_ns) = waited_plain(state, frame);
     came_true(state, &prediction, waited_ns);
     result
@@ -445,4 +452,43 @@ fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
     }
     whole_files::found(state, request, result.max(0) as usize);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    /// On busy processors a copy may never come to run.
+    #[test]
+    fn reads_beside_a_copy_that_does_not_run_are_asked_about_as_long_as_they_wait() {
+        let state: &'static State = Box::leak(Box::new(crate::state::zeroed()));
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        log.life.store(life::RUNNING, Relaxed);
+        state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+        state.speculative.store(i32::MAX, Relaxed);
+        state.credit.store(CREDIT, Relaxed);
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        let (fd, mut page) = (file.as_raw_fd(), [0u8; 4096]);
+        let mut read = || {
+            let args = [fd as usize, page.as_mut_ptr() as usize, page.len(), 0, 0, 0];
+            let request = Request { fd, offset: 0, len: 4096, explicit: true, started: false };
+            let mut frame = Frame { number: nr::PREAD64, args, resume: 0 };
+            tracked(state, &mut frame, request, class::UNKNOWN)
+        };
+        let mut reads = 0;
+        // All are in memory; one that loses its processor may look as if not.
+        while state.credit.load(Relaxed) != 0 {
+            assert_eq!(read(), 4096);
+            reads += 1;
+        }
+        let asked_ns = state.asked_ns.load(Relaxed);
+        assert!(reads >= CREDIT && asked_ns > 0);
+        assert_eq!(read(), 4096);
+        assert_eq!(state.asked_ns.load(Relaxed), asked_ns);
+        assert_eq!(state.consumed.load(Relaxed), u64::from(reads) + 1, "all are counted");
+    }
 }
