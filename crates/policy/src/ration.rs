@@ -14,6 +14,12 @@ use crate::learning::{Ended, Start};
 /// of the length that they had at the first of them.
 pub const PASS_OVER_MAX: u64 = 1024;
 
+/// But no longer than this, in ns, or than [`PASS_OVER_MAX`] costs of an
+/// attempt: on a disk a program of a thousand stalls would be given up for what
+/// its first dozen showed (a selection by a PostgreSQL backend, which reads its
+/// catalogues first: 1 ms to an attempt, 11 ms to a stall).
+const PASS_OVER_MAX_NS: u64 = 1_000_000_000;
+
 /// What an attempt cost beyond what it saved has to be at most this part of
 /// what is waited before the next one: a program of a few hundred stalls has
 /// ended before doubling alone has made the attempts few (a merge join of
@@ -219,7 +225,8 @@ impl Ration {
         } else {
             let lost_ns = self.last_cost_ns.saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
-            let most_ns = stall_ns.saturating_mul(PASS_OVER_MAX);
+            let bound_ns = self.cost_ns.saturating_mul(PASS_OVER_MAX).max(PASS_OVER_MAX_NS);
+            let most_ns = stall_ns.saturating_mul(PASS_OVER_MAX).min(bound_ns);
             let doubled_ns = self.unaided_last_ns.saturating_mul(2).min(most_ns);
             let least_ns = lost_ns.saturating_mul(self.waited_per_loss()).max(stall_ns);
             self.unaided_ns = doubled_ns.max(least_ns);
@@ -327,6 +334,20 @@ mod tests {
     #[test]
     fn a_program_that_does_not_is_left_alone() {
         assert!(attempts(100_000, 0) < 120, "{}", attempts(100_000, 0));
+    }
+
+    #[test]
+    fn on_a_disk_a_program_is_asked_again_after_a_second() {
+        let mut ration = begun();
+        for _ in 0..20 {
+            ration.stalled(11_000_000);
+            ration.synchronised(1_000_000, false);
+            ration.outcome(0, 0, false);
+        }
+        assert_eq!(ration.unaided_ns(), 1_024_000_000, "a thousandth of it is attempts");
+        ration.synchronised(100_000, false);
+        ration.outcome(0, 0, false);
+        assert_eq!(ration.unaided_ns(), 1_000_000_000);
     }
 
     #[test]
