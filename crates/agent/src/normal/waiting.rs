@@ -73,12 +73,12 @@ pub fn await_detached(state: &State) {
 }
 
 /// [`await_detached`] at the end of the stall, where something may happen
-/// unseen before the copy has left: a close or an exec (tier T0), or a look at
-/// what the kernel counts. Where all is seen, that waits by itself: a program
+/// unseen before the copy has left: a close or an exec (tier T0, musl), or a look
+/// at what the kernel counts. Where all is seen, that waits by itself: a program
 /// woken by a page fault has no wait left that would hide this one, of some
 /// 70 µs.
 pub fn await_before_unseen(state: &State) {
-    if CONFIG.unseen.load(Relaxed) != 0 || shared::counts() {
+    if CONFIG.closes_unseen.load(Relaxed) != 0 || shared::counts() {
         await_detached(state);
     }
 }
