@@ -33,11 +33,6 @@ const WAITED_PER_LOSS_WHERE_PAID: u64 = 8;
 /// Stalls that a speculative process may lag behind before it is given up.
 pub const BEHIND_STALLS_MAX: u32 = 64;
 
-/// The same where no processor has been idle for a while. Not none: where a
-/// process serves the device (FUSE), what made it busy may be this copy's own
-/// prefetches, or the last one's.
-pub const BEHIND_STALLS_BUSY_MAX: u32 = 8;
-
 /// Stalls at which a process is left alone at first: many processes of a
 /// `make` or an `xargs` read a file or two and end, and would pay for a copy
 /// that has nothing left to predict.
@@ -269,9 +264,7 @@ impl Ration {
             // It is merely slow: do not chase it. It may catch up, since it
             // never waits for data; but not without a processor.
             self.behind_stalls += 1;
-            let busy = processors == Processors::Busy;
-            let most = if busy { BEHIND_STALLS_BUSY_MAX } else { BEHIND_STALLS_MAX };
-            if self.behind_stalls < most {
+            if processors != Processors::Busy && self.behind_stalls < BEHIND_STALLS_MAX {
                 return Decision::PassOver;
             }
             self.behind_stalls = 0;
@@ -492,11 +485,6 @@ mod tests {
             assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::PassOver);
         }
         assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::GiveUp);
-        // Without a processor it is left a moment, not as long.
-        for _ in 1..BEHIND_STALLS_BUSY_MAX {
-            assert_eq!(ration.decide(Standing::Behind, Processors::Busy), Decision::PassOver);
-        }
-        assert_eq!(ration.decide(Standing::Behind, Processors::Busy), Decision::GiveUp);
     }
 
     #[test]
