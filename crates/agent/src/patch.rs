@@ -39,7 +39,6 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     state.count(Counter::SitesRefused, refused as u64);
     if refused > 0 {
         CONFIG.unseen.store(1, Relaxed);
-        CONFIG.closes_unseen.store(1, Relaxed);
     }
     if used == 0 {
         lose(state, Loss::UnknownLibc);

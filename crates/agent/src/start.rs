@@ -121,13 +121,12 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
             // musl: its cancellation points share one site, which must not be
             // patched.
             interpose::cancellation_points();
-            CONFIG.closes_unseen.store(1, Relaxed);
+            CONFIG.closes_inside.store(1, Relaxed);
         }
         CONFIG.advised.store(0, Relaxed);
         Tier::Sites
     } else if status.threads == 1 && interpose::all() {
         CONFIG.unseen.store(1, Relaxed);
-        CONFIG.closes_unseen.store(1, Relaxed);
         Tier::Symbols
     } else {
         if let Some(slot) = state.slot() {

@@ -78,7 +78,8 @@ pub fn await_detached(state: &State) {
 /// woken by a page fault has no wait left that would hide this one, of some
 /// 70 µs.
 pub fn await_before_unseen(state: &State) {
-    if CONFIG.closes_unseen.load(Relaxed) != 0 || shared::counts() {
+    let unseen = [&CONFIG.unseen, &CONFIG.closes_inside].iter().any(|it| it.load(Relaxed) != 0);
+    if unseen || shared::counts() {
         await_detached(state);
     }
 }

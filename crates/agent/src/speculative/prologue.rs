@@ -41,8 +41,8 @@ const IOPRIO_LOWEST: usize = 2 << 13 | 7;
 const IOPRIO_WHO_PROCESS: usize = 1;
 
 /// The first step, on the stack that the program waits on and before anything
-/// else that could fault: the program waits for its end
-/// (`normal::waiting::await_detached`).
+/// else that could fault: a program that closes something meanwhile waits for
+/// its end (`normal::waiting::await_detached`).
 pub fn leave_table(log: &'static Log, parent: &Parent) {
     // The child of a thread that has died meanwhile gets no death signal.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
