@@ -52,6 +52,20 @@ fn the_block_device_is_what_linux_gives_by_default() {
     }
 }
 
+/// A loop device keeps what it was given, from one use to the next.
+#[test]
+fn no_scheduler_is_left_behind_on_the_block_device() {
+    let bed = bed!();
+    let scheduler = |device: &Path| sysfs(device, "queue/scheduler");
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    let device = disk.device().unwrap().to_owned();
+    assert!(scheduler(&device).contains("[none]"), "{}", scheduler(&device));
+    let file = Path::new("/sys/block").join(device.file_name().unwrap()).join("queue/scheduler");
+    fs::write(file, "mq-deadline").unwrap();
+    disk.down(false).unwrap();
+    assert!(scheduler(&device).contains("[none]"), "{}", scheduler(&device));
+}
+
 #[test]
 fn the_machines_own_disk_keeps_its_contents_and_leaves_no_image() {
     let bed = bed!();

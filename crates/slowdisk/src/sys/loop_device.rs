@@ -23,6 +23,8 @@ const ELSEWHERE_LONGEST: Duration = Duration::from_secs(5);
 const ELSEWHERE_PAUSE: Duration = Duration::from_millis(2);
 /// Linux's default, which a loop device does not have by itself.
 pub const READ_AHEAD_KIB: u32 = 128;
+/// What the kernel gives a loop device that is new.
+const SCHEDULER: &str = "none";
 
 /// `struct loop_info64` of linux/loop.h.
 #[repr(C)]
@@ -110,7 +112,8 @@ fn sysfs(device: &Path) -> PathBuf {
     Path::new("/sys/block").join(device.file_name().unwrap_or_default())
 }
 
-/// Sets what decides about readahead, write-back and cache, and checks that it took.
+/// Sets what decides about readahead, order, write-back and cache, and checks that
+/// it took.
 fn pin(device: &Path, rotational: bool) -> Result<()> {
     let sysfs = sysfs(device);
     let set = |name: &str, value: &str| {
@@ -119,6 +122,9 @@ fn pin(device: &Path, rotational: bool) -> Result<()> {
     };
     set("read_ahead_kb", &READ_AHEAD_KIB.to_string())?;
     set("rotational", if rotational { "1" } else { "0" })?;
+    // A loop device keeps the scheduler that somebody once gave it: with BFQ a
+    // prefetch waited until the program's own read was over.
+    set("scheduler", SCHEDULER)?;
     // The aim of write-back throttling was chosen when the queue was made: again,
     // by what the device is now (2 ms; 75 ms where it rotates). Some kernels
     // have none.
@@ -197,6 +203,9 @@ pub fn await_unmounted(device: &Path) -> Result<()> {
 /// Frees a loop device (at its last close, when it is in use).
 pub fn detach(device: &Path) -> Result<()> {
     let file = File::open(device).context(|| format!("open {}", device.display()))?;
+    // Whoever gets the device next finds it as it was; where that fails, `pin`
+    // does it for us.
+    let _ = fs::write(sysfs(device).join("queue/scheduler"), SCHEDULER);
     // SAFETY: this ioctl takes no argument.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CLR_FD) };
     let error = io::Error::last_os_error();
