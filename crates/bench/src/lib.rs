@@ -36,6 +36,7 @@ pub mod release;
 pub mod results;
 pub mod rng;
 pub mod rounds;
+pub mod series;
 pub mod sharing;
 pub mod statistics;
 pub mod stranger;

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -186,10 +186,19 @@ fn wait_for_end(pid: libc::pid_t, limit: Duration) -> Result<bool> {
     }
     // SAFETY: the call returned a new descriptor that nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(raw as i32) };
+    wait_readable(pidfd.as_raw_fd(), limit)
+}
+
+/// Waits until a descriptor can be read, or is at its end; false when that takes
+/// longer than `limit`.
+///
+/// # Errors
+/// If the kernel refuses to wait for it.
+pub fn wait_readable(fd: RawFd, limit: Duration) -> Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let timeout_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one valid pollfd.
         match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {

@@ -15,6 +15,7 @@ use crate::c_program::CProgram;
 use crate::cgroup::Cgroup;
 use crate::digest;
 use crate::explicit::cache_directory;
+use crate::interrupt;
 use crate::launch::{self, Side};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
@@ -227,6 +228,11 @@ pub fn run(
     Ok(results)
 }
 
+/// Names of the programs.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KERNELS.iter().map(|kernel| kernel.name)
+}
+
 /// Those of `all` that are named; all where none is.
 ///
 /// # Errors
@@ -308,7 +314,7 @@ pub(crate) struct Subject<'a> {
     // In the order in which they have to go.
     cgroup: Cgroup,
     disk: SlowDisk,
-    _backing: tempfile::TempDir,
+    _backing: process::Scratch,
     _scratch: process::Scratch,
 }
 
@@ -325,17 +331,19 @@ impl<'a> Subject<'a> {
         let scratch = process::scratch_directory()?;
         fs::create_dir_all(&options.backing)
             .with_context(|| format!("create {}", options.backing.display()))?;
-        let backing = tempfile::tempdir_in(&options.backing)
-            .with_context(|| format!("make a directory in {}", options.backing.display()))?;
+        let backing = process::scratch_directory_in(&options.backing)?;
         // Room for what is swapped out, and for the copies' own pages.
         let swap_mb = data_mb * 1.25 + 64.0;
+        let mountpoint = scratch.path().join("swap");
+        interrupt::watch();
+        interrupt::guard(&mountpoint, scratch.path());
         let disk = SlowDisk::up(&UpOptions {
             fs: FileSystem::Swap,
             size_bytes: ((swap_mb * 1e6) as u64).next_multiple_of(1 << 20),
             backing: Some(backing.path().to_owned()),
             spindles: options.spindles,
             daemon: Some(options.runahead.clone()),
-            ..UpOptions::new(&options.profile, scratch.path().join("swap"))
+            ..UpOptions::new(&options.profile, mountpoint)
         })?;
         let cgroup = Cgroup::new(&format!("runahead-bench-swap-{}", std::process::id()))?;
         let report = scratch.path().join("report");
@@ -383,6 +391,7 @@ impl<'a> Subject<'a> {
     pub(crate) fn down(self) -> Result<()> {
         drop(self.cgroup);
         self.disk.down(false)?;
+        interrupt::release();
         Ok(())
     }
 

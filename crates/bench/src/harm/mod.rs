@@ -1,6 +1,10 @@
 //! `bench harm`: whether anything becomes slower. Everyday commands under
 //! conditions in which speculation has little to gain or much to spoil, each
 //! with and without Runahead in alternation, their outputs compared.
+//!
+//! A run lasts at least a second: what is over sooner is repeated, in one launch
+//! ([`Series`]), because the start of `runahead` is no part of a program that
+//! runs for a second, and is measured elsewhere.
 
 pub mod commands;
 mod data;
@@ -20,10 +24,11 @@ use crate::explicit::cache_directory;
 use crate::generate::repository;
 use crate::launch::{self, Side};
 use crate::place::{Place, PlaceOptions};
-use crate::process::{self, CommandSpec, Output};
+use crate::process::{self, CommandSpec, Finished, Output};
 use crate::progress::Progress;
 use crate::reader::PlainReader;
 use crate::results::Machine;
+use crate::series::Series;
 use crate::statistics::Statistics;
 use crate::summary::{PairedRatio, Summary};
 use crate::table::{plain_table, seconds};
@@ -36,8 +41,10 @@ pub const HARM_ABOVE: f64 = 1.03;
 
 /// Longest time of one run of a command by itself.
 const PLAIN_LIMIT: Duration = Duration::from_secs(600);
-/// Times a command is repeated within a run at most.
+/// Times a command is repeated within a run at most: where the caches are
+/// emptied before each, and where they are not.
 const REPEATS_MAX: usize = 40;
+const REPEATS_WARM_MAX: usize = 1000;
 /// Least memory that a tight cgroup is given, bytes: below it programs do not
 /// even start.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
@@ -123,6 +130,9 @@ pub struct HarmOptions {
     /// A command is repeated within a run until it has taken so long in all,
     /// seconds.
     pub run_s: f64,
+    /// Each command has a launch of its own, and its time holds that of the
+    /// launch; otherwise one launch makes all of a run.
+    pub launches: bool,
     /// Size of the data relative to the full one, above 0.
     pub scale: f64,
     /// Seed of the data.
@@ -182,6 +192,8 @@ pub struct HarmResults {
     pub profile: String,
     /// Size of the data.
     pub scale: f64,
+    /// Whether the times hold a launch for each command.
+    pub launches: bool,
     /// The cells.
     pub cells: Vec<Cell>,
     /// Commands that are not installed.
@@ -231,6 +243,7 @@ pub fn run(
         machine: Machine::here(),
         profile: place.name().into(),
         scale: options.scale,
+        launches: options.launches,
         cells: Vec::new(),
         left_out: Vec::new(),
         impossible: Vec::new(),
@@ -290,22 +303,23 @@ impl Bench<'_> {
         let cgroup = self.cgroup(&spec, command, condition)?;
         let memory_bytes = cgroup.as_ref().map(|(_, bytes)| *bytes);
         let cgroup = cgroup.map(|(cgroup, _)| cgroup);
-        let wrapped = |side: Side, statistics: Option<&Path>| {
-            let spec = self.under(&spec, side, statistics);
+        let wrapped = |spec: &CommandSpec, side: Side, statistics: Option<&Path>| {
+            let spec = self.under(spec, side, statistics);
             cgroup.as_ref().map_or(spec.clone(), |cgroup| cgroup.wrap(&spec))
         };
         let _busy = if condition == Condition::Busy { Some(Busy::start()?) } else { None };
-        let once = |side, limit| self.once(&wrapped(side, None), command, condition, limit);
-        let reference = once(Side::Plain, PLAIN_LIMIT)?;
+        let reference =
+            self.once(&wrapped(&spec, Side::Plain, None), command, condition, PLAIN_LIMIT)?;
         if reference.digest.status.starts_with("signal") {
             return Ok(None);
         }
         let limit = Duration::from_secs_f64(reference.elapsed_s * 20.0) + Duration::from_secs(60);
         let repeats = (self.options.run_s / reference.elapsed_s.max(1e-4)).ceil() as usize;
+        let most = if condition == Condition::Warm { REPEATS_WARM_MAX } else { REPEATS_MAX };
         let mut cell = Cell {
             command: command.name.into(),
             condition,
-            repeats: repeats.clamp(1, REPEATS_MAX),
+            repeats: repeats.clamp(1, most),
             plain_s: Vec::new(),
             runahead_s: Vec::new(),
             failures: Vec::new(),
@@ -317,30 +331,33 @@ impl Bench<'_> {
             if pair % 2 == 1 {
                 sides.reverse();
             }
-            let mut elapsed_s = [0.0; 2];
-            for _ in 0..cell.repeats {
-                for (side, sum_s) in sides.iter().zip(&mut elapsed_s) {
-                    let Ok(one) = once(*side, limit) else {
-                        ensure!(*side == Side::Runahead, "the plain run did not end");
-                        cell.failures.push("did not end".into());
-                        return Ok(Some(cell));
-                    };
-                    *sum_s += one.elapsed_s;
+            for side in sides {
+                let wrap = |spec: &CommandSpec| wrapped(spec, side, None);
+                let Ok(runs) = self.run(&spec, wrap, cell.repeats, command, condition, limit)
+                else {
+                    if side == Side::Plain && cgroup.is_some() {
+                        return Ok(None);
+                    }
+                    ensure!(side == Side::Runahead, "the plain run did not end");
+                    cell.failures.push("did not end".into());
+                    return Ok(Some(cell));
+                };
+                for one in &runs {
                     let differences = reference.digest.differences(&one.digest);
-                    if !differences.is_empty() {
-                        let what = differences.join(", ");
-                        if *side == Side::Plain && cgroup.is_some() {
-                            // The OOM killer takes one process or another.
-                            return Ok(None);
-                        }
-                        ensure!(*side == Side::Runahead, "two plain runs differ in their {what}");
-                        if !cell.failures.contains(&what) {
-                            cell.failures.push(what);
-                        }
+                    if differences.is_empty() {
+                        continue;
+                    }
+                    let what = differences.join(", ");
+                    if side == Side::Plain && cgroup.is_some() {
+                        // The OOM killer takes one process or another.
+                        return Ok(None);
+                    }
+                    ensure!(side == Side::Runahead, "two plain runs differ in their {what}");
+                    if !cell.failures.contains(&what) {
+                        cell.failures.push(what);
                     }
                 }
-            }
-            for (side, sum_s) in sides.iter().zip(elapsed_s) {
+                let sum_s = runs.iter().map(|one| one.elapsed_s).sum();
                 match side {
                     Side::Plain => cell.plain_s.push(sum_s),
                     _ => cell.runahead_s.push(sum_s),
@@ -349,7 +366,7 @@ impl Bench<'_> {
         }
         let kept = Output::new()?;
         let file = kept.path("statistics.json");
-        self.once(&wrapped(Side::Runahead, Some(&file)), command, condition, limit)?;
+        self.once(&wrapped(&spec, Side::Runahead, Some(&file)), command, condition, limit)?;
         cell.statistics = Statistics::read(&file).ok();
         Ok(Some(cell))
     }
@@ -401,12 +418,49 @@ impl Bench<'_> {
         Ok(Some((cgroup, bytes)))
     }
 
+    /// A run: the command so many times, in one launch or with one for each.
+    fn run(
+        &self,
+        spec: &CommandSpec,
+        wrap: impl Fn(&CommandSpec) -> CommandSpec,
+        repeats: usize,
+        command: &Command,
+        condition: Condition,
+        limit: Duration,
+    ) -> Result<Vec<Once>> {
+        if self.options.launches {
+            let spec = wrap(spec);
+            return (0..repeats).map(|_| self.once(&spec, command, condition, limit)).collect();
+        }
+        let output = output(condition)?;
+        let mut series = Series::start(&wrap(&Series::command(spec, &output)))?;
+        let runs = (0..repeats)
+            .map(|_| self.around(command, condition, &output, || series.once(limit)))
+            .collect::<Result<_>>()?;
+        series.end()?;
+        Ok(runs)
+    }
+
+    /// The command once, in a launch of its own.
     fn once(
         &self,
         spec: &CommandSpec,
         command: &Command,
         condition: Condition,
         limit: Duration,
+    ) -> Result<Once> {
+        let output = output(condition)?;
+        let run = || process::run(&mut spec.command(), &output, limit);
+        self.around(command, condition, &output, run)
+    }
+
+    /// What comes before and after a command.
+    fn around(
+        &self,
+        command: &Command,
+        condition: Condition,
+        output: &Output,
+        run: impl FnOnce() -> Result<Finished>,
     ) -> Result<Once> {
         if condition != Condition::Warm {
             self.place.cold()?;
@@ -418,21 +472,24 @@ impl Bench<'_> {
             }
             _ => None,
         };
-        // Files in memory would be charged to the cgroup that is to be tight,
-        // and nothing can push them out.
-        let output = match condition.memory_percent() {
-            Some(_) => Output::on_disk()?,
-            None => Output::new()?,
-        };
-        let finished = process::run(&mut spec.command(), &output, limit)?;
+        let finished = run()?;
         if let Some(reader) = reader {
             reader.stop()?;
         }
         let writes: Vec<PathBuf> =
             command.writes.iter().map(|path| self.directory.join(path)).collect();
         let files = self.place.untimed(|| launch::take_away(&writes))?;
-        let digest = launch::fingerprint(&finished, &output, files)?;
+        let digest = launch::fingerprint(&finished, output, files)?;
         Ok(Once { elapsed_s: finished.elapsed_s, digest })
+    }
+}
+
+/// Where the commands' output goes. Files in memory would be charged to the
+/// cgroup that is to be tight, and nothing can push them out.
+fn output(condition: Condition) -> Result<Output> {
+    match condition.memory_percent() {
+        Some(_) => Output::on_disk(),
+        None => Output::new(),
     }
 }
 
@@ -538,6 +595,7 @@ mod tests {
             machine: Machine::default(),
             profile: "cloud".into(),
             scale: 1.0,
+            launches: false,
             cells,
             left_out: vec!["h5ls (hdf5-tools)".into()],
             impossible: Vec::new(),

@@ -69,6 +69,10 @@ fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
 
 fn over_swap(arguments: Faults) -> Result<ExitCode> {
     let programs = arguments.programs;
+    if programs.list {
+        swap::names().for_each(|name| println!("{name}"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let common = programs.common;
     let is_array = common.profile == "array-2003";
     let name = format!("faults-swap-{}.json", common.profile);

@@ -30,6 +30,10 @@ pub struct Harm {
     /// [default: 1; quick: 0.1]
     #[arg(long, value_name = "S")]
     run_seconds: Option<f64>,
+    /// Give each command a launch of its own, which its time then holds, instead
+    /// of one launch for all of a run
+    #[arg(long)]
+    launches: bool,
     /// Size of the data relative to the full one [default: 1; quick: 0.3]
     #[arg(long, value_name = "F")]
     scale: Option<f64>,
@@ -57,6 +61,7 @@ pub fn run(arguments: Harm) -> Result<ExitCode> {
         place: place(common),
         runs: usize::from(arguments.runs.unwrap_or(if arguments.quick { 3 } else { 5 })),
         run_s: or(arguments.run_seconds, 0.1, 1.0),
+        launches: arguments.launches,
         scale: or(arguments.scale, 0.3, 1.0),
         seed: common.seed,
         install: common.install,
