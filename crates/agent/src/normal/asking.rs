@@ -58,17 +58,31 @@ fn position(state: &State, fd: i32) -> Result<u64, Answer> {
     Ok(position)
 }
 
-/// Asks whether the read would wait, and starts it if so. Fills in the
-/// request's offset where the call does not give one.
-pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
+/// Fills in where a read begins, if the call does not say so and its
+/// description can be asked. `class` is that of
+/// its descriptor.
+pub(super) fn locate(state: &State, frame: &Frame, request: &mut Request, class: u8) {
+    // One that was inherited may be read by others.
+    if class != class::INHERITED {
+        let _ = place(state, frame, request);
+    }
+}
+
+fn place(state: &State, frame: &Frame, request: &mut Request) -> Result<(), Answer> {
     if let Some(offset) = streams::named_offset(frame) {
         request.offset = offset;
         request.explicit = true;
     } else if request.offset == OFFSET_NONE {
-        match position(state, request.fd) {
-            Ok(position) => request.offset = position,
-            Err(answer) => return answer,
-        }
+        request.offset = position(state, request.fd)?;
+    }
+    Ok(())
+}
+
+/// Asks whether the read would wait, and starts it if so. Fills in the
+/// request's offset where the call does not give one.
+pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
+    if let Err(answer) = place(state, frame, request) {
+        return answer;
     }
     let class = state.class(request.fd as u32 as usize);
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {

@@ -16,7 +16,7 @@
 //!   read. Never the rest of one: a read split in two is torn where the
 //!   description is shared.
 
-use super::asking::{Answer, ask};
+use super::asking::{Answer, ask, locate};
 use super::credit::{CREDIT, book_question, earn, is_again_wanted, rests};
 use super::processors::{are_busy, is_look_overdue};
 use super::stall::{count_stall, stall};
@@ -80,12 +80,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether `prediction` is of this read.
+    /// Whether `prediction` is of this read. At the same place it may ask for
+    /// less: what it has in its buffer already may have depended on bytes that
+    /// the speculative process did not have (grep keeps the last line).
     fn is(&self, prediction: &Prediction) -> bool {
+        let located = self.offset != OFFSET_NONE;
         let end = prediction.flags & FLAG_END != 0;
         prediction.fd == self.fd
-            && (end || self.len == u64::MAX || prediction.len == self.len)
-            && (self.offset == OFFSET_NONE || prediction.offset == self.offset)
+            && (!located || prediction.offset == self.offset)
+            && (end
+                || self.len == u64::MAX
+                || prediction.len == self.len
+                || located && self.len < prediction.len)
     }
 }
 
@@ -284,9 +290,15 @@ fn stays_calm(state: &State) {
 }
 
 /// Lane two: a speculative process of this thread runs ahead, or did.
-fn tracked(state: &'static State, frame: &mut Frame, request: Request, class: u8) -> isize {
+fn tracked(state: &'static State, frame: &mut Frame, mut request: Request, class: u8) -> isize {
     let Some(log) = state.log() else { return plain(frame) };
     let number = state.consumed.load(Relaxed);
+    if request.offset == OFFSET_NONE && log.get(entry(state, number)).is_some() {
+        // A program that opens one file after another reads them all by one
+        // number: without the offset the end of one is taken for the beginning of
+        // the next, and from then on no read for the one that it is.
+        locate(state, frame, &mut request, class);
+    }
     let (standing, prediction) = standing(state, log, &request, number);
     // A read that was predicted is of a file; of others that must be known
     // before they count.
@@ -345,6 +357,11 @@ pub(super) fn came_true(state: &State, prediction: &Prediction, waited_ns: u64) 
     }
 }
 
+/// Number in the log of the program's read `number`.
+fn entry(state: &State, number: u64) -> u64 {
+    number.wrapping_add(state.shift.load(Relaxed))
+}
+
 /// Where the speculative process stands towards read `number`, and its
 /// prediction if that came true.
 fn standing(
@@ -353,7 +370,7 @@ fn standing(
     request: &Request,
     number: u64,
 ) -> (Standing, Option<Prediction>) {
-    let entry = number.wrapping_add(state.shift.load(Relaxed));
+    let entry = entry(state, number);
     let Some(prediction) = log.get(entry) else {
         return match log.life.load(Relaxed) {
             life::PARKED | life::NONE => (Standing::None, None),
@@ -363,10 +380,12 @@ fn standing(
     if request.is(&prediction) {
         return (Standing::None, Some(prediction));
     }
-    // One side may have made a read or two that the other did not.
+    // One side may have made a read or two that the other did not. Only an
+    // offset tells the end of a file from any other read.
+    let is_sure = |found: &Prediction| request.offset != OFFSET_NONE || found.flags & FLAG_END == 0;
     for step in 1..=SHIFT_MAX {
         for candidate in [entry.wrapping_add(step), entry.wrapping_sub(step)] {
-            let found = log.get(candidate).filter(|found| found.flags & FLAG_END == 0);
+            let found = log.get(candidate).filter(is_sure);
             if let Some(prediction) = found.filter(|found| request.is(found)) {
                 unpredicted(log);
                 state.shift.store(candidate.wrapping_sub(number), Relaxed);
@@ -460,6 +479,42 @@ mod tests {
     use std::boxed::Box;
     use std::fs::File;
     use std::os::fd::AsRawFd;
+
+    /// Reads of one descriptor number: of one file after another, or of one.
+    #[test]
+    fn the_end_of_a_file_is_not_taken_for_the_beginning_of_the_next() {
+        let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        log.life.store(life::RUNNING, Relaxed);
+        const LEN: u64 = 98304;
+        let sizes = [11_531, 2040, 7842];
+        for size in sizes {
+            let flags = FLAG_PREFETCHED;
+            log.push(Prediction { offset: 0, len: LEN, fd: 3, flags, prefetched_len: size });
+            let flags = FLAG_END;
+            log.push(Prediction { offset: size, len: LEN, fd: 3, flags, prefetched_len: 0 });
+        }
+        let mut number = 0;
+        let mut finds = |offset, len| {
+            let request = Request { fd: 3, offset, len, explicit: false, started: false };
+            let (standing, found) = standing(&state, log, &request, number);
+            number += 1;
+            assert!(standing == Standing::None || found.is_none());
+            found.map(|found| found.offset)
+        };
+        // One read that the copy has not made (it is told the end at once).
+        assert_eq!(finds(0, LEN), Some(0));
+        assert_eq!(finds(4096, 65536), None);
+        // What is left of the buffer is less than the copy's.
+        assert_eq!(finds(11_531, LEN - 12288), Some(11_531));
+        for size in [2040, 7842] {
+            assert_eq!(finds(0, LEN), Some(0));
+            assert_eq!(finds(size, LEN - 4096), Some(size));
+        }
+        assert_eq!(state.shift.load(Relaxed), 1u64.wrapping_neg());
+        assert_eq!(log.unpredicted.load(Relaxed), 2);
+    }
 
     /// On busy processors a copy may never come to run.
     #[test]
