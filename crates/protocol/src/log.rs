@@ -82,6 +82,9 @@ pub struct Log {
     /// Programs that prefetch from the same device, this one counted
     /// ([`crate::learnt::Table::sharers`]); 0: not known.
     pub sharers: AtomicU32,
+    /// Number of the processor on which the normal process was after its last
+    /// wait, plus 1; 0: not known.
+    pub processor_plus1: AtomicU32,
     /// Changes of the program's large mappings so far, when it was copied.
     pub large_changes: AtomicU32,
     /// That number plus 1 where an earlier copy has found no large mapping of
@@ -437,7 +440,7 @@ const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
 const _: () = assert!(BEHIND_MAX.is_power_of_two());
 const _: () = assert!(
     size_of::<Log>()
-        == 128
+        == 136
             + 32 * ENTRIES_MAX
             + (16 + 8 * PAGES_MAX)
             + (32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX)

@@ -2,6 +2,7 @@
 //! each copy, and what the program writes into it for the copy to know.
 
 use super::learnt;
+use crate::arch::processor;
 use crate::import::desk;
 use crate::state::{CONFIG, LOGS, State};
 use crate::sys;
@@ -50,6 +51,7 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     log.depth.store(state.depth.load(Relaxed), Relaxed);
     log.latency_ns.store(state.latency_ns.load(Relaxed), Relaxed);
     log.bytes_per_s.store(state.bytes_per_s.load(Relaxed), Relaxed);
+    log.processor_plus1.store(processor() + 1, Relaxed);
     log.life.store(life::STARTING, Release);
     revise_horizon(state, log);
     Some(log)

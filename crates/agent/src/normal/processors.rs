@@ -2,7 +2,7 @@
 //! cycles only.
 
 use super::ending::scout_beside;
-use crate::arch::ticks;
+use crate::arch::{nr, ticks};
 use crate::procfs;
 use crate::state::{CONFIG, State};
 use crate::sys::{self, call};
@@ -165,14 +165,13 @@ fn runnable() -> Option<u32> {
 
 /// Processors that this process may run on (sched_getaffinity(2)).
 pub fn processors(cache: &AtomicU32) -> u32 {
-    const SCHED_GETAFFINITY: usize = 204;
     let known = cache.load(Relaxed);
     if known != 0 {
         return known;
     }
     let mut mask = [0u64; 32];
     // SAFETY: the kernel writes at most the mask's size.
-    unsafe { call(SCHED_GETAFFINITY, &[0, size_of_val(&mask), mask.as_mut_ptr() as usize]) };
+    unsafe { call(nr::SCHED_GETAFFINITY, &[0, size_of_val(&mask), mask.as_mut_ptr() as usize]) };
     let cpus = mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1);
     cache.store(cpus, Relaxed);
     cpus

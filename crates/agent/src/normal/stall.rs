@@ -7,7 +7,7 @@ use super::credit::{book_question, earn, rests};
 use super::processors::holds_busy;
 use super::reads::waited;
 use super::{Request, streams, synchronise, waiting, whole_files};
-use crate::arch::Frame;
+use crate::arch::{Frame, processor};
 use crate::hook::plain;
 use crate::state::{State, stalls_always};
 use crate::sys;
@@ -95,6 +95,9 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
 pub(super) fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
     state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
     state.stalled(1, waited_ns);
+    if let Some(log) = state.log() {
+        log.processor_plus1.store(processor() + 1, Relaxed);
+    }
     if let Some(slot) = state.slot() {
         slot.add(Counter::Stalls, 1);
         slot.add(Counter::StallNs, waited_ns);

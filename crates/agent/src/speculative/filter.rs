@@ -45,6 +45,11 @@ const OWN: &[GateRule] = &[
     GateRule { number: nr::READ, checks: &[] },
     // FUTEX_WAIT only: a wake would be felt outside.
     GateRule { number: nr::FUTEX, checks: &[Check { argument: 1, mask: 0xffff_ffff, value: 0 }] },
+    // Of its own process only.
+    GateRule {
+        number: nr::SCHED_SETAFFINITY,
+        checks: &[Check { argument: 0, mask: 0xffff_ffff, value: 0 }],
+    },
     GateRule { number: nr::EXIT_GROUP, checks: &[] },
     // The end of a thread that reads directories.
     GateRule { number: nr::EXIT, checks: &[] },

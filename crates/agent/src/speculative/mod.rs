@@ -4,6 +4,7 @@
 //! (interception notes, section 2.4); from then on each of its system calls
 //! goes to the state machine of crate `emulate`.
 
+mod aside;
 mod filter;
 mod imports;
 mod kernel;
@@ -147,6 +148,7 @@ extern "C" fn call_on_stack(frame: usize) -> isize {
 fn emulate(number: usize, args: [usize; 6]) -> isize {
     let Some(log) = log() else { exit() };
     die_at_random(number);
+    aside::step(log);
     // SAFETY: one thread, not re-entered.
     let emulator = unsafe { (*EMULATOR.0.get()).assume_init_mut() };
     let outcome = emulator.call(&mut Inside { log }, log, number, args);

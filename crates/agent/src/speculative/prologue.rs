@@ -3,7 +3,7 @@
 //! private, and puts itself under its filter. The order matters and is
 //! explained step by step.
 
-use super::{Parent, exit, filter, imports, pages, protected, shared, signals};
+use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
 use crate::arch::nr;
 use crate::normal::hand_over;
 use crate::state::CONFIG;
@@ -103,6 +103,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     if !signals::install() {
         exit();
     }
+    aside::prepare();
     go_out_of_the_way();
     signals::unblock();
     if !filter::install(false) {

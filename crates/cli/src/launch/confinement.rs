@@ -46,6 +46,7 @@ const OTHERS: &[i64] = &[
     libc::SYS_nanosleep,
     libc::SYS_wait4,
     libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getscheduler,
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,

@@ -80,6 +80,8 @@ pub mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const SIGALTSTACK: usize = 131;
     pub const SETPRIORITY: usize = 141;
+    pub const SCHED_SETAFFINITY: usize = 203;
+    pub const SCHED_GETAFFINITY: usize = 204;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const SCHED_GETSCHEDULER: usize = 145;
     pub const PRCTL: usize = 157;
@@ -480,6 +482,21 @@ pub fn ticks() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// Number of the processor that this runs on, as vgetcpu of the vDSO finds it:
+/// in the limit of a segment that each has of its own.
+#[inline]
+pub fn processor() -> u32 {
+    const GDT_CPU_NUMBER: u32 = 15 * 8 + 3;
+    const NUMBER_MASK: u32 = 0xfff;
+    let limit: u32;
+    // SAFETY: lsl reads a segment's limit; of a selector that names none the
+    // register stays as it was.
+    unsafe {
+        asm!("lsl {0:e}, {0:e}", inout(reg) GDT_CPU_NUMBER => limit, options(nomem, nostack));
+    }
+    limit & NUMBER_MASK
+}
+
 /// An address that tells the threads of a process apart: the thread control
 /// block, whose first word points to itself in every x86-64 libc.
 #[inline]
@@ -604,5 +621,20 @@ mod tests {
         assert_eq!(jump(0x1000, 0x1005), Some([0xe9, 0, 0, 0, 0]));
         assert!(jump(0x1000, 0x1000 + 0x8000_0004).is_some());
         assert!(jump(0x1000, 0x1000 + 0x8000_0005).is_none());
+    }
+
+    #[test]
+    fn a_thread_knows_its_processor() {
+        let mut seen = 0;
+        for number in 0..64 {
+            let mask = 1u64 << number;
+            let args = [0, size_of_val(&mask), core::ptr::from_ref(&mask) as usize];
+            // SAFETY: reads a mask; concerns this thread only.
+            if unsafe { crate::sys::call(nr::SCHED_SETAFFINITY, &args) } == 0 {
+                assert_eq!(processor(), number);
+                seen += 1;
+            }
+        }
+        assert!(seen > 0);
     }
 }
