@@ -25,6 +25,18 @@ const SHELL_LIMIT: Duration = Duration::from_secs(60);
 /// Longest answer of the shell, bytes.
 const ANSWER_MAX: usize = 16;
 
+/// Somebody has killed the shell: the OOM killer, where memory is tight.
+#[derive(Debug)]
+pub struct Ended;
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the shell ended")
+    }
+}
+
+impl std::error::Error for Ended {}
+
 /// The shell that waits to be asked.
 #[derive(Debug)]
 pub struct Series {
@@ -69,11 +81,11 @@ impl Series {
     /// One run of the command.
     ///
     /// # Errors
-    /// If it does not end within `limit`, or the shell has ended.
+    /// If it does not end within `limit`; [`Ended`] where the shell has.
     pub fn once(&mut self, limit: Duration) -> Result<Finished> {
         let ask = self.ask.as_mut().context("the shell has been told to end")?;
         let started = Instant::now();
-        ask.write_all(b"\n").context("ask the shell")?;
+        ask.write_all(b"\n").map_err(|_| Ended)?;
         let answer = self.answer(limit)?;
         let elapsed_s = started.elapsed().as_secs_f64();
         let code: i32 = answer.parse().with_context(|| format!("the shell says {answer:?}"))?;
@@ -104,10 +116,9 @@ impl Series {
                 bail!("no end within {} s", limit.as_secs());
             }
             let mut byte = [0u8];
-            ensure!(
-                self.answers.read(&mut byte).context("hear the shell")? == 1,
-                "the shell ended"
-            );
+            if self.answers.read(&mut byte).context("hear the shell")? != 1 {
+                return Err(Ended.into());
+            }
             if byte == *b"\n" {
                 break;
             }
@@ -163,5 +174,7 @@ mod tests {
         let mut sleeps = series("sleep 1000", &output);
         let error = sleeps.once(Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("no end"), "{error}");
+        let mut dies = series("kill -9 $PPID", &output);
+        assert!(dies.once(Duration::from_secs(60)).unwrap_err().is::<Ended>());
     }
 }

@@ -59,8 +59,7 @@ fn position(state: &State, fd: i32) -> Result<u64, Answer> {
 }
 
 /// Fills in where a read begins, if the call does not say so and its
-/// description can be asked. `class` is that of
-/// its descriptor.
+/// description can be asked. `class` is that of its descriptor.
 pub(super) fn locate(state: &State, frame: &Frame, request: &mut Request, class: u8) {
     // One that was inherited may be read by others.
     if class != class::INHERITED {

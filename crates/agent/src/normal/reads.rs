@@ -503,8 +503,8 @@ mod tests {
             assert!(standing == Standing::None || found.is_none());
             found.map(|found| found.offset)
         };
-        // One read that the copy has not made (it is told the end at once).
         assert_eq!(finds(0, LEN), Some(0));
+        // One read that the copy has not made (it is told the end at once).
         assert_eq!(finds(4096, 65536), None);
         // What is left of the buffer is less than the copy's.
         assert_eq!(finds(11_531, LEN - 12288), Some(11_531));

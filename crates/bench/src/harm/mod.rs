@@ -28,7 +28,7 @@ use crate::process::{self, CommandSpec, Finished, Output};
 use crate::progress::Progress;
 use crate::reader::PlainReader;
 use crate::results::Machine;
-use crate::series::Series;
+use crate::series::{Ended, Series};
 use crate::statistics::Statistics;
 use crate::summary::{PairedRatio, Summary};
 use crate::table::{plain_table, seconds};
@@ -333,14 +333,16 @@ impl Bench<'_> {
             }
             for side in sides {
                 let wrap = |spec: &CommandSpec| wrapped(spec, side, None);
-                let Ok(runs) = self.run(&spec, wrap, cell.repeats, command, condition, limit)
-                else {
-                    if side == Side::Plain && cgroup.is_some() {
-                        return Ok(None);
+                let runs = self.run(&spec, wrap, cell.repeats, command, condition, limit);
+                let runs = match runs {
+                    Ok(runs) => runs,
+                    Err(error) if side == Side::Runahead => {
+                        cell.failures.push(format!("{error:#}"));
+                        return Ok(Some(cell));
                     }
-                    ensure!(side == Side::Runahead, "the plain run did not end");
-                    cell.failures.push("did not end".into());
-                    return Ok(Some(cell));
+                    // The OOM killer has taken the shell.
+                    Err(error) if cgroup.is_some() && error.is::<Ended>() => return Ok(None),
+                    Err(error) => return Err(error.context("the plain run")),
                 };
                 for one in &runs {
                     let differences = reference.digest.differences(&one.digest);

@@ -80,10 +80,10 @@ pub mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const SIGALTSTACK: usize = 131;
     pub const SETPRIORITY: usize = 141;
-    pub const SCHED_SETAFFINITY: usize = 203;
-    pub const SCHED_GETAFFINITY: usize = 204;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const SCHED_GETSCHEDULER: usize = 145;
+    pub const SCHED_SETAFFINITY: usize = 203;
+    pub const SCHED_GETAFFINITY: usize = 204;
     pub const PRCTL: usize = 157;
     pub const SETRLIMIT: usize = 160;
     pub const GETTID: usize = 186;
