@@ -25,6 +25,8 @@ fn main() {
     std::fs::write(out.join("agent.fingerprint"), format!("{name:#x}")).expect("OUT_DIR is ours");
     println!("cargo::rerun-if-changed={}", manifest.join("src/fingerprint.rs").display());
     println!("cargo::rerun-if-changed={}", manifest.join("agent.map").display());
+    // Of the command: `src/inherited.rs`.
+    println!("cargo::rustc-link-arg-bins=-Wl,-e,runahead_entry");
     put_in_front(&manifest.join("front.ld"));
 }
 

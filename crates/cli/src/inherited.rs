@@ -4,10 +4,9 @@
 //! (SIGXFSZ). The program must get all of it as it was, so it is noted before
 //! the runtime starts and put back before the program is executed.
 
-use std::ffi::c_char;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use runahead_usual::words::{Words, variables};
+use runahead_usual::words::{Given, Words};
 
 /// Signals whose disposition changes.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
@@ -17,45 +16,49 @@ const FIRST_SIGNAL_BIT: usize = 3;
 /// Bits 0 to 2: this descriptor was closed; then one for each signal.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 
-/// The argument array and its length.
-static ARGUMENTS: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
-static ARGUMENT_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Stack pointer at the process's entry; null where that was not ours (tests).
+static STACK: AtomicPtr<usize> = AtomicPtr::new(std::ptr::null_mut());
 
-unsafe extern "C" {
-    static environ: *const *const c_char;
+// The command's entry (`build.rs`), before the C library's: most launches end
+// in [`enter`], and then nothing of the C library's start has run, whose data
+// lie elsewhere in the file and would have to be waited for where it is not in
+// memory. rsp and rdx are what `_start` is to find (System V ABI, AMD64
+// supplement, section 3.4.1: a function to be registered with atexit), rbp
+// marks the outermost frame.
+std::arch::global_asm!(
+    ".pushsection .text.runahead_entry, \"ax\", @progbits",
+    ".globl runahead_entry",
+    ".type runahead_entry, @function",
+    "runahead_entry:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
+    "xor ebp, ebp",
+    "mov rbx, rsp",
+    "mov r12, rdx",
+    "mov rdi, rsp",
+    "call {enter}",
+    "mov rsp, rbx",
+    "mov rdx, r12",
+    "jmp _start",
+    ".cfi_endproc",
+    ".size runahead_entry, . - runahead_entry",
+    ".popsection",
+    enter = sym enter,
+);
+
+/// Notes where the stack begins, and is done if this is a usual launch.
+unsafe extern "C" fn enter(stack: *mut usize) {
+    STACK.store(stack, Ordering::Relaxed);
+    // SAFETY: it is the stack pointer at the entry.
+    crate::commands::run_usual(unsafe { Given::at(stack) });
 }
 
-/// Runs before Rust's runtime, which starts in `main`. What `main` is given is
-/// found on the stack: only glibc hands it to the entries of `.init_array`.
+/// Runs before Rust's runtime, which starts in `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
 
-/// Finds the argument array below the environment: the kernel puts the number
-/// of arguments, pointers to them, a null pointer and then the environment's
-/// pointers on the stack (System V ABI, AMD64 supplement, section 3.4.1).
-fn find_arguments() -> (*mut *const c_char, usize) {
-    // SAFETY: nothing has changed the environment yet, so `environ` still
-    // points into that block; going down from it, only the number of arguments
-    // equals the count of pointers passed, since none of them is that small.
-    unsafe {
-        let end = environ.sub(1);
-        let mut count = 0;
-        while (*end.sub(count + 1)).addr() != count {
-            count += 1;
-        }
-        (end.sub(count).cast_mut(), count)
-    }
-}
-
 extern "C" fn note() {
-    let (arguments, count) = find_arguments();
-    ARGUMENT_COUNT.store(count, Ordering::Relaxed);
-    ARGUMENTS.store(arguments, Ordering::Relaxed);
-    // A test's own arguments name no program.
-    if !cfg!(test) {
-        crate::commands::run_usual();
-    }
     let mut noted = 0;
     for fd in 0..3 {
         // SAFETY: F_GETFD takes no pointer; any number may be asked about.
@@ -104,18 +107,20 @@ pub fn restore() {
 
 /// This process's arguments from number `first` on (0: this command's own name).
 pub fn words(first: usize) -> Words {
-    let array = ARGUMENTS.load(Ordering::Relaxed).cast_const();
-    let count = ARGUMENT_COUNT.load(Ordering::Relaxed);
-    // SAFETY: `count` pointers to C strings and a null one, as `main` is given
-    // them; nothing changes them.
-    let all = unsafe {
-        let found = (!array.is_null()).then(|| std::slice::from_raw_parts(array, count + 1));
-        Words::of(found.unwrap_or(const { &[std::ptr::null()] }))
-    };
-    all.after(first)
+    given().arguments.after(first)
 }
 
 /// Copies of the environment's variables.
 pub fn environment() -> Vec<Vec<u8>> {
-    variables().map(|variable| variable.to_bytes().to_vec()).collect()
+    given().environment.strings().map(|variable| variable.to_bytes().to_vec()).collect()
+}
+
+fn given() -> Given {
+    let stack = STACK.load(Ordering::Relaxed).cast_const();
+    if stack.is_null() {
+        return Given { arguments: Words::none(), environment: Words::none() };
+    }
+    // SAFETY: it is the stack pointer at the entry, and the launcher changes
+    // no argument and sets no variable.
+    unsafe { Given::at(stack) }
 }

@@ -5,8 +5,10 @@
 //! than a millisecond. What a launch finds out is nearly always what the last
 //! one found, so it is left in a record, and the next one compares: the same
 //! cache directory, agent, site table and libraries, by their inodes and times
-//! of change. Then the program is executed before Rust's runtime has started
-//! and without a heap. Wherever something is not as it was, or not understood
+//! of change. Then the program is executed before the C library and Rust's
+//! runtime have started, from the process's entry, and without a heap: whatever
+//! the C library's start prepares (`errno`, `environ`, thread-local storage) is
+//! not there yet. Wherever something is not as it was, or not understood
 //! here, the launch goes the whole way (`launch` in the command), which leaves
 //! a new record.
 //!
@@ -23,16 +25,17 @@
 pub mod text;
 pub mod words;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use runahead_protocol::learnt;
 use runahead_protocol::session::{OPT_OUT_VARIABLE, SESSION_VARIABLE};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use text::Text;
-use words::Words;
+use words::{Given, Words};
 
 /// First bytes of a record: "RAUSUAL" and the version.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x03");
@@ -48,28 +51,33 @@ const VARIABLES_MAX: usize = 250;
 /// that its dynamic linker's name is.
 const HEAD_LEN: usize = 1024;
 
-/// First arguments that are not for `run`: the other subcommands, and
+/// First arguments that are not for `run`, a line each (an array would lie with
+/// the pointers to its words, on another page): the other subcommands, and
 /// questions about the command itself.
-pub const NOT_RUN: &[&str] = &[
-    "bench",
-    "c++",
-    "cc",
-    "completions",
-    "doctor",
-    "fc",
-    "man-pages",
-    "profile",
-    "sim",
-    "slowdisk",
-    "hint",
-    "manager",
-    "tune",
-    "help",
-    "-h",
-    "--help",
-    "-V",
-    "--version",
-];
+const NOT_RUN: &str = "\
+bench
+c++
+cc
+completions
+doctor
+fc
+man-pages
+profile
+sim
+slowdisk
+hint
+manager
+tune
+help
+-h
+--help
+-V
+--version";
+
+/// First arguments that are not for `run`.
+pub fn not_run() -> impl Iterator<Item = &'static [u8]> {
+    NOT_RUN.as_bytes().split(|&byte| byte == b'\n')
+}
 
 /// The program and its arguments, where no option stands before them: what
 /// parsing finds, but for a tenth of a launch less.
@@ -77,7 +85,7 @@ pub fn plain_command(words: Words) -> Option<Words> {
     let words = words.after(1);
     let words = match words.first().as_encoded_bytes() {
         b"run" => words.after(1),
-        first if NOT_RUN.iter().any(|word| first == word.as_bytes()) => return None,
+        first if not_run().any(|word| first == word) => return None,
         _ => words,
     };
     let command = match words.first().as_encoded_bytes() {
@@ -88,14 +96,16 @@ pub fn plain_command(words: Words) -> Option<Words> {
     (!command.is_empty()).then_some(command)
 }
 
-/// Executes the program `command` of `words` if this is a usual launch. Comes
+/// Executes the program that is `given` if this is a usual launch of one. Comes
 /// back where it is not, and nothing has changed.
-pub fn attempt(fingerprint: u64, command: Words) {
-    let _ = execute(fingerprint, command);
+pub fn attempt(fingerprint: u64, given: Given) {
+    if let Some(command) = plain_command(given.arguments) {
+        let _ = execute(fingerprint, command, given.environment);
+    }
 }
 
-fn execute(fingerprint: u64, command: Words) -> Option<()> {
-    let given = Given::look()?;
+fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
+    let given = Variables::look(variables)?;
     let program = find(command.first().as_bytes(), given.path)?;
     let user = rustix::process::geteuid().as_raw();
     let directory = record_directory(given.runtime, user)?;
@@ -120,30 +130,58 @@ fn execute(fingerprint: u64, command: Words) -> Option<()> {
     let mut environment = [std::ptr::null(); VARIABLES_MAX + 3];
     let slots = environment.iter_mut();
     let added = [record.preload.as_ptr(), record.session.as_ptr()];
-    for (slot, variable) in slots.zip(words::variables().map(CStr::as_ptr).chain(added)) {
+    for (slot, variable) in slots.zip(variables.strings().map(CStr::as_ptr).chain(added)) {
         *slot = variable;
     }
-    let (path, arguments) = (program.as_c_str().as_ptr(), command.pointers().as_ptr());
-    // SAFETY: a C string and two null-terminated arrays of such, alive until
-    // the call returns.
-    unsafe { libc::execve(path, arguments, environment.as_ptr()) };
+    // SAFETY: two null-terminated arrays of C strings, alive until the call
+    // returns.
+    unsafe {
+        become_program(program.as_c_str(), command.pointers().as_ptr(), environment.as_ptr())
+    };
     None
+}
+
+/// `execve(2)`, without the C library, which would keep the error's number
+/// where there is no room for it yet. Returns if it failed.
+///
+/// # Safety
+/// Both arrays end with a null pointer, and all else in them is C strings.
+unsafe fn become_program(
+    path: &CStr,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: the call reads what it is given and changes nothing where it
+    // fails, but for the registers that are named (System V ABI, AMD64
+    // supplement, appendix A.2.1).
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_execve => _,
+            in("rdi") path.as_ptr(),
+            in("rsi") arguments,
+            in("rdx") environment,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
 }
 
 /// What of the environment matters.
 #[derive(Default)]
-struct Given {
+struct Variables {
     path: Option<&'static [u8]>,
     cache: Option<&'static [u8]>,
     home: Option<&'static [u8]>,
     runtime: Option<&'static [u8]>,
 }
 
-impl Given {
+impl Variables {
     /// `None`: something in it asks for more than the usual.
-    fn look() -> Option<Given> {
-        let mut given = Given::default();
-        for (index, variable) in words::variables().enumerate() {
+    fn look(variables: Words) -> Option<Variables> {
+        let mut given = Variables::default();
+        for (index, variable) in variables.strings().enumerate() {
             if index >= VARIABLES_MAX {
                 return None;
             }
@@ -166,6 +204,32 @@ impl Given {
             _ = slot.get_or_insert(value);
         }
         Some(given)
+    }
+}
+
+/// A file that is read. Not an [`OwnedFd`]: that is closed through the C
+/// library, which would keep an error's number where there is no room for it
+/// yet.
+struct File(RawFd);
+
+impl File {
+    fn open(path: &CStr, flags: OFlags) -> rustix::io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+        rustix::fs::open(path, flags, Mode::empty()).map(|fd: OwnedFd| File(fd.into_raw_fd()))
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open for as long as this lives.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: it is this one's, and nothing uses it any more.
+        unsafe { rustix::io::close(self.0) };
     }
 }
 
@@ -205,8 +269,7 @@ fn is_program(path: &PathText) -> bool {
 /// (`launch::resolve::classify` of the command).
 fn is_dynamic(program: &PathText, interpreter: &[u8]) -> Option<bool> {
     let path = program.as_c_str();
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let file = File::open(path, OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
     let mode = rustix::fs::fstat(&file).ok()?.st_mode;
     let mut head = [0; HEAD_LEN];
     let len = rustix::io::pread(&file, &mut head, 0).ok()?;
@@ -287,8 +350,7 @@ impl Devices {
         let numbers =
             [status.st_dev, status.st_ino, status.st_ctime as u64, status.st_ctime_nsec as u64];
         let profiles = numbers.into_iter().fold(1, mix);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let mounts = rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()).ok()?;
+        let mounts = File::open(c"/proc/self/mountinfo", OFlags::empty()).ok()?;
         let mut hash = profiles;
         let mut part = [0; 1024];
         loop {
@@ -360,8 +422,7 @@ struct Record<'b> {
 
 impl<'b> Record<'b> {
     fn read(path: &PathText, buffer: &'b mut [u8]) -> Option<Record<'b>> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = rustix::fs::open(path.as_c_str(), flags, Mode::empty()).ok()?;
+        let file = File::open(path.as_c_str(), OFlags::NOFOLLOW | OFlags::NONBLOCK).ok()?;
         let len = rustix::io::read(&file, &mut *buffer).ok()?;
         let mut fields = Fields(buffer.get(..len)?);
         if fields.number()? != MAGIC {
@@ -384,8 +445,7 @@ impl<'b> Record<'b> {
         let mut files = self.files;
         for _ in 0..FILES_NEEDED {
             let Some((path, _)) = files.file() else { return };
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
+            if let Ok(file) = File::open(path, OFlags::NOFOLLOW | OFlags::NONBLOCK) {
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::WillNeed);
             }
         }

@@ -3,8 +3,40 @@
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 
-unsafe extern "C" {
-    static environ: *const *const c_char;
+/// What a process is given to start with.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// Its own name and its arguments.
+    pub arguments: Words,
+    /// Every string of the environment, in order, also those that are no
+    /// `NAME=value`.
+    pub environment: Words,
+}
+
+impl Given {
+    /// Where the kernel puts it: the number of arguments, pointers to them, a
+    /// null pointer, the environment's pointers and a null pointer (System V
+    /// ABI, AMD64 supplement, section 3.4.1).
+    ///
+    /// # Safety
+    /// `stack` is the stack pointer at the process's entry, and nothing
+    /// changes what lies there.
+    pub unsafe fn at(stack: *const usize) -> Given {
+        // SAFETY: as the ABI has it; each slice goes up to its null pointer.
+        unsafe {
+            let count = *stack;
+            let first = stack.add(1).cast::<*const c_char>();
+            let variables = first.add(count + 1);
+            let mut end = 0;
+            while !(*variables.add(end)).is_null() {
+                end += 1;
+            }
+            Given {
+                arguments: Words(std::slice::from_raw_parts(first, count + 1)),
+                environment: Words(std::slice::from_raw_parts(variables, end + 1)),
+            }
+        }
+    }
 }
 
 /// Words from one of this process's arguments on to the last, where they
@@ -21,6 +53,11 @@ impl Words {
     /// as the process.
     pub unsafe fn of(array: &'static [*const c_char]) -> Words {
         Words(array)
+    }
+
+    /// None.
+    pub fn none() -> Words {
+        Words(const { &[std::ptr::null()] })
     }
 
     /// All but the first `count`.
@@ -40,10 +77,13 @@ impl Words {
 
     /// Each of them.
     pub fn iter(self) -> impl Iterator<Item = &'static OsStr> {
+        self.strings().map(|word| OsStr::from_bytes(word.to_bytes()))
+    }
+
+    /// Each of them.
+    pub fn strings(self) -> impl Iterator<Item = &'static CStr> {
         // SAFETY: all but the last are such C strings (`of`).
-        self.0[..self.len()]
-            .iter()
-            .map(|word| OsStr::from_bytes(unsafe { CStr::from_ptr(*word) }.to_bytes()))
+        self.0[..self.len()].iter().map(|word| unsafe { CStr::from_ptr(*word) })
     }
 
     /// The first; empty where there is none.
@@ -60,23 +100,4 @@ impl Words {
     pub fn pointers(self) -> &'static [*const c_char] {
         self.0
     }
-}
-
-/// The environment as it was given: every string, in order, also those that
-/// are no `NAME=value`.
-pub fn variables() -> impl Iterator<Item = &'static CStr> {
-    // SAFETY: a null-terminated array, which nothing changes: the launcher
-    // sets no variable.
-    let mut at = unsafe { environ };
-    std::iter::from_fn(move || {
-        // SAFETY: not yet past the null pointer; each is a C string.
-        unsafe {
-            if at.is_null() || (*at).is_null() {
-                return None;
-            }
-            let variable = CStr::from_ptr(*at);
-            at = at.add(1);
-            Some(variable)
-        }
-    })
 }

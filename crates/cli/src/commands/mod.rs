@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use runahead_compile::Language;
 
-use runahead_usual::{NOT_RUN, plain_command};
+use runahead_usual::words::Given;
+use runahead_usual::{not_run, plain_command};
 
 use crate::inherited;
 
@@ -71,10 +72,8 @@ const HEAD_WORDS: usize = 20;
 
 /// Runs the program that the arguments name if that is a usual launch
 /// ([`runahead_usual`]); before Rust's runtime has started.
-pub fn run_usual() {
-    if let Some(command) = plain_command(inherited::words(0)) {
-        runahead_usual::attempt(crate::agent_image::AGENT.fingerprint, command);
-    }
+pub fn run_usual(given: Given) {
+    runahead_usual::attempt(crate::agent_image::AGENT.fingerprint, given);
 }
 
 /// Runs the subcommand that the arguments name.
@@ -118,7 +117,7 @@ fn run_program(parsed: run::Run, seen: usize) -> ExitCode {
 /// program that has a subcommand's name is run by `runahead run NAME`.
 fn arguments_of_run(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let first = arguments.get(1)?;
-    if NOT_RUN.iter().any(|word| first == word) {
+    if not_run().any(|word| first.as_encoded_bytes() == word) {
         return None;
     }
     let skipped = if first == "run" { 2 } else { 1 };
@@ -163,10 +162,11 @@ mod tests {
         let defined: Vec<String> =
             Cli::command().get_subcommands().map(|known| known.get_name().to_owned()).collect();
         for name in defined.iter().filter(|name| *name != "run") {
-            assert!(NOT_RUN.contains(&name.as_str()), "{name} is missing in NOT_RUN");
+            assert!(not_run().any(|word| word == name.as_bytes()), "{name} is missing in NOT_RUN");
         }
-        for name in NOT_RUN.iter().filter(|name| !name.starts_with('-') && **name != "help") {
-            assert!(defined.iter().any(|known| known == name), "{name} is not a subcommand");
+        for word in not_run().filter(|word| !word.starts_with(b"-") && *word != b"help") {
+            let known = defined.iter().any(|known| known.as_bytes() == word);
+            assert!(known, "{} is not a subcommand", String::from_utf8_lossy(word));
         }
     }
 
