@@ -25,6 +25,7 @@ fn main() {
     std::fs::write(out.join("agent.fingerprint"), format!("{name:#x}")).expect("OUT_DIR is ours");
     println!("cargo::rerun-if-changed={}", manifest.join("src/fingerprint.rs").display());
     println!("cargo::rerun-if-changed={}", manifest.join("agent.map").display());
+    must_lie_where_it_is_linked();
     // Of the command: `src/inherited.rs`.
     println!("cargo::rustc-link-arg-bins=-Wl,-e,runahead_entry");
     put_in_front(&manifest.join("front.ld"));
@@ -37,6 +38,17 @@ fn put_in_front(script: &Path) {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
     }
     println!("cargo::rerun-if-changed={}", script.display());
+}
+
+/// Its entry comes before the C library's start, which is what relocates a
+/// static program that may lie anywhere.
+fn must_lie_where_it_is_linked() {
+    let musl = env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "musl");
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    assert!(
+        !musl || flags.contains("relocation-model=static"),
+        "build with `make build`: musl needs RUSTFLAGS=-Crelocation-model=static"
+    );
 }
 
 /// Compiles the agent to a static library. The target is soft-float, so the
