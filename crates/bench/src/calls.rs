@@ -1,11 +1,12 @@
 //! Counts the system calls of a process by tracing it (ptrace(2)): a figure
 //! that other load on the machine does not disturb.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// `SIGTRAP` of a stop at a system call (`PTRACE_O_TRACESYSGOOD`).
 const CALL: libc::c_int = libc::SIGTRAP | 0x80;
@@ -18,7 +19,18 @@ const CALL: libc::c_int = libc::SIGTRAP | 0x80;
 /// If it cannot be started or traced, or does not end with status 0.
 pub fn count(command: &mut Command) -> Result<u64> {
     let mut calls = 0;
-    trace(command, |_| calls += 1)?;
+    let status = trace(command, |_| calls += 1)?;
+    ensure!(status == 0, "what was traced ended with status {status}");
+    Ok(calls)
+}
+
+/// The same, of those calls alone that have one of these numbers.
+///
+/// # Errors
+/// If it cannot be started or traced, or is ended by a signal.
+pub fn count_of(command: &mut Command, numbers: &[libc::c_long]) -> Result<u64> {
+    let mut calls = 0;
+    trace(command, |number| calls += u64::from(numbers.contains(&number)))?;
     Ok(calls)
 }
 
@@ -29,7 +41,7 @@ pub fn count(command: &mut Command) -> Result<u64> {
 /// As [`count`].
 pub fn between(command: &mut Command, mark: libc::c_long) -> Result<Vec<u64>> {
     let mut calls = Vec::new();
-    trace(command, |number| {
+    let status = trace(command, |number| {
         if number == mark {
             calls.push(0);
         }
@@ -37,15 +49,19 @@ pub fn between(command: &mut Command, mark: libc::c_long) -> Result<Vec<u64>> {
             *last += 1;
         }
     })?;
+    ensure!(status == 0, "what was traced ended with status {status}");
     calls.pop();
     Ok(calls)
 }
 
-/// Runs `command` and tells `call` the number of each system call.
-fn trace(command: &mut Command, mut call: impl FnMut(libc::c_long)) -> Result<()> {
+/// Runs `command` and tells `call` the number of each system call; its exit
+/// status.
+fn trace(command: &mut Command, mut call: impl FnMut(libc::c_long)) -> Result<i32> {
     /// Where the registers at a stop have the number of the system call.
     const NUMBER_AT: libc::c_long = 8 * libc::ORIG_RAX as libc::c_long;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Some programs do not do all of their work where the output is /dev/null.
+    let sink = File::options().write(true).open("/dev/zero").context("open /dev/zero")?;
+    command.stdin(Stdio::null()).stdout(sink).stderr(Stdio::null());
     // SAFETY: one system call, which concerns the child only.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
@@ -67,8 +83,8 @@ fn trace(command: &mut Command, mut call: impl FnMut(libc::c_long)) -> Result<()
             return Err(error).context("wait for what is traced");
         }
         if !libc::WIFSTOPPED(status) {
-            if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
-                return Ok(());
+            if libc::WIFEXITED(status) {
+                return Ok(libc::WEXITSTATUS(status));
             }
             bail!("what was traced ended with wait status {status:#x}");
         }
@@ -110,6 +126,10 @@ mod tests {
         let execute = count(Command::new("/bin/sh").args(["-c", "exec /bin/true"])).unwrap();
         assert!(execute > plain, "{execute} and {plain}");
         assert!(count(&mut Command::new("/bin/false")).is_err());
+        let writes = |text| {
+            count_of(Command::new("/bin/sh").args(["-c", text]), &[libc::SYS_write]).unwrap()
+        };
+        assert_eq!((writes(":"), writes("echo one; echo two")), (0, 2));
     }
 
     #[test]

@@ -236,9 +236,7 @@ impl Place {
     /// If the file system is in use, or without root.
     pub fn cold(&self) -> Result<()> {
         let Some(bed) = &self.bed else {
-            rustix::fs::sync();
-            return fs::write("/proc/sys/vm/drop_caches", "3")
-                .context("empty the page cache: this needs root");
+            return empty_caches();
         };
         bed.cold()?;
         let read_ahead_kb = self.number.read_ahead_kb()?;
@@ -360,6 +358,15 @@ pub fn open_to_others(directory: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("change the mode of {}", directory.display()))
+}
+
+/// Empties all of the machine's caches of files, names and inodes.
+///
+/// # Errors
+/// Without root.
+pub fn empty_caches() -> Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").context("empty the page cache: this needs root")
 }
 
 #[cfg(test)]
