@@ -21,8 +21,8 @@ pub struct Overhead {
     /// Runs of each side
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Runs of each side of a whole program at most: as long as its ratio's
-    /// interval contains what was promised, twice as many are made
+    /// Runs of each side at most: as long as the interval of what is measured
+    /// contains what was promised, twice as many are made
     #[arg(long, value_name = "RUNS", default_value_t = 44)]
     runs_max: u16,
     /// Size relative to the full one: data, calls, processes
