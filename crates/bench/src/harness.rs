@@ -34,7 +34,8 @@ pub struct Method<'a> {
     /// Runs of each side, at least 1.
     pub runs: usize,
     /// Time each run under Runahead as a user starts it, and count in another
-    /// one: where processors are busy, collecting statistics takes time.
+    /// one: where processors are busy, or waits as short as on flash, collecting
+    /// statistics takes time that is seen.
     pub apart: bool,
     /// Where outputs that differ are kept.
     pub keep: &'a Path,

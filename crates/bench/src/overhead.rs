@@ -314,13 +314,19 @@ impl Bench<'_> {
         })?;
         // Nothing of the executables is in memory, this one's neither: it runs,
         // so a copy is measured. The yardstick is another command that executes
-        // the program that it is given.
-        let copy = cache.join("runahead-cold");
-        fs::copy(&self.options.runahead, &copy)
-            .with_context(|| format!("copy the command to {}", copy.display()))?;
+        // the program that it is given, copied to the same directory: the way
+        // there is not in memory either.
+        let copied = |name: &str, from: &Path| -> Result<PathBuf> {
+            let copy = cache.join(name);
+            fs::copy(from, &copy)
+                .with_context(|| format!("copy {} to {}", from.display(), copy.display()))?;
+            Ok(copy)
+        };
+        let start = CommandSpec::new("/bin/true", "/");
+        let env = copied("env-cold", Path::new("/usr/bin/env"))?;
         let sides = [
-            CommandSpec::new("/usr/bin/env", "/").arg("/bin/true"),
-            under(&copy, &CommandSpec::new("/bin/true", "/")),
+            CommandSpec::new(env, "/").arg("/bin/true"),
+            under(&copied("runahead-cold", &self.options.runahead)?, &start),
         ];
         self.compare(of("start of runahead /bin/true, cold; plain: env"), |side| {
             empty_caches()?;
