@@ -375,6 +375,11 @@ pub struct State {
     /// Entry of the log that belongs to read number `consumed`, minus
     /// `consumed`: moved when one side made a read more than the other.
     pub shift: AtomicU64,
+    /// 1: the last read was not predicted, and no file has been found in the log
+    /// since: what the number of a read says is not certain.
+    pub adrift: AtomicU32,
+    /// How often one has, less the stalls that were passed over for that.
+    pub found_again: AtomicU32,
     /// Predictions that came true since the synchronisation.
     pub predicted: AtomicU64,
     /// Of those, ranges that had been prefetched.

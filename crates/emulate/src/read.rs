@@ -241,8 +241,8 @@ impl<K: Kernel> Context<'_, K> {
         self.e.counters.reads += 1;
         let file = self.e.table.file_mut(id);
         (file.ended, file.whole) = (true, false);
-        let offset = file.size;
-        self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len: 0 });
+        let (offset, file) = (file.size, file.ino);
+        self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len: 0, file });
         true
     }
 
@@ -332,7 +332,8 @@ impl<K: Kernel> Context<'_, K> {
     pub(crate) fn log_refused(&mut self, fd: usize, len: u64) {
         let flags = if self.is_behind() { FLAG_BEHIND } else { 0 };
         self.e.counters.reads += 1;
-        self.log.push(Prediction { offset: 0, len, fd: fd as i32, flags, prefetched_len: 0 });
+        let fd = fd as i32;
+        self.log.push(Prediction { offset: 0, len, fd, flags, prefetched_len: 0, file: 0 });
     }
 
     /// Waits for the prefetch horizon, and for the device where this read
@@ -380,7 +381,8 @@ impl<K: Kernel> Context<'_, K> {
             Some(_) => {}
         }
         self.goes_on(id, (offset, copied.result), behind);
-        self.log.push(Prediction { offset, len, fd: fd as i32, flags, prefetched_len });
+        let (fd, file) = (fd as i32, self.e.table.file(id).ino);
+        self.log.push(Prediction { offset, len, fd, flags, prefetched_len, file });
     }
 
     /// Whether what a read misses is coming already, because it was read

@@ -106,6 +106,7 @@ impl<K: Kernel> Context<'_, K> {
             fd: fd as i32,
             flags: if cold { FLAG_PREFETCHED } else { 0 },
             prefetched_len: u64::from(cold),
+            file: 0,
         });
         if cold {
             self.e.counters.prefetches += 1;

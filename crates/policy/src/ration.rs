@@ -30,8 +30,14 @@ const WAITED_PER_LOSS: u64 = 32;
 /// them lost has been earned before, and the next may earn more.
 const WAITED_PER_LOSS_WHERE_PAID: u64 = 8;
 
-/// Stalls that a speculative process may lag behind before it is given up.
+/// Stalls that a speculative process may lag behind before it is given up,
+/// beyond those that it saves: on flash the two are neck and neck for a while,
+/// now the one ahead, now the other.
 pub const BEHIND_STALLS_MAX: u32 = 64;
+
+/// The same where it has made up half of what it lagged behind at most: it is
+/// about to come to the front.
+pub const CATCHING_UP_STALLS_MAX: u32 = 256;
 
 /// Stalls at which a process is left alone at first: many processes of a
 /// `make` or an `xargs` read a file or two and end, and would pay for a copy
@@ -103,6 +109,12 @@ pub struct Ration {
     first_stalls: u32,
     /// Stalls at which the present one was behind.
     behind_stalls: u32,
+    /// Hits of the speculative process that [`Ration::stands`] has heard of.
+    hits: u64,
+    /// Reads that it lagged behind at the last of them, and at most.
+    lag: u64,
+    /// See `lag`.
+    lag_max: u64,
     /// Smoothed time of a stall (weight 1/8), in ns.
     stall_ns: u64,
     /// Smoothed cost of a synchronisation to the normal process (weight
@@ -180,6 +192,7 @@ impl Ration {
         };
         self.last_cost_ns = ns;
         self.behind_stalls = 0;
+        (self.hits, self.lag, self.lag_max) = (0, 0, 0);
         self.open = true;
     }
 
@@ -257,6 +270,22 @@ impl Ration {
         self.cpu_ns > allowed_ns.saturating_add(CPU_FREE_NS)
     }
 
+    /// How the speculative process stands at a stall at which it is behind, by
+    /// `lag` reads: the program has found `hits` ranges so far that it had
+    /// prefetched, and each makes up for one such stall.
+    pub fn stands(&mut self, hits: u64, lag: u64) {
+        let more = hits.saturating_sub(core::mem::replace(&mut self.hits, hits));
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.behind_stalls = self.behind_stalls.saturating_sub(more);
+        self.lag = lag;
+        self.lag_max = self.lag_max.max(lag);
+    }
+
+    fn behind_stalls_max(&self) -> u32 {
+        let catches_up = self.lag_max > 0 && self.lag <= self.lag_max / 2;
+        if catches_up { CATCHING_UP_STALLS_MAX } else { BEHIND_STALLS_MAX }
+    }
+
     /// Decides at a stall that was not predicted. `standing` is how the
     /// speculative process stands.
     pub fn decide(&mut self, standing: Standing, processors: Processors) -> Decision {
@@ -264,7 +293,7 @@ impl Ration {
             // It is merely slow: do not chase it. It may catch up, since it
             // never waits for data; but not without a processor.
             self.behind_stalls += 1;
-            if processors != Processors::Busy && self.behind_stalls < BEHIND_STALLS_MAX {
+            if processors != Processors::Busy && self.behind_stalls < self.behind_stalls_max() {
                 return Decision::PassOver;
             }
             self.behind_stalls = 0;
@@ -485,6 +514,38 @@ mod tests {
             assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::PassOver);
         }
         assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::GiveUp);
+    }
+
+    #[test]
+    fn a_copy_that_saves_as_many_stalls_as_it_misses_is_kept() {
+        let mut ration = begun();
+        ration.synchronised(50_000, false);
+        for hits in 0..10 * u64::from(BEHIND_STALLS_MAX) {
+            ration.stands(hits, 1);
+            assert_eq!(ration.decide(Standing::Behind, Processors::Idle), Decision::PassOver);
+        }
+        // From here on it saves nothing more; what it once saved is no credit.
+        let left = (0..).take_while(|_| {
+            ration.stands(10 * u64::from(BEHIND_STALLS_MAX), 1);
+            ration.decide(Standing::Behind, Processors::Idle) == Decision::PassOver
+        });
+        assert_eq!(left.count() as u32, BEHIND_STALLS_MAX - 1);
+    }
+
+    #[test]
+    fn a_copy_that_catches_up_is_given_longer() {
+        let passed_over = |lag: fn(u64) -> u64| {
+            let mut ration = begun();
+            ration.synchronised(50_000, false);
+            let passed = (0..).take_while(|stall| {
+                ration.stands(0, lag(*stall));
+                ration.decide(Standing::Behind, Processors::Idle) == Decision::PassOver
+            });
+            passed.count() as u32 + 1
+        };
+        assert_eq!(passed_over(|_| 20), BEHIND_STALLS_MAX, "as far behind as ever");
+        assert_eq!(passed_over(|stall| stall + 1), BEHIND_STALLS_MAX, "ever farther");
+        assert_eq!(passed_over(|stall| 40u64.saturating_sub(stall)), CATCHING_UP_STALLS_MAX);
     }
 
     #[test]

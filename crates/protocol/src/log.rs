@@ -36,6 +36,8 @@ pub struct Entry {
     pub flags: AtomicU32,
     /// Bytes that were missing and whose prefetch was started.
     pub prefetched_len: AtomicU64,
+    /// Inode number of the file; 0 where it is not known.
+    pub file: AtomicU64,
 }
 
 /// Part of the range was missing, and its prefetch has been started.
@@ -386,6 +388,8 @@ pub struct Prediction {
     pub flags: u32,
     /// Bytes whose prefetch was started.
     pub prefetched_len: u64,
+    /// Inode number of the file; 0 where it is not known.
+    pub file: u64,
 }
 
 impl Log {
@@ -398,6 +402,7 @@ impl Log {
         entry.fd.store(prediction.fd, Ordering::Relaxed);
         entry.flags.store(prediction.flags, Ordering::Relaxed);
         entry.prefetched_len.store(prediction.prefetched_len, Ordering::Relaxed);
+        entry.file.store(prediction.file, Ordering::Relaxed);
         // Publishes the entry: pairs with the load in `get`.
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
     }
@@ -417,6 +422,7 @@ impl Log {
             fd: entry.fd.load(Ordering::Relaxed),
             flags: entry.flags.load(Ordering::Relaxed),
             prefetched_len: entry.prefetched_len.load(Ordering::Relaxed),
+            file: entry.file.load(Ordering::Relaxed),
         })
     }
 
@@ -434,14 +440,14 @@ impl Log {
 }
 
 const _: () = assert!(ENTRIES_MAX.is_power_of_two());
-const _: () = assert!(size_of::<Entry>() == 32);
+const _: () = assert!(size_of::<Entry>() == 40);
 const _: () = assert!(PAGES_MAX.is_power_of_two());
 const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
 const _: () = assert!(BEHIND_MAX.is_power_of_two());
 const _: () = assert!(
     size_of::<Log>()
         == 136
-            + 32 * ENTRIES_MAX
+            + 40 * ENTRIES_MAX
             + (16 + 8 * PAGES_MAX)
             + (32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX)
             + (24 + 8 * BEHIND_WORDS + 24 * BEHIND_MAX)
@@ -461,7 +467,14 @@ mod tests {
     }
 
     fn prediction(n: u64) -> Prediction {
-        Prediction { offset: n * 4096, len: 4096, fd: 3, flags: FLAG_PREFETCHED, prefetched_len: 1 }
+        Prediction {
+            offset: n * 4096,
+            len: 4096,
+            fd: 3,
+            flags: FLAG_PREFETCHED,
+            prefetched_len: 1,
+            file: n + 12,
+        }
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub fn list(state: &'static State, frame: &Frame) -> isize {
             len: len as u64,
             explicit: false,
             started: false,
+            file: 0,
         };
         standing = match reads::follow(state, &request) {
             Some((_, Some(prediction))) => {
@@ -129,7 +130,7 @@ fn count(state: &State, waited_ns: u64) {
 
 /// Whether the program waits for directories and hardly for files: what comes
 /// next is then better read by a scout than run into by a copy.
-fn wants_scout(state: &State) -> bool {
+pub(super) fn wants_scout(state: &State) -> bool {
     let directories = state.directory_stalls.load(Relaxed);
     let others = state.stalls.load(Relaxed).saturating_sub(directories);
     state.readers.load(Relaxed) != readers::NONE

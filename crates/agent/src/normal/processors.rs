@@ -98,7 +98,12 @@ pub fn are_busy_at_first(state: &State) -> bool {
 
 /// Whether more threads are runnable than there are processors, counted at
 /// most once in [`COUNT_INTERVAL_NS`]: what is believed before idle time tells.
+/// Not beside a scout, whose readers would be counted; when it was made, a
+/// processor was idle.
 fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
+    if state.scouts.load(Relaxed) != 0 {
+        return false;
+    }
     let counted_ns = state.idle_counted_ns.load(Relaxed);
     if counted_ns == 0 || now_ns.saturating_sub(counted_ns) >= COUNT_INTERVAL_NS {
         state.idle_counted_ns.store(now_ns.max(1), Relaxed);

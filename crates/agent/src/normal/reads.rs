@@ -57,6 +57,14 @@ const CREDIT_BYTES: usize = 16 * 1024;
 /// speculative process counts as off track, in reads.
 const SHIFT_MAX: u64 = 8;
 
+/// The same for the first read of a file that is known: how many reads the one
+/// side may have made that the other did not, since the last such file.
+const SHIFT_FILE_MAX: u64 = 256;
+
+/// Stalls that may be passed over, each for a file that has been found in the
+/// log after reads which were not predicted.
+const FOUND_AGAIN_MAX: u32 = 4;
+
 /// Reads between two looks at who shares the device, where none of them waits.
 const SHARE_READS: u64 = 64;
 
@@ -77,6 +85,8 @@ pub struct Request {
     pub explicit: bool,
     /// What is missing is being read already.
     pub started: bool,
+    /// Inode number of the file, where it has been asked for; else 0.
+    pub file: u64,
 }
 
 impl Request {
@@ -87,6 +97,7 @@ impl Request {
         let located = self.offset != OFFSET_NONE;
         let end = prediction.flags & FLAG_END != 0;
         prediction.fd == self.fd
+            && (self.file == 0 || prediction.file == 0 || prediction.file == self.file)
             && (!located || prediction.offset == self.offset)
             && (end
                 || self.len == u64::MAX
@@ -112,6 +123,7 @@ pub fn read(state: &'static State, frame: &mut Frame) -> isize {
         len: if matches!(frame.number, nr::READ | nr::PREAD64) { len as u64 } else { u64::MAX },
         explicit,
         started: false,
+        file: 0,
     };
     watched(state, frame, request, class)
 }
@@ -134,6 +146,7 @@ pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
         len: len as u64,
         explicit: false,
         started: false,
+        file: 0,
     };
     watched(state, frame, request, class)
 }
@@ -165,16 +178,17 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
 pub fn is_file(state: &State, fd: i32) -> bool {
     match state.class(fd as u32 as usize).map(|class| class.load(Relaxed)) {
         None | Some(class::OTHER) => false,
-        Some(class) if class::is_unknown(class) => classify(state, fd),
+        Some(class) if class::is_unknown(class) => classify(state, fd).is_some(),
         Some(_) => true,
     }
 }
 
-/// Finds out what a descriptor is; false where its reads are left alone.
+/// Finds out what a descriptor is: the inode number of a file whose reads are
+/// watched.
 #[cold]
-fn classify(state: &State, fd: i32) -> bool {
+fn classify(state: &State, fd: i32) -> Option<u64> {
     let mut stat = sys::Stat::default();
-    let Some(cell) = state.class(fd as u32 as usize) else { return false };
+    let cell = state.class(fd as u32 as usize)?;
     let mut class = class::OTHER;
     if sys::fstat(fd, &mut stat) == 0 && stat.mode & sys::S_IFMT == sys::S_IFREG {
         let flags = sys::status_flags(fd);
@@ -184,7 +198,7 @@ fn classify(state: &State, fd: i32) -> bool {
         }
     }
     cell.store(class, Relaxed);
-    class != class::OTHER
+    (class != class::OTHER).then_some(stat.ino)
 }
 
 /// Whether this thread may have slept since the last look: a call that took
@@ -271,7 +285,7 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         return result;
     }
     // What was read is asked only now: most reads never wait.
-    if !class::is_unknown(class) || classify(state, request.fd) {
+    if !class::is_unknown(class) || classify(state, request.fd).is_some() {
         count_stall(state, waited_ns, true);
         if !rests || due || is_again_wanted(state, waited_ns) {
             earn(state, waited_ns);
@@ -294,10 +308,18 @@ fn stays_calm(state: &State) {
 }
 
 /// Lane two: a speculative process of this thread runs ahead, or did.
-fn tracked(state: &'static State, frame: &mut Frame, mut request: Request, class: u8) -> isize {
+fn tracked(state: &'static State, frame: &mut Frame, mut request: Request, mut class: u8) -> isize {
     let Some(log) = state.log() else { return plain(frame) };
     let number = state.consumed.load(Relaxed);
-    if request.offset == OFFSET_NONE && log.get(entry(state, number)).is_some() {
+    if class::is_unknown(class) && state.adrift.load(Relaxed) != 0 {
+        // One side reads more of each file than the other (diff, which takes
+        // what is missing for a binary file and leaves it at the first block).
+        // Counting alone would soon put the one that is ahead behind.
+        let Some(file) = classify(state, request.fd) else { return plain(frame) };
+        request.file = file;
+        class = state.class(request.fd as u32 as usize).map_or(class, |class| class.load(Relaxed));
+        locate(state, frame, &mut request, class);
+    } else if request.offset == OFFSET_NONE && log.get(entry(state, number)).is_some() {
         // A program that opens one file after another reads them all by one
         // number: without the offset the end of one is taken for the beginning of
         // the next, and from then on no read for the one that it is.
@@ -306,7 +328,7 @@ fn tracked(state: &'static State, frame: &mut Frame, mut request: Request, class
     let (standing, prediction) = standing(state, log, &request, number);
     // A read that was predicted is of a file; of others that must be known
     // before they count.
-    if prediction.is_none() && class::is_unknown(class) && !classify(state, request.fd) {
+    if prediction.is_none() && class::is_unknown(class) && classify(state, request.fd).is_none() {
         return plain(frame);
     }
     count_off(state, log, number);
@@ -375,30 +397,59 @@ fn standing(
     number: u64,
 ) -> (Standing, Option<Prediction>) {
     let entry = entry(state, number);
-    let Some(prediction) = log.get(entry) else {
-        return match log.life.load(Relaxed) {
-            life::PARKED | life::NONE => (Standing::None, None),
-            _ => (Standing::Behind, None),
-        };
-    };
-    if request.is(&prediction) {
+    let next = log.get(entry);
+    if let Some(prediction) = next.filter(|next| request.is(next)) {
+        found(state, request, &prediction);
         return (Standing::None, Some(prediction));
+    }
+    if next.is_none() && request.file == 0 {
+        state.adrift.store(1, Relaxed);
+        return (absent(log), None);
     }
     // One side may have made a read or two that the other did not. Only an
     // offset tells the end of a file from any other read.
-    let is_sure = |found: &Prediction| request.offset != OFFSET_NONE || found.flags & FLAG_END == 0;
-    for step in 1..=SHIFT_MAX {
+    let is_sure = |found: &Prediction| {
+        (request.offset != OFFSET_NONE || found.flags & FLAG_END == 0)
+            && (request.file == 0 || found.file == request.file)
+    };
+    let reach = if request.file == 0 { SHIFT_MAX } else { SHIFT_FILE_MAX };
+    for step in 1..=reach {
         for candidate in [entry.wrapping_add(step), entry.wrapping_sub(step)] {
             let found = log.get(candidate).filter(is_sure);
             if let Some(prediction) = found.filter(|found| request.is(found)) {
+                self::found(state, request, &prediction);
                 unpredicted(log);
                 state.shift.store(candidate.wrapping_sub(number), Relaxed);
                 return (Standing::None, Some(prediction));
             }
         }
     }
+    state.adrift.store(1, Relaxed);
+    // Of a file that is known nothing is in the log, which ends here: it has not
+    // come to it yet.
+    let ends = log.tail.load(Relaxed).wrapping_sub(entry) <= SHIFT_MAX;
+    if next.is_none() || request.file != 0 && ends {
+        return (absent(log), None);
+    }
     unpredicted(log);
     (Standing::OffTrack, None)
+}
+
+/// A read that the log does not say anything about yet.
+fn absent(log: &Log) -> Standing {
+    match log.life.load(Relaxed) {
+        life::PARKED | life::NONE => Standing::None,
+        _ => Standing::Behind,
+    }
+}
+
+/// A read was predicted: where its file is known, so is where the log stands.
+fn found(state: &State, request: &Request, prediction: &Prediction) {
+    if request.file != 0 && prediction.file == request.file {
+        state.adrift.store(0, Relaxed);
+        let times = state.found_again.load(Relaxed).saturating_add(1);
+        state.found_again.store(times.min(FOUND_AGAIN_MAX), Relaxed);
+    }
 }
 
 /// The copy has read something that the program has not, or the other way
@@ -495,13 +546,27 @@ mod tests {
         let sizes = [11_531, 2040, 7842];
         for size in sizes {
             let flags = FLAG_PREFETCHED;
-            log.push(Prediction { offset: 0, len: LEN, fd: 3, flags, prefetched_len: size });
+            log.push(Prediction {
+                offset: 0,
+                len: LEN,
+                fd: 3,
+                flags,
+                prefetched_len: size,
+                file: 0,
+            });
             let flags = FLAG_END;
-            log.push(Prediction { offset: size, len: LEN, fd: 3, flags, prefetched_len: 0 });
+            log.push(Prediction {
+                offset: size,
+                len: LEN,
+                fd: 3,
+                flags,
+                prefetched_len: 0,
+                file: 0,
+            });
         }
         let mut number = 0;
         let mut finds = |offset, len| {
-            let request = Request { fd: 3, offset, len, explicit: false, started: false };
+            let request = Request { fd: 3, offset, len, explicit: false, started: false, file: 0 };
             let (standing, found) = standing(&state, log, &request, number);
             number += 1;
             assert!(standing == Standing::None || found.is_none());
@@ -520,6 +585,52 @@ mod tests {
         assert_eq!(log.unpredicted.load(Relaxed), 2);
     }
 
+    /// diff compares two files, and a copy leaves both at their first block: the
+    /// program makes six reads where it made two.
+    #[test]
+    fn a_copy_that_leaves_reads_out_is_found_again_at_each_file() {
+        let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        log.life.store(life::RUNNING, Relaxed);
+        const FILES: u64 = 100;
+        let push = |fd: i32, file: u64| {
+            let flags = FLAG_PREFETCHED;
+            log.push(Prediction { offset: 0, len: 4096, fd, flags, prefetched_len: 4096, file });
+        };
+        for file in 1..=FILES {
+            push(3, file);
+            push(4, file + 1000);
+        }
+        let mut number = 0;
+        let mut reads = |fd, file, offset, len| {
+            let request = Request { fd, offset, len, explicit: false, started: false, file };
+            let (standing, found) = standing(&state, log, &request, number);
+            number += 1;
+            (standing, found.map(|found| found.file))
+        };
+        let known = |file| if state.adrift.load(Relaxed) != 0 { file } else { 0 };
+        for file in 1..=FILES {
+            // The first read of each is known after one that was not predicted.
+            assert_eq!(reads(3, known(file), 0, 4096).1, Some(file));
+            assert_eq!(reads(4, known(file + 1000), 0, 4096).1, Some(file + 1000));
+            for (fd, offset, len) in [(3, 4096, 2000), (3, 6095, 1), (4, 4096, 2000), (4, 6095, 1)]
+            {
+                let (standing, found) = reads(fd, 0, offset, len);
+                assert_eq!(found, None);
+                assert!(standing != Standing::None, "the copy lives");
+            }
+        }
+        assert_eq!(state.found_again.load(Relaxed), FOUND_AGAIN_MAX);
+        assert_eq!(state.shift.load(Relaxed), (4 * (FILES - 1)).wrapping_neg());
+        // One that the log has not come to is behind; one that it has passed by
+        // is not in it.
+        assert!(reads(3, FILES + 1, 0, 4096) == (Standing::Behind, None));
+        (FILES + 2..FILES + 20).for_each(|file| push(3, file));
+        state.shift.store((4 * FILES).wrapping_neg(), Relaxed);
+        assert!(reads(3, FILES + 1, 0, 4096) == (Standing::OffTrack, None));
+    }
+
     /// On busy processors a copy may never come to run.
     #[test]
     fn reads_beside_a_copy_that_does_not_run_are_asked_about_as_long_as_they_wait() {
@@ -534,7 +645,8 @@ mod tests {
         let (fd, mut page) = (file.as_raw_fd(), [0u8; 4096]);
         let mut read = || {
             let args = [fd as usize, page.as_mut_ptr() as usize, page.len(), 0, 0, 0];
-            let request = Request { fd, offset: 0, len: 4096, explicit: true, started: false };
+            let request =
+                Request { fd, offset: 0, len: 4096, explicit: true, started: false, file: 0 };
             let mut frame = Frame { number: nr::PREAD64, args, resume: 0 };
             tracked(state, &mut frame, request, class::UNKNOWN)
         };

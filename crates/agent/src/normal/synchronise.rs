@@ -5,6 +5,7 @@
 use super::accounting::account;
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
+use super::directories::wants_scout;
 use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait};
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
@@ -109,7 +110,18 @@ pub fn attempt(
             end(state, &mut rations.control, Park::Disabled);
             return None;
         }
-        if standing != Standing::Behind {
+        if standing == Standing::OffTrack && comes_back(state) {
+            state.count(Counter::SyncsDeclined, 1);
+            return None;
+        }
+        // A program that has come from names to files: what its scout found says
+        // nothing of what a copy will.
+        let scouted = state.scouts.load(Relaxed) != 0 && matches!(stall, Stall::Read(_));
+        if scouted && wants_scout(state) && !stalls_always() {
+            state.count(Counter::SyncsDeclined, 1);
+            return None;
+        }
+        if standing != Standing::Behind && !scouted {
             account(state, rations);
         }
         match decide(state, &mut rations.synchronisations, standing, now_ns) {
@@ -134,6 +146,16 @@ pub fn attempt(
             }
         }
     })?
+}
+
+/// Whether the copy, which did not predict this read, has come back to the
+/// program's reads after such ones before, more often than it was kept for that.
+/// It leaves some out: what it misses is less than what it finds.
+fn comes_back(state: &State) -> bool {
+    let times = state.found_again.load(Relaxed);
+    state.found_again.store(times.saturating_sub(1), Relaxed);
+    let lives = || state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
+    times != 0 && !stalls_always() && lives()
 }
 
 /// Tells the ration of the waits that were only timed.
@@ -169,6 +191,11 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
         Standing::None | Standing::OffTrack if stalls_always() => Decision::Synchronise,
         _ => {
             let processors = idle_processors(state, now_ns);
+            if standing == Standing::Behind
+                && let Some(log) = state.log()
+            {
+                ration.stands(state.hits.load(Relaxed), log.lead().min(0).unsigned_abs());
+            }
             ration.decide(standing, processors)
         }
     }
@@ -305,6 +332,8 @@ fn synchronise(
         &state.late,
         &state.stalled_ns,
     ];
+    state.adrift.store(0, Relaxed);
+    state.found_again.store(0, Relaxed);
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
     state.made_full.store(u32::from(made == Kind::Full), Relaxed);
