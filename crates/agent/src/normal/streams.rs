@@ -174,6 +174,9 @@ pub fn at_stall(
         let again = |entry: &mut Entry| entry.streams.evicted(&miss, &entry.device);
         action = state.streams.with(stat.dev, again)?;
     }
+    let class = state.class(request.fd as u32 as usize);
+    // The advice is the description's: others who have it keep their window.
+    action.sequential &= class.is_none_or(|class| class.load(Relaxed) != class::FILE_SHARED);
     if action.sequential {
         advise_sequential(request.fd);
     }
@@ -184,7 +187,7 @@ pub fn at_stall(
         state.served();
     }
     if (action.len != 0 || action.sequential)
-        && let Some(class) = state.class(request.fd as u32 as usize)
+        && let Some(class) = class
         && class.load(Relaxed) == class::FILE
     {
         class.store(class::FILE_STREAM, Relaxed);
