@@ -9,8 +9,8 @@ use crate::state::{CONFIG, STATE, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
 use crate::sys::{self, call};
 use crate::{elf, interpose, patch};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 use runahead_protocol::reads;
 use runahead_protocol::session::{self, Mode, SESSION_VARIABLE, Session};
 use runahead_protocol::stats::{self, Header, Loss, SLOTS_MAX, Slot};
@@ -190,11 +190,18 @@ fn begin_process(state: &'static State) {
     }
 }
 
+/// Takes what a cell of [`CONFIG`] holds, once. Looked at first: a store to what
+/// was inherited copies a page, and most children have nothing to take away.
+fn take<T>(cell: &AtomicPtr<T>) -> *mut T {
+    let none = core::ptr::null_mut();
+    if cell.load(Relaxed).is_null() { none } else { cell.swap(none, Relaxed) }
+}
+
 /// A forked child's first hooked call: the kernel has emptied its state.
 #[cold]
 pub fn in_child(state: &'static State) {
     for cell in &CONFIG.logs {
-        let log = cell.swap(core::ptr::null_mut(), Relaxed);
+        let log = take(cell);
         if !log.is_null() {
             let len = size_of::<runahead_protocol::log::Log>();
             // SAFETY: the parent's log, which nothing here refers to any
@@ -202,7 +209,7 @@ pub fn in_child(state: &'static State) {
             unsafe { call(nr::MUNMAP, &[log as usize, len]) };
         }
     }
-    let desk = CONFIG.desk.swap(core::ptr::null_mut(), Relaxed);
+    let desk = take(&CONFIG.desk);
     if !desk.is_null() {
         // SAFETY: the parent's, which nothing here refers to any more.
         unsafe { call(nr::MUNMAP, &[desk as usize, DESK_LEN]) };
