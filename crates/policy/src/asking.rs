@@ -15,7 +15,7 @@
 pub const FREE_NS: u64 = 300_000;
 
 /// Asking may take one of so many parts of the waiting, on busy processors.
-pub const SHARE_BUSY: u64 = 128;
+pub const SHARE_BUSY: u64 = 512;
 
 /// And where a processor is idle.
 pub const SHARE_IDLE: u64 = 64;
@@ -86,8 +86,9 @@ mod tests {
     #[test]
     fn on_flash_a_small_share_is_spent_on_questions() {
         let asked = questions(10_000, 100_000, u64::MAX);
-        assert!(asked * 8_000 <= FREE_NS + 10_000 * 100_000 / SHARE_BUSY + 8_000, "{asked}");
-        assert!(asked > 500, "it never stops for good: {asked}");
+        let share_ns = FREE_NS + 10_000 * 100_000 / SHARE_BUSY;
+        // All of it, and not more: it never stops for good.
+        assert!((share_ns - 8_000..=share_ns + 8_000).contains(&(asked * 8_000)), "{asked}");
         assert!(questions(60, 100_000, u64::MAX) < 50);
     }
 

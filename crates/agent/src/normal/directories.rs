@@ -3,7 +3,7 @@
 //! read in the log, so that a copy which runs ahead through names is told from
 //! one that is off track, and kept within the horizon.
 
-use super::credit::earn;
+use super::credit::{earn, rests};
 use super::reads::{self, Request};
 use super::stall::{count_stall, is_hopeless};
 use super::synchronise::{self, Stall};
@@ -150,7 +150,9 @@ fn stalled(
 ) -> isize {
     count(state, waited_ns);
     // What lies in it is as cold.
-    earn(state, waited_ns);
+    if !rests(state) {
+        earn(state, waited_ns);
+    }
     state.try_locked(|rations, _| rations.synchronisations.stalled(waited_ns));
     let now_ns = sys::now_ns();
     if is_hopeless(state, standing, now_ns) {
