@@ -168,15 +168,3 @@ fn measure_app(
     }
     Ok(())
 }
-
-/// Runs one application once each way on a profile, for a demonstration: two
-/// lines, what was run and what came of it.
-///
-/// # Errors
-/// If something is missing, a run cannot be made, or outputs differ.
-pub fn demonstrate(options: &ExplicitOptions) -> Result<String> {
-    let results = run(options, |_| Ok(()))?;
-    ensure!(results.is_whole(), "{}", table::verdict(&results));
-    let lines: Vec<String> = results.cases.iter().map(table::two_lines).collect();
-    Ok(lines.join("\n"))
-}

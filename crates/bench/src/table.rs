@@ -183,21 +183,6 @@ pub fn line(case: &CaseResult) -> String {
     )
 }
 
-/// One case in two lines: what was run, what came of it.
-pub fn two_lines(case: &CaseResult) -> String {
-    let median = |side| {
-        Summary::of(&case.elapsed(side)).map_or(UNKNOWN.into(), |summary| seconds(summary.median))
-    };
-    let ratio = case.speedup().map_or(UNKNOWN.into(), |ratio| times(ratio.value));
-    let ideal = case.ideal.map_or(UNKNOWN.into(), |ideal| seconds(ideal.seconds));
-    format!(
-        "$ {}\n  plain {}, runahead {}: {ratio} as fast (ideal {ideal}), same output",
-        case.command,
-        median(Side::Plain),
-        median(Side::Runahead),
-    )
-}
-
 /// What the reader must not miss: cases that lose, outputs that differ.
 pub fn verdict(results: &Results) -> String {
     let mut lines = mixes(results);
@@ -307,9 +292,6 @@ mod tests {
             "agrep: plain 2.00 s (1.96–2.10), runahead 500 ms (490–525), 4.00×, \
              ideal 200 ms"
         );
-        let lines = two_lines(&case);
-        assert_eq!(lines.lines().count(), 2);
-        assert!(lines.contains("plain 2.00 s, runahead 500 ms: 4.00× as fast"), "{lines}");
     }
 
     #[test]

@@ -92,10 +92,6 @@ counters! {
     FaultNotices,
     /// Of those, by watching the program wait.
     FaultNoticesWatched,
-    /// Pages of memory that speculative processes prefetched.
-    PagesPrefetched,
-    /// Of those, pages that the program was seen to use.
-    PagesUsed,
     /// Synchronisations that made an importing copy.
     SyncsImporting,
     /// Pages that importing copies brought in.
@@ -174,8 +170,6 @@ parks! {
     Reopen = "reopen",
     /// It sends a signal or has one delivered.
     Signal = "signal",
-    /// Killed from outside.
-    Killed = "killed",
     /// The program ended or executed another one.
     ProgramEnded = "program_ended",
     /// A broken assertion of our own.

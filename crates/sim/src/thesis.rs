@@ -31,33 +31,6 @@ const fn row(app: App, nc: [f64; 5], tip: [f64; 5]) -> SingleRow {
     SingleRow { app, nc, tip }
 }
 
-/// Elapsed time without hints on TIP, seconds: CPU and stall by array size (tables 6.1 to
-/// 6.13, rows "TIP, no hints").
-pub const NO_HINTS_S: [(App, [(f64, f64); 5]); 7] = [
-    (
-        App::Davidson,
-        [(116.95, 165.01), (120.11, 30.46), (120.53, 11.46), (119.84, 10.86), (125.63, 12.23)],
-    ),
-    (
-        App::Xds,
-        [(39.95, 285.61), (39.94, 275.53), (40.27, 256.52), (39.87, 263.46), (40.01, 244.57)],
-    ),
-    (
-        App::Sphinx,
-        [(148.89, 98.15), (149.34, 72.49), (149.02, 68.34), (149.18, 67.37), (149.49, 65.08)],
-    ),
-    (App::Agrep, [(2.36, 24.40), (2.30, 23.10), (2.34, 23.01), (2.37, 22.87), (2.38, 23.41)]),
-    (App::Gnuld, [(11.35, 87.04), (11.41, 87.79), (11.46, 83.00), (11.43, 84.19), (11.39, 82.29)]),
-    (
-        App::Postgres20,
-        [(28.35, 69.00), (28.70, 65.37), (28.50, 61.69), (28.45, 58.56), (28.03, 53.84)],
-    ),
-    (
-        App::Postgres80,
-        [(48.35, 210.40), (48.45, 203.94), (48.50, 192.81), (48.32, 181.94), (48.09, 166.01)],
-    ),
-];
-
 /// A pair's time until both end as a fraction of neither hinting (table 6.26), by array size.
 #[derive(Clone, Copy, Debug)]
 pub struct PairRow {

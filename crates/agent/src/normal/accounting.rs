@@ -94,8 +94,6 @@ pub fn book(state: &State, log: &Log, reason: Park) {
     let Some(slot) = state.slot() else { return };
     let pages = log.pages.tail.load(Relaxed).min(1 << 40);
     let used = log.pages.consumed.load(Relaxed).min(pages);
-    slot.add(Counter::PagesPrefetched, pages);
-    slot.add(Counter::PagesUsed, used);
     let hits = state.hits.load(Relaxed).saturating_add(used);
     let hits = hits.saturating_add(directories_used(log));
     let partial = state.partial.load(Relaxed);
