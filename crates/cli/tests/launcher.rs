@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use support::{Scratch, as_bash, is_root, skip, stdout_of, text};
 
@@ -251,19 +251,23 @@ const PRINT_PRELOAD: &str = r#"
 int main(void) { puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "plain"); return 0; }
 "#;
 
-/// Runs plainly, and `--stats` says why.
-fn runs_plainly(scratch: &Scratch, program: &Path, why: &str) {
-    let agent = scratch.idle_agent();
-    let mut command = scratch.runahead_with(&agent);
+/// What a program did under `--stats`, and the report.
+fn reported(mut command: Command, program: &Path) -> (Output, String) {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let child = command.arg("--stats").arg(program).stdout(Stdio::piped()).stderr(writer);
     let child = child.spawn().unwrap();
     drop(command);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(text(&output.stdout), "plain\n");
     // The report comes from beside; its end is the end of the pipe.
     let mut report = String::new();
     std::io::Read::read_to_string(&mut reader, &mut report).unwrap();
+    (output, report)
+}
+
+/// Runs plainly, and `--stats` says why.
+fn runs_plainly(scratch: &Scratch, program: &Path, why: &str) {
+    let (output, report) = reported(scratch.runahead_with(&scratch.idle_agent()), program);
+    assert_eq!(text(&output.stdout), "plain\n");
     assert!(report.contains(why), "{report}");
 }
 
@@ -313,12 +317,38 @@ fn unreadable_programs_run_plainly() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).unwrap();
     let agent = scratch.idle_agent();
     let mut command = scratch.runahead_for_all();
-    command.arg("--agent").arg(&agent).arg(&program);
+    command.arg("--agent").arg(&agent);
     if is_root() {
         // Root reads everything.
         command.uid(65534).gid(65534).env("HOME", "/nonexistent");
     }
-    assert_eq!(stdout_of(&mut command), "plain\n");
+    let (output, report) = reported(command, &program);
+    assert_eq!(text(&output.stdout), "plain\n");
+    assert!(report.contains("unreadable: it cannot be read"), "{report}");
+}
+
+const RESTRICT_ITSELF: &str = r#"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+int main(void) {
+    struct sock_filter code[] = { BPF_STMT(BPF_RET, SECCOMP_RET_ALLOW) };
+    struct sock_fprog filter = { 1, code };
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    puts(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) ? "refused" : "plain");
+    return 0;
+}
+"#;
+
+/// With the agent, which is in it before it restricts itself.
+#[test]
+fn programs_that_restrict_themselves_run_plainly_from_then_on() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("restricted", RESTRICT_ITSELF, &[]);
+    let (output, report) = reported(scratch.runahead(), &program);
+    assert_eq!(text(&output.stdout), "plain\n");
+    assert!(report.contains("restricted: it runs under a seccomp filter"), "{report}");
 }
 
 /// An ELF32 program for i386 that exits with status 7.
@@ -348,7 +378,12 @@ fn programs_of_32_bits_run_plainly() {
     let program = scratch.file("i386", program_of_32_bits(), 0o755);
     let output = scratch.runahead_with(&agent).arg(&program).output().unwrap();
     match Command::new(&program).status() {
-        Ok(plain) => assert_eq!(output.status, plain),
+        Ok(plain) => {
+            assert_eq!(output.status, plain);
+            let (output, report) = reported(scratch.runahead_with(&agent), &program);
+            assert_eq!(output.status, plain);
+            assert!(report.contains("i386: it is not a 64-bit x86 program"), "{report}");
+        }
         // A kernel without 32-bit support.
         Err(_) => {
             assert_eq!(output.status.code(), Some(126));
