@@ -98,8 +98,9 @@ enum Action {
     /// Prove the bed: bring profiles up, measure them, compare with their model
     ///
     /// Random 4 KiB reads past the page cache, 1 to 64 at a time. Fails (exit status 1) when
-    /// less than 75% of the model's rate is reached at a depth up to 32, when an isolated
-    /// request is off by more than +25% or -10%, or when sequential reads are below 75%.
+    /// less than 75% of the model's rate is reached at a depth up to 32 or more than 110% at
+    /// any, when an isolated request is off by more than +25% or -10%, or when sequential
+    /// reads are below 75%.
     /// It measures: let nothing else run meanwhile.
     Check {
         /// Only this profile (may be given again)

@@ -52,20 +52,22 @@ enum Which {
     /// FFTPDE, MGRID, MATVEC and Sphinx over an emulated swap device (root),
     /// Sphinx in five sizes of memory: without speculation, with it, and with
     /// memory control besides (section 6). The exit status is 1 where a
-    /// program is slower with control than without speculation, or less than
-    /// 95% of what speculation gains is kept.
+    /// program takes more than 1.01 times as long with control as without
+    /// speculation, or less than 95% of what speculation gains is kept, by the
+    /// whole 95% interval.
     ///
     /// With `--release`: what it is worth to give back what lies behind a
     /// program (section 8), on an emulated device.
     Memory(memory::Memory),
     /// What speculation does to a program's own calls, processors busy
     ///
-    /// Small programs time their own calls (mmap and munmap, fork, reads
-    /// through a shared descriptor, exec while holding locks, page faults of a
-    /// second thread) while their other reads stall, by themselves and under
-    /// runahead, beside one spinning process per processor. It fails where a
-    /// call is more than 5 ms slower than plain's slowest, a record is torn or
-    /// a lock lost.
+    /// Small programs time their own calls (mmap and munmap, fork, reads of
+    /// their own and through a shared descriptor, exec while holding locks,
+    /// page faults of a second thread) while their other reads stall, by
+    /// themselves and under runahead, beside one spinning process per
+    /// processor. It fails where a call is more than 5 ms slower than plain's
+    /// slowest more often than a second plain side's is, a record is torn or a
+    /// lock lost.
     Interference(interference::Interference),
     /// What runahead costs where everything is in memory
     ///
