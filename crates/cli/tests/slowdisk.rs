@@ -224,9 +224,7 @@ fn check_reports_every_depth() {
         let depths = report["depths"].as_array().unwrap();
         assert!(depths.iter().map(|d| d["depth"].as_u64().unwrap()).eq([1, 2, 4, 8, 16, 32, 64]));
         let alone = &depths[0];
-        for time in ["latency_us", "model_latency_us"] {
-            assert!(alone[time].as_f64() > Some(0.0), "{alone}");
-        }
+        assert!(alone["latency_us"].as_f64() >= alone["model_latency_us"].as_f64(), "{alone}");
     }
     assert!(ok(&slowdisk_in(&states, &["list"], &[])).is_empty(), "nothing is left up");
     refused(&slowdisk(&["check", "--profile", "floppy"], &[]), "array-2003");
