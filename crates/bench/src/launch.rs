@@ -121,6 +121,8 @@ impl Launch<'_> {
                 stranger.wrap(&self.wrap(&spec, self.runahead, &statistics_file))
             }
         };
+        // A run that was interrupted has left its own.
+        self.place.untimed(|| remove(writes))?;
         let before = self.place.counts()?;
         let finished = process::run(&mut wrapped.command(), &output, self.limit)?;
         let counts = self.place.counts()?.since(&before);
@@ -178,6 +180,12 @@ pub fn fingerprint(finished: &Finished, output: &Output, files: String) -> Resul
 /// If it cannot be read or removed.
 pub fn take_away(writes: &[PathBuf]) -> Result<String> {
     let files = digest::of_trees(writes)?;
+    remove(writes)?;
+    Ok(files)
+}
+
+/// Removes what a program wrote, as far as it is there.
+fn remove(writes: &[PathBuf]) -> Result<()> {
     for path in writes {
         let Ok(metadata) = std::fs::symlink_metadata(path) else { continue };
         let removed = if metadata.is_dir() {
@@ -187,7 +195,7 @@ pub fn take_away(writes: &[PathBuf]) -> Result<String> {
         };
         removed.with_context(|| format!("remove {}", path.display()))?;
     }
-    Ok(files)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -231,5 +239,8 @@ mod tests {
         let first = take_away(&writes).unwrap();
         assert!(!tree.exists());
         assert_ne!(take_away(&writes).unwrap(), first);
+        std::fs::write(&tree, "of an interrupted run").unwrap();
+        remove(&writes).unwrap();
+        assert!(!tree.exists());
     }
 }
