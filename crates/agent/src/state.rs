@@ -391,6 +391,8 @@ pub struct State {
     /// Minor faults of this process when its last copy was made, plus one; 0:
     /// that one has been accounted for.
     pub faults_at_copy: AtomicU64,
+    /// Processor time of the owner by then, plus one, in µs; 0: unknown.
+    pub cpu_at_copy_us: AtomicU64,
     /// 1: that copy was a full one.
     pub made_full: AtomicU32,
     /// Half removed stalls of speculative processes that have ended.
@@ -405,6 +407,9 @@ pub struct State {
     pub epoch: AtomicU32,
     /// Processors that this process may use; 0: not asked yet.
     pub cpus: AtomicU32,
+    /// Waits of newly opened files that were timed while one is looked at for
+    /// several.
+    pub sampled: AtomicU32,
     /// When idle time was last asked for, in ns; 0: never.
     pub idle_asked_ns: AtomicU64,
     /// The same in ticks of the time-stamp counter.

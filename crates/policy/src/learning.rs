@@ -35,6 +35,10 @@ const UNAIDED_NS: u64 = 500_000;
 /// before it was over has waited for long.
 const WAITED_PART: u64 = 16;
 
+/// Copies that saved less than this part of what a process waited for have not
+/// paid, however little they cost: with the next one nothing is to be gained.
+const SAVED_PART: u64 = 16;
+
 /// Points that one process takes away at most: how long it came to wait
 /// unaided itself is where the next one begins, but one is no proof.
 const WORTH_STEP_MAX: i8 = 3;
@@ -143,7 +147,8 @@ impl Record {
             return;
         }
         // As `Ration::outcome` judges a single copy.
-        let pays = ended.benefit_ns > ended.cost_ns.saturating_mul(2);
+        let pays = ended.benefit_ns > ended.cost_ns.saturating_mul(2)
+            && ended.benefit_ns >= ended.stalled_ns / SAVED_PART;
         // Good news counts more: it takes a good program to bring it, and any
         // busy moment brings bad news.
         self.worth = match self.worth {
@@ -250,6 +255,14 @@ mod tests {
         assert_eq!(after(&[long]).start(), Start::Later(4_000_000), "one is no proof");
         assert_eq!(after(&[long; 3]).start(), Start::Later(128_000_000));
         assert_eq!(after(&[long, long, long, BAD]).start(), Start::Later(256_000_000));
+    }
+
+    /// The sender of rsync on flash: of its copies one saved twenty stalls.
+    #[test]
+    fn what_saves_next_to_nothing_has_not_paid() {
+        let ended = |benefit_ns| Ended { stalled_ns: 128_000_000, benefit_ns, ..GOOD };
+        assert_eq!(after(&[ended(7_999_999)]).start(), Start::Later(1_000_000));
+        assert_eq!(after(&[ended(8_000_000)]).start(), Start::AtOnce);
     }
 
     /// A linker that gains on a disk and is then run on flash, where it cannot.

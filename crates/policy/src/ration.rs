@@ -60,6 +60,20 @@ pub const HITS_AFTER_FAULT_MIN: u64 = 2;
 /// copy: 0.82 of its speed).
 pub const HITS_AWAITED_MIN: u64 = 16;
 
+/// Shorter stalls than this, in ns, are those of flash: there a copy is
+/// charged with what its program waited for other things than storage. On
+/// anything slower what a copy costs is little beside a stall, and names that
+/// are not in memory are waited for as well.
+pub const SHORT_STALL_NS: u64 = 200_000;
+
+/// What of its saving a copy is charged with for each unit of such a wait. One
+/// says only how much was saved in vain; the rest of its processor time still
+/// delays those who are waited for.
+const CHARGED_PER_WAIT: u64 = 2;
+
+/// Most that waits for something else count against copies to come, in ns.
+const OWED_NS_MAX: u64 = 20_000_000;
+
 /// Processor time that copies may take for each unit of waiting that they
 /// saved: beyond it, what is gained is below a sixteenth of what is spent.
 pub const CPU_PER_BENEFIT: u64 = 16;
@@ -127,6 +141,13 @@ pub struct Ration {
     open: bool,
     /// Whether it was made after a page fault.
     after_fault: bool,
+    /// Time that the program has waited for something else since, in ns, and
+    /// the mean of all of its stalls; 0: not looked at.
+    elsewhere_ns: u64,
+    /// See `elsewhere_ns`.
+    mean_ns: u64,
+    /// The same beside copies before, as far as they did not save as much.
+    owed_ns: u64,
     /// Whether the program waits for the first prediction of its copies.
     awaits: bool,
     /// What is still to be waited unaided, in ns: stalls are passed over. Time
@@ -193,7 +214,44 @@ impl Ration {
         self.last_cost_ns = ns;
         self.behind_stalls = 0;
         (self.hits, self.lag, self.lag_max) = (0, 0, 0);
+        (self.elsewhere_ns, self.mean_ns) = (0, 0);
         self.open = true;
+    }
+
+    /// Since the last synchronisation the program has waited `ns` in all for
+    /// something else than storage: a pipe, a socket, a process, a processor.
+    ///
+    /// Of several processes that hand data on to each other one is the slowest,
+    /// and what the others no longer wait for storage they wait for that one
+    /// (the sender of rsync, of which the receiver fills a processor: a copy that
+    /// saved nine of ten stalls made the whole slower by a tenth).
+    ///
+    /// All of its stalls took `mean_ns` on the average: by the last few, of
+    /// which one may have been long, a copy that saved a thousand would have
+    /// saved more time than has passed.
+    pub fn waited_elsewhere(&mut self, ns: u64, mean_ns: u64) {
+        (self.elsewhere_ns, self.mean_ns) = (ns, mean_ns);
+    }
+
+    /// What `hits` ranges, `partial` of them still in flight, have saved, in ns;
+    /// and by how much that is less than what the copy is charged with.
+    fn benefit_ns(&self, hits: u64, partial: u64) -> (u64, u64) {
+        let halves = hits.saturating_mul(2).saturating_sub(partial);
+        let hidden = (1..SHORT_STALL_NS).contains(&self.mean_ns) && !self.after_fault;
+        let stall_ns = if hidden { self.stall_ns.min(self.mean_ns) } else { self.stall_ns };
+        let saved_ns = stall_ns.saturating_mul(halves) / 2;
+        if !hidden {
+            return (saved_ns, 0);
+        }
+        let charged_ns = self.elsewhere_ns.saturating_mul(CHARGED_PER_WAIT);
+        let charged_ns = self.owed_ns.saturating_add(charged_ns);
+        (saved_ns.saturating_sub(charged_ns), charged_ns.saturating_sub(saved_ns))
+    }
+
+    /// Whether the speculative process, of which so much has come true, has
+    /// saved the program as much as it is charged with so far.
+    pub fn gains(&self, hits: u64, partial: u64) -> bool {
+        !self.open || self.benefit_ns(hits, partial).1 == 0
     }
 
     /// The copy of the last synchronisation has cost the normal process `ns`
@@ -223,8 +281,8 @@ impl Ration {
         if self.awaits && !awaited {
             return;
         }
-        let halves = hits.saturating_mul(2).saturating_sub(partial);
-        let benefit_ns = self.stall_ns.saturating_mul(halves) / 2;
+        let (benefit_ns, owed_ns) = self.benefit_ns(hits, partial);
+        self.owed_ns = owed_ns.min(OWED_NS_MAX);
         self.copies = self.copies.saturating_add(1);
         self.benefits_ns = self.benefits_ns.saturating_add(benefit_ns);
         self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
@@ -585,6 +643,64 @@ mod tests {
         // 40 stalls of 1 ms are 40 ms saved.
         assert_eq!(attempts(40_000_000 * (CPU_PER_BENEFIT - 1)), 1000);
         assert!(attempts(40_000_000 * (CPU_PER_BENEFIT + 1)) < 100);
+    }
+
+    #[test]
+    fn what_is_waited_for_elsewhere_instead_is_not_saved() {
+        let attempts = |stall_ns: u64, elsewhere_ns: u64| {
+            let mut ration = begun();
+            let mut attempts = 0;
+            for _ in 0..2000 {
+                ration.stalled(stall_ns);
+                ration.waited_elsewhere(elsewhere_ns, stall_ns);
+                assert_eq!(ration.gains(40, 0), !ration.open || elsewhere_ns <= 20 * stall_ns);
+                ration.outcome(40, 0, false);
+                if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
+                    ration.synchronised(200_000, false);
+                    attempts += 1;
+                }
+            }
+            attempts
+        };
+        let flash_ns = SHORT_STALL_NS / 4;
+        assert_eq!(attempts(flash_ns, 0), 2000);
+        assert_eq!(attempts(flash_ns, 10 * flash_ns), 2000, "half of it is left");
+        assert!(attempts(flash_ns, 20 * flash_ns) < 20);
+        // On a disk a program also waits for names.
+        let mut ration = begun();
+        ration.stalled(SHORT_STALL_NS);
+        ration.synchronised(200_000, false);
+        ration.waited_elsewhere(u64::MAX, SHORT_STALL_NS);
+        assert!(ration.gains(1, 0));
+    }
+
+    #[test]
+    fn what_is_waited_for_elsewhere_counts_beside_the_copies_to_come() {
+        let mut ration = begun();
+        let benefit_ns = |ration: &mut Ration, elsewhere_ns| {
+            let before_ns = ration.benefits_ns;
+            ration.stalled(50_000);
+            ration.synchronised(10_000, false);
+            ration.waited_elsewhere(elsewhere_ns, 50_000);
+            ration.outcome(100, 0, false);
+            ration.benefits_ns - before_ns
+        };
+        assert_eq!(benefit_ns(&mut ration, 4_500_000), 0);
+        assert_eq!(benefit_ns(&mut ration, 0), 1_000_000, "4 of 5 ms are owed");
+        assert_eq!(benefit_ns(&mut ration, 0), 5_000_000);
+        assert_eq!(benefit_ns(&mut ration, u64::MAX), 0);
+        let owed = (0..).take_while(|_| benefit_ns(&mut ration, 0) == 0).count() as u64;
+        assert_eq!(owed, OWED_NS_MAX / 5_000_000, "not for ever");
+    }
+
+    #[test]
+    fn a_long_stall_among_many_does_not_make_the_saving_longer() {
+        let mut ration = begun();
+        ration.stalled(50_000);
+        ration.stalled(5_000_000);
+        ration.synchronised(10_000, false);
+        ration.waited_elsewhere(30_000_000, 50_000);
+        assert!(!ration.gains(1000, 0));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::state::{Rations, State};
 use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::ration::{Ration, SHORT_STALL_NS};
 use runahead_protocol::log::{Log, PAGES_MAX};
 use runahead_protocol::stats::{Counter, Park};
 
@@ -28,10 +29,45 @@ pub fn account(state: &State, rations: &mut Rations) {
             refork.copied_on_write(cow_ns);
         }
     }
+    look_elsewhere(state, ration);
+    state.cpu_at_copy_us.store(0, Relaxed);
+    let (hits, partial) = came_true(state);
+    let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
+    ration.outcome(hits, partial, shares);
+}
+
+/// Ranges that the program has found prefetched, and those of them that were
+/// still in flight.
+fn came_true(state: &State) -> (u64, u64) {
     let late = state.late.load(Relaxed);
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
-    let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
-    ration.outcome(hits, state.partial.load(Relaxed).saturating_sub(late), shares);
+    (hits, state.partial.load(Relaxed).saturating_sub(late))
+}
+
+/// Whether the speculative process has saved this thread, whose copy it is,
+/// anything so far.
+pub fn gains(state: &State, ration: &mut Ration) -> bool {
+    look_elsewhere(state, ration);
+    let (hits, partial) = came_true(state);
+    ration.gains(hits, partial)
+}
+
+/// Tells the ration how long this thread has waited for other things than
+/// storage since its copy was made: what of the time it neither computed nor
+/// stalled. Not where names are read: some of those waits are nobody's.
+fn look_elsewhere(state: &State, ration: &mut Ration) {
+    let before_us = state.cpu_at_copy_us.load(Relaxed);
+    let owned = state.owner.load(Relaxed) == crate::arch::thread_pointer();
+    let mean_ns = state.mean_stall_ns();
+    let scouts = state.scouts.load(Relaxed) != 0;
+    if before_us == 0 || !owned || scouts || mean_ns >= SHORT_STALL_NS {
+        return;
+    }
+    let passed_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
+    let computed_us = (usage::of_thread().cpu_us() + 1).saturating_sub(before_us);
+    let stalled_ns = state.stalled_ns.load(Relaxed);
+    let spent_ns = stalled_ns.saturating_add(computed_us.saturating_mul(1000));
+    ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns), mean_ns);
 }
 
 /// What a fault for a page that is shared with a copy costs the program, in
@@ -116,4 +152,36 @@ pub fn book(state: &State, log: &Log, reason: Park) {
     slot.set(Counter::DeviceBytesPerS, state.bytes_per_s.load(Relaxed));
     slot.set(Counter::DeviceParallelism, u64::from(state.depth.load(Relaxed)));
     slot.park(reason, log.park_call.load(Relaxed));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_that_sleeps_beside_its_copy_waits_elsewhere() {
+        let state = crate::state::zeroed();
+        state.owner.store(crate::arch::thread_pointer(), Relaxed);
+        let begin = |ration: &mut Ration| {
+            ration.stalled(50_000);
+            ration.synchronised(100_000, false);
+            state.cpu_at_copy_us.store(usage::of_thread().cpu_us() + 1, Relaxed);
+            state.since_ns.store(sys::now_ns(), Relaxed);
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        state.hits.store(50, Relaxed);
+        state.stalled(1, 50_000);
+        let mut ration = Ration::default();
+        begin(&mut ration);
+        assert!(!gains(&state, &mut ration), "50 stalls of 50 us are half of it");
+        // All of it was a wait for storage.
+        state.stalled_ns.store(u64::MAX, Relaxed);
+        assert!(gains(&state, &mut ration));
+        state.stalled_ns.store(0, Relaxed);
+        let mut ration = Ration::default();
+        begin(&mut ration);
+        state.owner.store(0, Relaxed);
+        assert!(gains(&state, &mut ration), "another thread's copy");
+    }
 }

@@ -19,7 +19,7 @@
 use super::asking::{Answer, ask, locate};
 use super::credit::{CREDIT, book_question, earn, is_again_wanted, rests};
 use super::processors::{are_busy, is_look_overdue};
-use super::stall::{count_stall, stall};
+use super::stall::{count_stall, count_stalls, stall};
 use super::{logs, record, streams, synchronise, whole_files};
 use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::hook::plain;
@@ -27,7 +27,7 @@ use crate::state::{CONFIG, State, class, stalls_always};
 use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use runahead_policy::ration::Standing;
+use runahead_policy::ration::{SHORT_STALL_NS, Standing};
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
 use runahead_protocol::stats::Counter;
 
@@ -47,6 +47,10 @@ const CALM_READS: u32 = 16;
 /// when data that was in memory no longer is.
 const UNASKED_MAX: u32 = 15;
 
+/// See [`is_sample`]: on flash finding out what was read takes a hundredth of
+/// the wait, on each processor that a program fills.
+const SAMPLE: u32 = 8;
+
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
 
@@ -65,7 +69,8 @@ const SHIFT_FILE_MAX: u64 = 256;
 /// log after reads which were not predicted.
 const FOUND_AGAIN_MAX: u32 = 4;
 
-/// Reads between two looks at who shares the device, where none of them waits.
+/// Reads between two looks at who shares the device and at what the copy has
+/// saved, where none of them waits.
 const SHARE_READS: u64 = 64;
 
 /// No offset is known.
@@ -169,6 +174,12 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
         return timed(state, frame, &request, class);
     }
     if !is_file(state, request.fd) {
+        if class::is_unknown(class) {
+            // Finding that out costs as much as asking (a receiver that opens
+            // /dev/urandom for the name of each file).
+            let credit = state.credit.load(Relaxed);
+            state.credit.store(credit.saturating_sub(1), Relaxed);
+        }
         return plain(frame);
     }
     asked(state, frame, request, Standing::None)
@@ -273,7 +284,13 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let passed_over = rests && !due;
     // Among busy processors each call counts: while reads are only timed, and
     // nobody collects, this wait is not worth finding out what was read.
-    if class::is_unknown(class) && passed_over && busy && state.slot().is_none() {
+    let unseen = class::is_unknown(class) && passed_over && state.slot().is_none();
+    if unseen && busy {
+        state.calm.store(0, Relaxed);
+        return result;
+    }
+    let sampled = unseen && waited_ns < SHORT_STALL_NS;
+    if sampled && !is_sample(state) {
         state.calm.store(0, Relaxed);
         return result;
     }
@@ -286,13 +303,23 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     }
     // What was read is asked only now: most reads never wait.
     if !class::is_unknown(class) || classify(state, request.fd).is_some() {
-        count_stall(state, waited_ns, true);
+        let waits = if sampled { SAMPLE } else { 1 };
+        let waited_ns = waited_ns.saturating_mul(u64::from(waits));
+        count_stalls(state, (waits, waited_ns), true);
         if !rests || due || is_again_wanted(state, waited_ns) {
             earn(state, waited_ns);
         }
         state.calm.store(0, Relaxed);
     }
     result
+}
+
+/// Of the waits of newly opened files, while they decide about nothing but when
+/// to ask again and nobody collects, one in [`SAMPLE`] is looked at for all.
+fn is_sample(state: &State) -> bool {
+    let waits = state.sampled.load(Relaxed).wrapping_add(1);
+    state.sampled.store(waits, Relaxed);
+    waits.is_multiple_of(SAMPLE)
 }
 
 /// One more read that did not wait.
@@ -360,7 +387,9 @@ fn count_off(state: &State, log: &Log, number: u64) {
     state.consumed.store(number.wrapping_add(1), Relaxed);
     consume(state, log, number);
     if number % SHARE_READS == SHARE_READS - 1 {
-        logs::share(state, log, sys::now_ns());
+        let now_ns = sys::now_ns();
+        logs::share(state, log, now_ns);
+        synchronise::at_interval(state, now_ns);
     }
 }
 

@@ -93,14 +93,19 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
 
 /// Counts a wait, for what decides about stalls and for the statistics.
 pub(super) fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
+    count_stalls(state, (1, waited_ns), unpredicted);
+}
+
+/// The same of several, and what they took together.
+pub(super) fn count_stalls(state: &State, (stalls, waited_ns): (u32, u64), unpredicted: bool) {
     state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
-    state.stalled(1, waited_ns);
+    state.stalled(stalls, waited_ns);
     if let Some(log) = state.log() {
         log.processor_plus1.store(processor() + 1, Relaxed);
     }
     if let Some(slot) = state.slot() {
-        slot.add(Counter::Stalls, 1);
+        slot.add(Counter::Stalls, u64::from(stalls));
         slot.add(Counter::StallNs, waited_ns);
-        slot.add(Counter::StallsUnpredicted, u64::from(unpredicted));
+        slot.add(Counter::StallsUnpredicted, if unpredicted { u64::from(stalls) } else { 0 });
     }
 }

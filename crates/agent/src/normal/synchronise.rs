@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::account;
+use super::accounting::{account, gains};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -336,6 +336,7 @@ fn synchronise(
     state.found_again.store(0, Relaxed);
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
+    state.cpu_at_copy_us.store(usage::of_thread().cpu_us() + 1, Relaxed);
     state.made_full.store(u32::from(made == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.scouts.store(u32::from(scouts), Relaxed);
@@ -451,6 +452,25 @@ pub fn at_partial_stall(state: &State, log: &Log) {
         }
     });
 }
+
+/// At a read now and then beside a copy that comes true: it is ended where the
+/// program gains nothing by it.
+pub fn at_interval(state: &State, now_ns: u64) {
+    let passed_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
+    if passed_ns < GAINS_AFTER_NS || state.speculative.load(Relaxed) == 0 || stalls_always() {
+        return;
+    }
+    state.try_locked(|rations, _| {
+        if gains(state, &mut rations.synchronisations) || !settled(state) {
+            return;
+        }
+        account(state, rations);
+        end_accounted(state, &mut rations.control, Park::Disabled);
+    });
+}
+
+/// How long a copy is not asked what it has saved, in ns.
+const GAINS_AFTER_NS: u64 = 5_000_000;
 
 /// At a directory that a scout has not read in time: it goes on only where there
 /// is a processor and memory for it.
