@@ -391,8 +391,9 @@ pub struct State {
     /// Minor faults of this process when its last copy was made, plus one; 0:
     /// that one has been accounted for.
     pub faults_at_copy: AtomicU64,
-    /// Processor time of the owner by then, plus one, in µs; 0: unknown.
-    pub cpu_at_copy_us: AtomicU64,
+    /// Processor time of the owner by then, plus one, in ns; 0: that copy has
+    /// been accounted for.
+    pub cpu_at_copy_ns: AtomicU64,
     /// 1: that copy was a full one.
     pub made_full: AtomicU32,
     /// Half removed stalls of speculative processes that have ended.

@@ -11,7 +11,7 @@
 //!   agent could do pays for its start, and most of them are executed without
 //!   it. One now and then still gets it, so that a change is noticed.
 
-use crate::ration::{FIRST_STALLS, LONG_STALL_NS};
+use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 
 /// Short processes in a row after which executions are left alone.
 pub const SHORT_MIN: u8 = 4;
@@ -35,8 +35,9 @@ const UNAIDED_NS: u64 = 500_000;
 /// before it was over has waited for long.
 const WAITED_PART: u64 = 16;
 
-/// Copies that saved less than this part of what a process waited for have not
-/// paid, however little they cost: with the next one nothing is to be gained.
+/// Copies that saved less than this part of what a process waited for on flash
+/// have not paid, however little they cost: the next would gain as little. On
+/// anything slower a small part of the waiting is worth an attempt.
 const SAVED_PART: u64 = 16;
 
 /// Points that one process takes away at most: how long it came to wait
@@ -148,7 +149,7 @@ impl Record {
         }
         // As `Ration::outcome` judges a single copy.
         let pays = ended.benefit_ns > ended.cost_ns.saturating_mul(2)
-            && ended.benefit_ns >= ended.stalled_ns / SAVED_PART;
+            && (mean_ns >= SHORT_STALL_NS || ended.benefit_ns >= ended.stalled_ns / SAVED_PART);
         // Good news counts more: it takes a good program to bring it, and any
         // busy moment brings bad news.
         self.worth = match self.worth {
@@ -263,6 +264,8 @@ mod tests {
         let ended = |benefit_ns| Ended { stalled_ns: 128_000_000, benefit_ns, ..GOOD };
         assert_eq!(after(&[ended(7_999_999)]).start(), Start::Later(1_000_000));
         assert_eq!(after(&[ended(8_000_000)]).start(), Start::AtOnce);
+        let disk = Ended { stalls: 640, ..ended(2_000_000) };
+        assert_eq!(after(&[disk]).start(), Start::AtOnce, "stalls of 0.2 ms");
     }
 
     /// A linker that gains on a disk and is then run on flash, where it cannot.

@@ -71,6 +71,10 @@ pub const SHORT_STALL_NS: u64 = 200_000;
 /// delays those who are waited for.
 const CHARGED_PER_WAIT: u64 = 2;
 
+/// A copy that falls short of what it is charged with by less than this part of
+/// the time is kept: it may yet catch up.
+const TOLERATED_PART: u64 = 16;
+
 /// Most that waits for something else count against copies to come, in ns.
 const OWED_NS_MAX: u64 = 20_000_000;
 
@@ -131,6 +135,8 @@ pub struct Ration {
     lag_max: u64,
     /// Smoothed time of a stall (weight 1/8), in ns.
     stall_ns: u64,
+    /// The same, of which one long one among many makes little (weight 1/64).
+    usual_ns: u64,
     /// Smoothed cost of a synchronisation to the normal process (weight
     /// 1/4), in ns.
     cost_ns: u64,
@@ -141,11 +147,8 @@ pub struct Ration {
     open: bool,
     /// Whether it was made after a page fault.
     after_fault: bool,
-    /// Time that the program has waited for something else since, in ns, and
-    /// the mean of all of its stalls; 0: not looked at.
+    /// Time that its thread has waited for something else since, in ns.
     elsewhere_ns: u64,
-    /// See `elsewhere_ns`.
-    mean_ns: u64,
     /// The same beside copies before, as far as they did not save as much.
     owed_ns: u64,
     /// Whether the program waits for the first prediction of its copies.
@@ -179,10 +182,12 @@ impl Ration {
 
     /// The program waited `ns` for storage, not counting a synchronisation.
     pub fn stalled(&mut self, ns: u64) {
-        self.stall_ns = match self.stall_ns {
+        let smoothed = |old_ns: u64, weight: u64| match old_ns {
             0 => ns.max(1),
-            old => (old - old / 8 + ns / 8).max(1),
+            old_ns => (old_ns - old_ns / weight + ns / weight).max(1),
         };
+        self.stall_ns = smoothed(self.stall_ns, 8);
+        self.usual_ns = smoothed(self.usual_ns, 64);
         self.unaided_ns = self.unaided_ns.saturating_sub(ns.max(1));
     }
 
@@ -214,44 +219,48 @@ impl Ration {
         self.last_cost_ns = ns;
         self.behind_stalls = 0;
         (self.hits, self.lag, self.lag_max) = (0, 0, 0);
-        (self.elsewhere_ns, self.mean_ns) = (0, 0);
+        self.elsewhere_ns = 0;
         self.open = true;
     }
 
-    /// Since the last synchronisation the program has waited `ns` in all for
+    /// Since the last synchronisation its thread has waited `ns` in all for
     /// something else than storage: a pipe, a socket, a process, a processor.
     ///
     /// Of several processes that hand data on to each other one is the slowest,
     /// and what the others no longer wait for storage they wait for that one
     /// (the sender of rsync, of which the receiver fills a processor: a copy that
     /// saved nine of ten stalls made the whole slower by a tenth).
-    ///
-    /// All of its stalls took `mean_ns` on the average: by the last few, of
-    /// which one may have been long, a copy that saved a thousand would have
-    /// saved more time than has passed.
-    pub fn waited_elsewhere(&mut self, ns: u64, mean_ns: u64) {
-        (self.elsewhere_ns, self.mean_ns) = (ns, mean_ns);
+    pub fn waited_elsewhere(&mut self, ns: u64) {
+        self.elsewhere_ns = ns;
     }
 
-    /// What `hits` ranges, `partial` of them still in flight, have saved, in ns;
-    /// and by how much that is less than what the copy is charged with.
-    fn benefit_ns(&self, hits: u64, partial: u64) -> (u64, u64) {
+    /// What `hits` ranges, `partial` of them still in flight, have saved, in ns.
+    /// By the last few stalls, of which one may have been long, a copy that saved
+    /// a thousand would have saved more time than has passed.
+    fn saved_ns(&self, hits: u64, partial: u64) -> u64 {
         let halves = hits.saturating_mul(2).saturating_sub(partial);
-        let hidden = (1..SHORT_STALL_NS).contains(&self.mean_ns) && !self.after_fault;
-        let stall_ns = if hidden { self.stall_ns.min(self.mean_ns) } else { self.stall_ns };
-        let saved_ns = stall_ns.saturating_mul(halves) / 2;
-        if !hidden {
-            return (saved_ns, 0);
-        }
-        let charged_ns = self.elsewhere_ns.saturating_mul(CHARGED_PER_WAIT);
-        let charged_ns = self.owed_ns.saturating_add(charged_ns);
-        (saved_ns.saturating_sub(charged_ns), charged_ns.saturating_sub(saved_ns))
+        let is_short = self.is_short() && !self.after_fault;
+        let stall_ns = if is_short { self.stall_ns.min(self.usual_ns) } else { self.stall_ns };
+        stall_ns.saturating_mul(halves) / 2
     }
 
-    /// Whether the speculative process, of which so much has come true, has
-    /// saved the program as much as it is charged with so far.
-    pub fn gains(&self, hits: u64, partial: u64) -> bool {
-        !self.open || self.benefit_ns(hits, partial).1 == 0
+    /// What the copy is charged with for what its thread waited for elsewhere, in
+    /// ns.
+    fn charged_ns(&self) -> u64 {
+        let is_charged = self.is_short() && !self.after_fault;
+        if is_charged { self.elsewhere_ns.saturating_mul(CHARGED_PER_WAIT) } else { 0 }
+    }
+
+    /// Whether stalls are those of flash.
+    pub fn is_short(&self) -> bool {
+        self.usual_ns < SHORT_STALL_NS
+    }
+
+    /// Whether the speculative process, of which so much has come true in
+    /// `passed_ns`, has saved its thread about as much as it is charged with.
+    pub fn gains(&self, hits: u64, partial: u64, passed_ns: u64) -> bool {
+        let short_ns = self.charged_ns().saturating_sub(self.saved_ns(hits, partial));
+        !self.open || short_ns <= passed_ns / TOLERATED_PART
     }
 
     /// The copy of the last synchronisation has cost the normal process `ns`
@@ -281,8 +290,10 @@ impl Ration {
         if self.awaits && !awaited {
             return;
         }
-        let (benefit_ns, owed_ns) = self.benefit_ns(hits, partial);
-        self.owed_ns = owed_ns.min(OWED_NS_MAX);
+        let saved_ns = self.saved_ns(hits, partial);
+        let charged_ns = self.owed_ns.saturating_add(self.charged_ns());
+        self.owed_ns = charged_ns.saturating_sub(saved_ns).min(OWED_NS_MAX);
+        let benefit_ns = saved_ns.saturating_sub(charged_ns);
         self.copies = self.copies.saturating_add(1);
         self.benefits_ns = self.benefits_ns.saturating_add(benefit_ns);
         self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
@@ -652,8 +663,8 @@ mod tests {
             let mut attempts = 0;
             for _ in 0..2000 {
                 ration.stalled(stall_ns);
-                ration.waited_elsewhere(elsewhere_ns, stall_ns);
-                assert_eq!(ration.gains(40, 0), !ration.open || elsewhere_ns <= 20 * stall_ns);
+                ration.waited_elsewhere(elsewhere_ns);
+                assert!(ration.gains(40, 0, 0));
                 ration.outcome(40, 0, false);
                 if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
                     ration.synchronised(200_000, false);
@@ -670,8 +681,32 @@ mod tests {
         let mut ration = begun();
         ration.stalled(SHORT_STALL_NS);
         ration.synchronised(200_000, false);
-        ration.waited_elsewhere(u64::MAX, SHORT_STALL_NS);
-        assert!(ration.gains(1, 0));
+        ration.waited_elsewhere(u64::MAX);
+        assert!(ration.gains(1, 0, 0));
+        // Nor soon after flash, of which there was much.
+        let mut ration = begun();
+        (0..1000).for_each(|_| ration.stalled(50_000));
+        ration.stalled(10_000_000);
+        ration.synchronised(200_000, false);
+        ration.waited_elsewhere(u64::MAX);
+        assert!(ration.gains(1, 0, 0));
+    }
+
+    #[test]
+    fn a_copy_is_not_ended_for_a_little_nor_for_what_others_owe() {
+        let mut ration = begun();
+        ration.stalled(50_000);
+        for _ in 0..2 {
+            ration.synchronised(200_000, false);
+            ration.waited_elsewhere(5_000_000);
+            assert!(!ration.gains(100, 0, 16_000_000), "5 of 10 ms, and 1 is tolerated");
+            assert!(ration.gains(180, 0, 16_000_000));
+            assert!(!ration.gains(179, 0, 16_000_000));
+            ration.outcome(0, 0, false);
+        }
+        ration.synchronised(200_000, false);
+        ration.waited_elsewhere(0);
+        assert!(ration.gains(0, 0, 5_000_000), "its predecessors owe 20 ms");
     }
 
     #[test]
@@ -681,7 +716,7 @@ mod tests {
             let before_ns = ration.benefits_ns;
             ration.stalled(50_000);
             ration.synchronised(10_000, false);
-            ration.waited_elsewhere(elsewhere_ns, 50_000);
+            ration.waited_elsewhere(elsewhere_ns);
             ration.outcome(100, 0, false);
             ration.benefits_ns - before_ns
         };
@@ -689,7 +724,7 @@ mod tests {
         assert_eq!(benefit_ns(&mut ration, 0), 1_000_000, "4 of 5 ms are owed");
         assert_eq!(benefit_ns(&mut ration, 0), 5_000_000);
         assert_eq!(benefit_ns(&mut ration, u64::MAX), 0);
-        let owed = (0..).take_while(|_| benefit_ns(&mut ration, 0) == 0).count() as u64;
+        let owed = (0..100).take_while(|_| benefit_ns(&mut ration, 0) == 0).count() as u64;
         assert_eq!(owed, OWED_NS_MAX / 5_000_000, "not for ever");
     }
 
@@ -699,8 +734,8 @@ mod tests {
         ration.stalled(50_000);
         ration.stalled(5_000_000);
         ration.synchronised(10_000, false);
-        ration.waited_elsewhere(30_000_000, 50_000);
-        assert!(!ration.gains(1000, 0));
+        ration.waited_elsewhere(65_000_000);
+        assert!(!ration.gains(1000, 0, 1_000_000), "at most 127 ms of 130");
     }
 
     #[test]

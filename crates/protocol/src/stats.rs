@@ -177,7 +177,7 @@ parks! {
     /// Far enough ahead in pages, and no aide to say how far the program has
     /// come.
     NoAide = "no_aide",
-    /// Memory control: it cost more than it was worth.
+    /// It cost more than it was worth, in memory, processors or waits elsewhere.
     Disabled = "disabled",
 }
 

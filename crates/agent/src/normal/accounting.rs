@@ -7,8 +7,8 @@ use crate::state::{Rations, State};
 use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_policy::ration::{Ration, SHORT_STALL_NS};
-use runahead_protocol::log::{Log, PAGES_MAX};
+use runahead_policy::ration::Ration;
+use runahead_protocol::log::{Log, PAGES_MAX, life};
 use runahead_protocol::stats::{Counter, Park};
 
 /// Tells the ration what the speculative process came to, once.
@@ -30,44 +30,53 @@ pub fn account(state: &State, rations: &mut Rations) {
         }
     }
     look_elsewhere(state, ration);
-    state.cpu_at_copy_us.store(0, Relaxed);
-    let (hits, partial) = came_true(state);
+    state.cpu_at_copy_ns.store(0, Relaxed);
+    let (hits, partial) = found(state);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     ration.outcome(hits, partial, shares);
 }
 
 /// Ranges that the program has found prefetched, and those of them that were
 /// still in flight.
-fn came_true(state: &State) -> (u64, u64) {
+fn found(state: &State) -> (u64, u64) {
     let late = state.late.load(Relaxed);
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
     (hits, state.partial.load(Relaxed).saturating_sub(late))
 }
 
-/// Whether the speculative process has saved this thread, whose copy it is,
-/// anything so far.
-pub fn gains(state: &State, ration: &mut Ration) -> bool {
+/// Whether the speculative process, made `passed_ns` ago, has saved this thread,
+/// whose copy it is, about as much as it is charged with.
+pub fn gains(state: &State, ration: &mut Ration, passed_ns: u64) -> bool {
     look_elsewhere(state, ration);
-    let (hits, partial) = came_true(state);
-    ration.gains(hits, partial)
+    let (hits, partial) = found(state);
+    ration.gains(hits, partial, passed_ns) || {
+        look_at_pages(state);
+        let (hits, partial) = found(state);
+        ration.gains(hits, partial, passed_ns)
+    }
 }
 
 /// Tells the ration how long this thread has waited for other things than
 /// storage since its copy was made: what of the time it neither computed nor
-/// stalled. Not where names are read: some of those waits are nobody's.
+/// stalled. Waits for the names of files and for writes are among them. Not
+/// beside a scout, where such waits are the rule, nor beside a copy that has
+/// parked: what the program does then, it does not do because of it (a server
+/// that waits for its next request).
 fn look_elsewhere(state: &State, ration: &mut Ration) {
-    let before_us = state.cpu_at_copy_us.load(Relaxed);
+    let before_ns = state.cpu_at_copy_ns.load(Relaxed);
     let owned = state.owner.load(Relaxed) == crate::arch::thread_pointer();
-    let mean_ns = state.mean_stall_ns();
+    let lives = state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
     let scouts = state.scouts.load(Relaxed) != 0;
-    if before_us == 0 || !owned || scouts || mean_ns >= SHORT_STALL_NS {
+    if before_ns == 0 || !owned || !lives || scouts || !ration.is_short() {
         return;
     }
     let passed_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
-    let computed_us = (usage::of_thread().cpu_us() + 1).saturating_sub(before_us);
-    let stalled_ns = state.stalled_ns.load(Relaxed);
-    let spent_ns = stalled_ns.saturating_add(computed_us.saturating_mul(1000));
-    ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns), mean_ns);
+    // Not getrusage(2), which is a tick behind.
+    let cpu_ns = sys::thread_cpu_ns() + 1;
+    // Less than before: another thread, with a dead one's thread pointer.
+    let Some(computed_ns) = cpu_ns.checked_sub(before_ns) else { return };
+    let spent_ns = state.stalled_ns.load(Relaxed).saturating_add(computed_ns);
+    ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns));
 }
 
 /// What a fault for a page that is shared with a copy costs the program, in
@@ -157,31 +166,40 @@ pub fn book(state: &State, log: &Log, reason: Park) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::boxed::Box;
     use std::time::Duration;
 
     #[test]
     fn a_thread_that_sleeps_beside_its_copy_waits_elsewhere() {
         let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+        log.life.store(life::RUNNING, Relaxed);
         state.owner.store(crate::arch::thread_pointer(), Relaxed);
-        let begin = |ration: &mut Ration| {
+        state.hits.store(50, Relaxed);
+        // 50 stalls of 50 us are half of what it sleeps, and that counts twice.
+        let gains = || {
+            let mut ration = Ration::default();
             ration.stalled(50_000);
             ration.synchronised(100_000, false);
-            state.cpu_at_copy_us.store(usage::of_thread().cpu_us() + 1, Relaxed);
+            state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);
             state.since_ns.store(sys::now_ns(), Relaxed);
             std::thread::sleep(Duration::from_millis(5));
+            gains(&state, &mut ration, 0)
         };
-        state.hits.store(50, Relaxed);
-        state.stalled(1, 50_000);
-        let mut ration = Ration::default();
-        begin(&mut ration);
-        assert!(!gains(&state, &mut ration), "50 stalls of 50 us are half of it");
+        assert!(!gains());
         // All of it was a wait for storage.
         state.stalled_ns.store(u64::MAX, Relaxed);
-        assert!(gains(&state, &mut ration));
+        assert!(gains());
         state.stalled_ns.store(0, Relaxed);
-        let mut ration = Ration::default();
-        begin(&mut ration);
+        log.life.store(life::PARKED, Relaxed);
+        assert!(gains(), "the copy has parked");
+        log.life.store(life::RUNNING, Relaxed);
+        state.scouts.store(1, Relaxed);
+        assert!(gains(), "it is a scout");
+        state.scouts.store(0, Relaxed);
         state.owner.store(0, Relaxed);
-        assert!(gains(&state, &mut ration), "another thread's copy");
+        assert!(gains(), "another thread's");
     }
 }

@@ -54,6 +54,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) {
     state.count(Counter::Stalls, u64::from(faults));
     state.count(Counter::StallNs, all_stalled_ns);
     if let Some(log) = log {
+        state.stalled_ns.fetch_add(all_stalled_ns, Relaxed);
         logs::share(state, log, now_ns);
     }
     if predicted {

@@ -48,8 +48,9 @@ const CALM_READS: u32 = 16;
 const UNASKED_MAX: u32 = 15;
 
 /// See [`is_sample`]: on flash finding out what was read takes a hundredth of
-/// the wait, on each processor that a program fills.
-const SAMPLE: u32 = 8;
+/// the wait, on each processor that a program fills. Odd, so that pipes and files
+/// opened by turns are both seen.
+const SAMPLE: u32 = 7;
 
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
@@ -69,8 +70,8 @@ const SHIFT_FILE_MAX: u64 = 256;
 /// log after reads which were not predicted.
 const FOUND_AGAIN_MAX: u32 = 4;
 
-/// Reads between two looks at who shares the device and at what the copy has
-/// saved, where none of them waits.
+/// Reads between two looks at what the copy has saved, and, where none of them
+/// waits, at who shares the device.
 const SHARE_READS: u64 = 64;
 
 /// No offset is known.
@@ -174,7 +175,7 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
         return timed(state, frame, &request, class);
     }
     if !is_file(state, request.fd) {
-        if class::is_unknown(class) {
+        if class::is_unknown(class) && !stalls_always() {
             // Finding that out costs as much as asking (a receiver that opens
             // /dev/urandom for the name of each file).
             let credit = state.credit.load(Relaxed);
@@ -285,12 +286,8 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     // Among busy processors each call counts: while reads are only timed, and
     // nobody collects, this wait is not worth finding out what was read.
     let unseen = class::is_unknown(class) && passed_over && state.slot().is_none();
-    if unseen && busy {
-        state.calm.store(0, Relaxed);
-        return result;
-    }
     let sampled = unseen && waited_ns < SHORT_STALL_NS;
-    if sampled && !is_sample(state) {
+    if unseen && busy || sampled && !is_sample(state) {
         state.calm.store(0, Relaxed);
         return result;
     }
@@ -305,7 +302,7 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     if !class::is_unknown(class) || classify(state, request.fd).is_some() {
         let waits = if sampled { SAMPLE } else { 1 };
         let waited_ns = waited_ns.saturating_mul(u64::from(waits));
-        count_stalls(state, (waits, waited_ns), true);
+        count_stalls(state, waits, waited_ns, true);
         if !rests || due || is_again_wanted(state, waited_ns) {
             earn(state, waited_ns);
         }
@@ -389,7 +386,7 @@ fn count_off(state: &State, log: &Log, number: u64) {
     if number % SHARE_READS == SHARE_READS - 1 {
         let now_ns = sys::now_ns();
         logs::share(state, log, now_ns);
-        synchronise::at_interval(state, now_ns);
+        synchronise::at_interval(state, log, now_ns);
     }
 }
 

@@ -93,11 +93,11 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
 
 /// Counts a wait, for what decides about stalls and for the statistics.
 pub(super) fn count_stall(state: &State, waited_ns: u64, unpredicted: bool) {
-    count_stalls(state, (1, waited_ns), unpredicted);
+    count_stalls(state, 1, waited_ns, unpredicted);
 }
 
 /// The same of several, and what they took together.
-pub(super) fn count_stalls(state: &State, (stalls, waited_ns): (u32, u64), unpredicted: bool) {
+pub(super) fn count_stalls(state: &State, stalls: u32, waited_ns: u64, unpredicted: bool) {
     state.stalled_ns.store(state.stalled_ns.load(Relaxed).wrapping_add(waited_ns), Relaxed);
     state.stalled(stalls, waited_ns);
     if let Some(log) = state.log() {
@@ -106,6 +106,6 @@ pub(super) fn count_stalls(state: &State, (stalls, waited_ns): (u32, u64), unpre
     if let Some(slot) = state.slot() {
         slot.add(Counter::Stalls, u64::from(stalls));
         slot.add(Counter::StallNs, waited_ns);
-        slot.add(Counter::StallsUnpredicted, if unpredicted { u64::from(stalls) } else { 0 });
+        slot.add(Counter::StallsUnpredicted, u64::from(unpredicted) * u64::from(stalls));
     }
 }

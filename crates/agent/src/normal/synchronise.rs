@@ -21,7 +21,7 @@ use crate::sys::{self, call};
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use runahead_emulate::READERS_MAX;
-use runahead_policy::ration::{Decision, Processors, Ration, Standing};
+use runahead_policy::ration::{Decision, Processors, Ration, SHORT_STALL_NS, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_FULL_COPIES, TEST_IMPORTING};
@@ -336,7 +336,7 @@ fn synchronise(
     state.found_again.store(0, Relaxed);
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
-    state.cpu_at_copy_us.store(usage::of_thread().cpu_us() + 1, Relaxed);
+    state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);
     state.made_full.store(u32::from(made == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.scouts.store(u32::from(scouts), Relaxed);
@@ -453,15 +453,18 @@ pub fn at_partial_stall(state: &State, log: &Log) {
     });
 }
 
-/// At a read now and then beside a copy that comes true: it is ended where the
-/// program gains nothing by it.
-pub fn at_interval(state: &State, now_ns: u64) {
+/// At a read now and then beside a copy: on flash it is ended where the program
+/// gains nothing by it. One that has parked takes nothing any more, and what it
+/// predicted may still come true.
+pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
     let passed_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
-    if passed_ns < GAINS_AFTER_NS || state.speculative.load(Relaxed) == 0 || stalls_always() {
+    let is_short = state.mean_stall_ns() < SHORT_STALL_NS;
+    let lives = log.life.load(Relaxed) != life::PARKED && super::own(state);
+    if !is_short || !lives || passed_ns < GAINS_AFTER_NS || stalls_always() {
         return;
     }
     state.try_locked(|rations, _| {
-        if gains(state, &mut rations.synchronisations) || !settled(state) {
+        if gains(state, &mut rations.synchronisations, passed_ns) || !settled(state) {
             return;
         }
         account(state, rations);

@@ -134,5 +134,7 @@ pub fn await_prediction(state: &State) {
         passed_ns = sys::now_ns().saturating_sub(start_ns);
     }
     state.count(Counter::SyncNs, passed_ns);
+    // A cost already, and no wait for something else.
+    state.stalled_ns.fetch_add(passed_ns, Relaxed);
     state.try_locked(|rations, _| rations.synchronisations.cost_more(passed_ns));
 }
