@@ -228,8 +228,8 @@ impl Ration {
     ///
     /// Of several processes that hand data on to each other one is the slowest,
     /// and what the others no longer wait for storage they wait for that one
-    /// (the sender of rsync, of which the receiver fills a processor: a copy that
-    /// saved nine of ten stalls made the whole slower by a tenth).
+    /// (the sender of rsync, of which the receiver fills a processor: copies that
+    /// saved a third of its stalls made the whole slower by a thirtieth).
     pub fn waited_elsewhere(&mut self, ns: u64) {
         self.elsewhere_ns = ns;
     }
@@ -239,21 +239,21 @@ impl Ration {
     /// a thousand would have saved more time than has passed.
     fn saved_ns(&self, hits: u64, partial: u64) -> u64 {
         let halves = hits.saturating_mul(2).saturating_sub(partial);
-        let is_short = self.is_short() && !self.after_fault;
-        let stall_ns = if is_short { self.stall_ns.min(self.usual_ns) } else { self.stall_ns };
+        let bounded_ns = self.stall_ns.min(self.usual_ns);
+        let stall_ns = if self.is_charged() { bounded_ns } else { self.stall_ns };
         stall_ns.saturating_mul(halves) / 2
     }
 
     /// What the copy is charged with for what its thread waited for elsewhere, in
     /// ns.
     fn charged_ns(&self) -> u64 {
-        let is_charged = self.is_short() && !self.after_fault;
-        if is_charged { self.elsewhere_ns.saturating_mul(CHARGED_PER_WAIT) } else { 0 }
+        if self.is_charged() { self.elsewhere_ns.saturating_mul(CHARGED_PER_WAIT) } else { 0 }
     }
 
-    /// Whether stalls are those of flash.
-    pub fn is_short(&self) -> bool {
-        self.usual_ns < SHORT_STALL_NS
+    /// Whether copies are charged with such waits: stalls are those of flash, and
+    /// the last copy was not made after a page fault.
+    pub fn is_charged(&self) -> bool {
+        self.usual_ns < SHORT_STALL_NS && !self.after_fault
     }
 
     /// Whether the speculative process, of which so much has come true in

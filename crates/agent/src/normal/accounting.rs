@@ -67,7 +67,7 @@ fn look_elsewhere(state: &State, ration: &mut Ration) {
     let owned = state.owner.load(Relaxed) == crate::arch::thread_pointer();
     let lives = state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
     let scouts = state.scouts.load(Relaxed) != 0;
-    if before_ns == 0 || !owned || !lives || scouts || !ration.is_short() {
+    if before_ns == 0 || !owned || !lives || scouts || !ration.is_charged() {
         return;
     }
     let passed_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
