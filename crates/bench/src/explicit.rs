@@ -110,6 +110,7 @@ pub fn run(
     let place = Place::open(&options.place)?;
     let mut results = Results::begin(&options.benchmark, place.name(), options.scale, options.seed);
     results.device = Some(place.device());
+    results.busy = options.busy;
     let cache = cache_directory()?;
     let is_only = apps.len() == 1;
     for app in apps {
@@ -159,7 +160,13 @@ fn measure_app(
     for case in app.cases(&setup)?.iter().filter(|case| wanted(case.as_ref())) {
         for metadata in metadata {
             let progress = Progress::new(2 * options.runs as u64 + 1);
-            let subject = Subject { place, setup: &setup, app: app.name(), metadata: *metadata };
+            let subject = Subject {
+                place,
+                setup: &setup,
+                app: app.name(),
+                maps_data: app.maps_data(),
+                metadata: *metadata,
+            };
             let result = harness::measure(case.as_ref(), &subject, &method, &progress)?;
             progress.print(&table::line(&result));
             results.cases.push(result);

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::apps::{Case, Metadata, Setup};
 use crate::ideal::{Demand, Ideal};
+use crate::in_memory;
 use crate::launch::{Launch, Measured, Side};
 use crate::place::Place;
 use crate::progress::Progress;
@@ -50,6 +51,8 @@ pub struct Subject<'a> {
     pub setup: &'a Setup,
     /// Name of the application.
     pub app: &'a str,
+    /// Whether it reads through mapped memory, too.
+    pub maps_data: bool,
     /// State of the metadata at the start of each run.
     pub metadata: Metadata,
 }
@@ -88,17 +91,22 @@ pub fn measure(
                 run_once(case, subject, method, (side, counts), limit)
                     .with_context(|| format!("{}, {side:?} run {}", result.title(), index + 1))
             };
-            let mut measured = once(!apart)?;
+            let (mut measured, mut pages_in_memory) = once(!apart)?;
             if apart {
-                let counted = once(true)?;
+                let counted;
+                (counted, pages_in_memory) = once(true)?;
                 compare(&mut result, reference.as_ref(), &counted, side, index, method.keep)?;
                 measured.statistics = counted.statistics;
             }
             compare(&mut result, reference.as_ref(), &measured, side, index, method.keep)?;
-            let run = Run::of(&measured);
+            let run = Run { pages_in_memory, ..Run::of(&measured) };
             if side == Side::Plain {
                 ideals.push(ideal(case, subject.place, &measured)?);
                 limit = Duration::from_secs_f64(measured.elapsed_s * HANG_FACTOR) + HANG_EXTRA;
+                if index == 0 {
+                    result.pages_read = pages_read(case, subject, method, limit)
+                        .with_context(|| format!("{}, recorded", result.title()))?;
+                }
             }
             result.add(side, run);
             if reference.is_none() {
@@ -110,21 +118,55 @@ pub fn measure(
     Ok(result)
 }
 
-/// One run on cold caches; whether it counts is the second part of `side`.
+/// One run on cold caches, and the pages of its data that are in memory then;
+/// whether it counts is the second part of `side`.
 fn run_once(
     case: &dyn Case,
     subject: &Subject<'_>,
     method: &Method<'_>,
     (side, counts): (Side, bool),
     limit: Duration,
-) -> Result<Measured> {
+) -> Result<(Measured, Option<u64>)> {
     subject.place.cold()?;
     if subject.metadata == Metadata::Warm {
         subject.place.warm_metadata(&subject.setup.directory)?;
     }
+    let measured = case.run(&launch(subject, method, side, limit, counts, false))?;
+    let directory = &subject.setup.directory;
+    let in_memory = || in_memory::pages_in_memory(directory);
+    // A program that maps data uses pages that nobody sees it use.
+    let pages = if subject.maps_data { None } else { subject.place.untimed(in_memory)? };
+    Ok((measured, pages))
+}
+
+/// Pages of the data that the program reads, from a run of which the reads are
+/// recorded; the caches need not be cold. None where that does not show all of
+/// them, or the program's user may not write where it is recorded.
+fn pages_read(
+    case: &dyn Case,
+    subject: &Subject<'_>,
+    method: &Method<'_>,
+    limit: Duration,
+) -> Result<Option<u64>> {
+    if subject.maps_data || method.stranger.is_some() {
+        return Ok(None);
+    }
+    let recorded = case.run(&launch(subject, method, Side::Observe, limit, false, true))?;
+    let Some(recording) = recorded.recording else { return Ok(None) };
+    in_memory::pages_read(&subject.setup.directory, &recording)
+}
+
+fn launch<'a>(
+    subject: &Subject<'a>,
+    method: &Method<'a>,
+    side: Side,
+    limit: Duration,
+    counts: bool,
+    records: bool,
+) -> Launch<'a> {
     let Method { runahead, stranger, run_options, .. } = *method;
     let place = subject.place;
-    case.run(&Launch { side, runahead, stranger, run_options, counts, place, limit })
+    Launch { side, runahead, stranger, run_options, counts, records, place, limit }
 }
 
 /// Compares a run's output with the first plain run's; where they differ, both

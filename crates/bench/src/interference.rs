@@ -258,6 +258,7 @@ impl UnderWay<'_> {
             stranger: None,
             run_options: &options.run_options,
             counts,
+            records: false,
             place: self.place,
             limit: LIMIT,
         };

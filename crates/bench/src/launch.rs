@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use runahead_sim::recording::Recording;
 use serde::{Deserialize, Serialize};
 
 use crate::device_counts::Counts;
@@ -46,6 +47,8 @@ pub struct Launch<'a> {
     /// them; where all processors are busy, to wait for it takes 10 to 20 ms,
     /// which no user has who does not ask.
     pub counts: bool,
+    /// Whether reads are recorded; for [`Side::Observe`].
+    pub records: bool,
     /// Where the data lies.
     pub place: &'a Place,
     /// Longest time that a run may take.
@@ -63,6 +66,8 @@ pub struct Measured {
     pub counts: Counts,
     /// What Runahead counted; none on the plain side, and where nobody asked.
     pub statistics: Option<Statistics>,
+    /// What it read, where that was recorded.
+    pub recording: Option<Recording>,
     /// Fingerprint of everything that it printed and wrote.
     pub digest: Digest,
     /// What it printed, while this lives.
@@ -100,9 +105,13 @@ pub fn wrap(
 
 impl Launch<'_> {
     /// [`wrap`] for this side and these options, with an executable that the
-    /// program's user may run.
+    /// program's user may run, as that user may write `statistics`.
     pub fn wrap(&self, spec: &CommandSpec, runahead: &Path, statistics: &Path) -> CommandSpec {
-        wrap(spec, self.side, runahead, self.run_options, self.counts.then_some(statistics))
+        let mut options = self.run_options.to_vec();
+        if self.records {
+            options.push(format!("--record={}", beside(statistics).display()));
+        }
+        wrap(spec, self.side, runahead, &options, self.counts.then_some(statistics))
     }
 
     /// Runs a command once. `writes` are the files and trees that it leaves
@@ -127,6 +136,7 @@ impl Launch<'_> {
         let finished = process::run(&mut wrapped.command(), &output, self.limit)?;
         let counts = self.place.counts()?.since(&before);
         let statistics = self.statistics(&statistics_file)?;
+        let recording = self.recording(&statistics_file)?;
         let files = self.place.untimed(|| take_away(writes))?;
         let digest = fingerprint(&finished, &output, files)?;
         Ok(Measured {
@@ -134,6 +144,7 @@ impl Launch<'_> {
             usage: finished.usage,
             counts,
             statistics,
+            recording,
             digest,
             output,
         })
@@ -147,16 +158,34 @@ impl Launch<'_> {
         if self.side == Side::Plain || !self.counts {
             return Ok(None);
         }
-        let deadline = Instant::now() + STATISTICS_WAIT;
-        loop {
-            match Statistics::read(file) {
-                Ok(statistics) => return Ok(Some(statistics)),
-                // The collector may be about to write it.
-                Err(_) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(error) => return Err(error).context("the run left no statistics"),
-            }
+        awaited(|| Statistics::read(file)).context("the run left no statistics").map(Some)
+    }
+
+    /// What a run recorded beside these statistics; none where nobody records.
+    ///
+    /// # Errors
+    /// If it is not there within a few seconds, or no recording.
+    pub fn recording(&self, statistics: &Path) -> Result<Option<Recording>> {
+        if !self.records {
+            return Ok(None);
+        }
+        let read = || Ok(Recording::decode(&std::fs::read(beside(statistics))?)?);
+        awaited(read).context("the run left no recording").map(Some)
+    }
+}
+
+/// Where reads are recorded whose statistics go to `statistics`.
+fn beside(statistics: &Path) -> PathBuf {
+    statistics.with_extension("reads")
+}
+
+/// What the collector may be about to write.
+fn awaited<T>(read: impl Fn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + STATISTICS_WAIT;
+    loop {
+        match read() {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            result => return result,
         }
     }
 }

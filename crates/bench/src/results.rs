@@ -9,6 +9,7 @@ use crate::apps::{Case, Metadata};
 use crate::device_counts::Counts;
 use crate::harness::Subject;
 use crate::ideal::{Device, Ideal};
+use crate::in_memory::PAGE_BYTES;
 use crate::launch::{Measured, Side};
 use crate::statistics::Statistics;
 use crate::summary::{Ratio, Summary};
@@ -35,6 +36,9 @@ pub struct Run {
     pub device: Counts,
     /// What Runahead counted.
     pub statistics: Option<Statistics>,
+    /// Pages of the data that were in memory at the end.
+    #[serde(default)]
+    pub pages_in_memory: Option<u64>,
 }
 
 impl Run {
@@ -47,6 +51,7 @@ impl Run {
             major_faults: measured.usage.major_faults,
             device: measured.counts,
             statistics: measured.statistics.clone(),
+            pages_in_memory: None,
         }
     }
 }
@@ -83,6 +88,9 @@ pub struct CaseResult {
     pub runahead: Vec<Run>,
     /// Time at best.
     pub ideal: Option<Ideal>,
+    /// Pages of the data that it reads; none where no recording shows them.
+    #[serde(default)]
+    pub pages_read: Option<u64>,
     /// Runs with another output than the first plain run's.
     pub mismatches: Vec<Mismatch>,
 }
@@ -99,6 +107,7 @@ impl CaseResult {
             observed: Vec::new(),
             runahead: Vec::new(),
             ideal: None,
+            pages_read: None,
             mismatches: Vec::new(),
         }
     }
@@ -148,6 +157,31 @@ impl CaseResult {
     pub fn counted(runs: &[Run], quantity: impl Fn(&Statistics) -> Option<f64>) -> Option<f64> {
         let known: Option<Vec<f64>> =
             runs.iter().map(|run| run.statistics.as_ref().and_then(&quantity)).collect();
+        Some(Summary::of(&known?)?.median)
+    }
+
+    /// Pages that came into memory in runs of one side and that the program has
+    /// not read, nor were they speculative prefetches of which nothing was asked
+    /// for: what readahead brought for nothing (Table 2, "unused readahead
+    /// prefetches"), the kernel's or that of a copy which follows a stream.
+    pub fn unused_readahead(&self, side: Side) -> Option<f64> {
+        let runs = match side {
+            Side::Plain => &self.plain,
+            Side::Observe => &self.observed,
+            Side::Runahead => &self.runahead,
+        };
+        let unused = |run: &Run| {
+            let unread = run.pages_in_memory?.saturating_sub(self.pages_read?) as f64;
+            let speculative = match side {
+                Side::Plain | Side::Observe => 0.0,
+                Side::Runahead => {
+                    run.statistics.as_ref()?.speculation.prefetches.unused_bytes()?
+                        / PAGE_BYTES as f64
+                }
+            };
+            Some((unread - speculative).max(0.0))
+        };
+        let known: Option<Vec<f64>> = runs.iter().map(unused).collect();
         Some(Summary::of(&known?)?.median)
     }
 
@@ -208,6 +242,9 @@ pub struct Results {
     pub machine: Machine,
     /// The place: the profile and what was changed about it.
     pub profile: String,
+    /// Whether other work kept every processor busy.
+    #[serde(default)]
+    pub busy: bool,
     /// What the ideal assumes of the device.
     pub device: Option<Device>,
     /// Size of the data relative to the full one.
@@ -240,6 +277,7 @@ impl Results {
             started_unix_s: now.map_or(0, |since| since.as_secs()),
             machine: Machine::here(),
             profile: profile.into(),
+            busy: false,
             device: None,
             scale,
             seed,
@@ -289,7 +327,7 @@ pub(crate) mod tests {
     pub fn example(plain_s: f64, runahead_s: f64) -> CaseResult {
         let statistics = Statistics::parse(
             r#"{"io_stalls": {"count": 20, "time_s": 0.02},
-                "speculation": {"prefetches": {"issued": 1000, "full": 900, "unused": 3},
+                "speculation": {"prefetches": {"issued": 1000, "full": 900, "unused": 3, "bytes": 8192000},
                 "synchronizations": {"attempted": 2, "completed": 2, "time_s": 0.003}}}"#,
         );
         let run = |elapsed_s, minor_faults| Run { elapsed_s, minor_faults, ..Run::default() };
@@ -315,8 +353,23 @@ pub(crate) mod tests {
                 latency_s: plain_s / 10.0,
                 bound: Bound::Latency,
             }),
+            pages_read: None,
             mismatches: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_nobody_used_was_read_ahead() {
+        let mut case = example(2.0, 0.5);
+        for (run, pages) in case.plain.iter_mut().zip([1400, 1500, 1900]) {
+            run.pages_in_memory = Some(pages);
+        }
+        case.runahead.iter_mut().for_each(|run| run.pages_in_memory = Some(1020));
+        assert_eq!(case.unused_readahead(Side::Plain), None, "what it reads is not known");
+        case.pages_read = Some(1000);
+        assert_eq!(case.unused_readahead(Side::Plain), Some(500.0));
+        // 3 prefetches of 2 pages are speculation's.
+        assert_eq!(case.unused_readahead(Side::Runahead), Some(14.0));
     }
 
     #[test]
@@ -335,7 +388,8 @@ pub(crate) mod tests {
             CaseResult::counted(&case.runahead, |s| s.speculation.prefetches.issued),
             Some(1000.0)
         );
-        assert_eq!(CaseResult::counted(&case.runahead, |s| s.readahead.unused), None);
+        assert_eq!(case.unused_readahead(Side::Plain), None);
+        assert_eq!(CaseResult::counted(&case.runahead, |s| s.speculation.cpu_s), None);
         assert_eq!(CaseResult::counted(&case.plain, |s| s.io_stalls.count), None);
         assert_eq!(case.cow_faults(), Some(26.0));
     }

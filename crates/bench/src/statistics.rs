@@ -40,9 +40,6 @@ pub struct Statistics {
     /// Page faults of the program.
     #[serde(deserialize_with = "part")]
     pub faults: Faults,
-    /// The kernel's own readahead.
-    #[serde(deserialize_with = "part")]
-    pub readahead: Readahead,
     /// Every other key, as it stands.
     #[serde(flatten)]
     pub rest: BTreeMap<String, serde_json::Value>,
@@ -90,9 +87,18 @@ pub struct Prefetches {
     pub partial: Known,
     /// Never asked for.
     pub unused: Known,
+    /// Bytes of all that were issued.
+    pub bytes: Known,
 }
 
 impl Prefetches {
+    /// Bytes that were never asked for: nobody counts them by themselves, so
+    /// prefetches are taken to be of one size.
+    pub fn unused_bytes(&self) -> Known {
+        let (unused, issued, bytes) = (self.unused?, self.issued?, self.bytes?);
+        Some(if issued > 0.0 { bytes * unused / issued } else { 0.0 })
+    }
+
     /// Share of the prefetches that were complete in time (the paper's column
     /// "Full"), 0 to 1. One request may serve several ranges that the program
     /// asks for, each counted as full or partial: then it is the share of
@@ -139,14 +145,6 @@ pub struct Faults {
     pub major: Known,
     /// Copy-on-write faults.
     pub cow: Known,
-}
-
-/// `readahead`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Readahead {
-    /// Pages read ahead and never used.
-    pub unused: Known,
 }
 
 impl Statistics {
@@ -197,7 +195,7 @@ mod tests {
         assert_eq!(statistics.speculation.prefetches.full_share(), Some(0.75));
         assert_eq!(statistics.speculation.parked["exit"], 2.0);
         assert_eq!((statistics.faults.major, statistics.faults.cow), (Some(0.0), None));
-        assert_eq!(statistics.readahead.unused, None);
+        assert_eq!(statistics.speculation.prefetches.unused_bytes(), None);
         assert_eq!(statistics.speculation.rest["reads_predicted"], 199);
         let nothing = Statistics::parse("{}").unwrap();
         assert_eq!(nothing, Statistics::default());
@@ -211,7 +209,7 @@ mod tests {
             issued: Some(100.0),
             full: Some(150.0),
             partial: Some(50.0),
-            unused: None,
+            ..Default::default()
         };
         assert_eq!(shared.full_share(), Some(0.75), "several ranges in one request");
     }

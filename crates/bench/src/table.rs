@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 
 use crate::launch::Side;
+use crate::promised::{self, Promised};
 use crate::results::{CaseResult, Results, Run};
 use crate::summary::Summary;
 
@@ -55,7 +56,7 @@ fn plain_row(case: &CaseResult) -> Vec<String> {
     row.push(case.ideal.map_or(UNKNOWN.into(), |ideal| seconds(ideal.seconds)));
     row.extend(stalls(&case.observed));
     row.extend([UNKNOWN, UNKNOWN, UNKNOWN].map(str::to_owned));
-    row.push(count(CaseResult::counted(&case.observed, |s| s.readahead.unused)));
+    row.push(count(case.unused_readahead(Side::Plain)));
     row.extend([UNKNOWN, UNKNOWN].map(str::to_owned));
     row
 }
@@ -70,7 +71,7 @@ fn runahead_row(case: &CaseResult) -> Vec<String> {
     let full = CaseResult::counted(runs, |s| s.speculation.prefetches.full_share());
     row.push(full.map_or(UNKNOWN.into(), |share| format!("{:.0}%", share * 100.0)));
     row.push(count(CaseResult::counted(runs, |s| s.speculation.prefetches.unused)));
-    row.push(count(CaseResult::counted(runs, |s| s.readahead.unused)));
+    row.push(count(case.unused_readahead(Side::Runahead)));
     let attempts = CaseResult::counted(runs, |s| s.speculation.synchronizations.attempted);
     let time_s = CaseResult::counted(runs, |s| s.speculation.synchronizations.time_s);
     row.push(match (attempts, time_s) {
@@ -139,31 +140,55 @@ fn ratio_cell(ratio: f64) -> String {
     format!("{} {sign}{:.0}%", times(ratio), change.abs())
 }
 
-/// The cases of each application that has several, taken together: sums of
+/// The cases of an application that has several, taken together: sums of
 /// medians (the paper reports PostgreSQL's queries as one).
-pub fn mixes(results: &Results) -> Vec<String> {
-    let mut apps: Vec<&str> = results.cases.iter().map(|case| case.app.as_str()).collect();
-    apps.dedup();
-    let mix = |app: &str| {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// How many they are, more than one.
+    pub cases: usize,
+    /// Elapsed time, seconds.
+    pub plain_s: f64,
+    /// The same under Runahead.
+    pub runahead_s: f64,
+    /// Time at best, where it is known of each.
+    pub ideal_s: Option<f64>,
+}
+
+impl Mix {
+    /// Of an application; none if it has one case.
+    pub fn of(results: &Results, app: &str) -> Option<Self> {
         let cases: Vec<&CaseResult> =
             results.cases.iter().filter(|c| c.app == app && !c.case.is_empty()).collect();
         let sum = |side| -> Option<f64> {
             cases.iter().map(|case| Some(Summary::of(&case.elapsed(side))?.median)).sum()
         };
         let (plain_s, runahead_s) = (sum(Side::Plain)?, sum(Side::Runahead)?);
-        let ideal_s: Option<f64> = cases.iter().map(|case| Some(case.ideal?.seconds)).sum();
-        (cases.len() > 1).then(|| {
-            format!(
-                "{app}, its {} cases together: plain {}, runahead {}, {}, ideal {}",
-                cases.len(),
-                seconds(plain_s),
-                seconds(runahead_s),
-                ratio_cell(plain_s / runahead_s),
-                ideal_s.map_or(UNKNOWN.into(), seconds)
-            )
-        })
+        let ideal_s = cases.iter().map(|case| Some(case.ideal?.seconds)).sum();
+        (cases.len() > 1).then_some(Self { cases: cases.len(), plain_s, runahead_s, ideal_s })
+    }
+
+    /// How many times faster.
+    pub fn speedup(&self) -> f64 {
+        self.plain_s / self.runahead_s
+    }
+}
+
+/// The mix of each application that has one, a line each.
+fn mixes(results: &Results) -> Vec<String> {
+    let mut apps: Vec<&str> = results.cases.iter().map(|case| case.app.as_str()).collect();
+    apps.dedup();
+    let line = |app: &str| {
+        let mix = Mix::of(results, app)?;
+        Some(format!(
+            "{app}, its {} cases together: plain {}, runahead {}, {}, ideal {}",
+            mix.cases,
+            seconds(mix.plain_s),
+            seconds(mix.runahead_s),
+            ratio_cell(mix.speedup()),
+            mix.ideal_s.map_or(UNKNOWN.into(), seconds)
+        ))
     };
-    apps.into_iter().filter_map(mix).collect()
+    apps.into_iter().filter_map(line).collect()
 }
 
 fn count(known: Option<f64>) -> String {
@@ -183,9 +208,10 @@ pub fn line(case: &CaseResult) -> String {
     )
 }
 
-/// What the reader must not miss: cases that lose, outputs that differ.
+/// What the reader must not miss: promises, cases that lose, outputs that differ.
 pub fn verdict(results: &Results) -> String {
     let mut lines = mixes(results);
+    lines.extend(promised::of(results).iter().map(Promised::line));
     let mut slower: Vec<&CaseResult> = results.cases.iter().filter(|c| c.is_slower()).collect();
     slower.sort_by_key(|case| case.title());
     for case in &slower {

@@ -128,6 +128,10 @@ impl Application for Faults {
         &[Metadata::Warm]
     }
 
+    fn maps_data(&self) -> bool {
+        true
+    }
+
     fn data(&self) -> &'static str {
         match self.kind {
             Kind::Touches | Kind::Memmap => "mapped1g",

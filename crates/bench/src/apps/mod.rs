@@ -74,6 +74,12 @@ pub trait Application: Sync {
         &[Metadata::Cold]
     }
 
+    /// Whether it reads data through mapped memory, too, which no recording
+    /// shows.
+    fn maps_data(&self) -> bool {
+        false
+    }
+
     /// Name of its data; applications with the same name share it.
     fn data(&self) -> &'static str {
         self.name()

@@ -264,6 +264,7 @@ impl Case for QueryCase {
             usage,
             counts,
             statistics: launch.statistics(&statistics)?,
+            recording: launch.recording(&statistics)?,
             digest: Digest {
                 status: format!(
                     "{}, server {}",

@@ -151,6 +151,11 @@ impl Application for Today {
         self.metadata
     }
 
+    /// git maps its index and its packs.
+    fn maps_data(&self) -> bool {
+        self.data == Data::Repository
+    }
+
     fn data(&self) -> &'static str {
         match self.data {
             Data::Tree2000 => "tree2000",
