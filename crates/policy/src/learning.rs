@@ -35,6 +35,12 @@ const UNAIDED_NS: u64 = 500_000;
 /// before it was over has waited for long.
 const WAITED_PART: u64 = 16;
 
+/// Most processes in a row that wait as long as one whose copies did not pay,
+/// before the next attempt is nearer by a point: 1 after the first failure, and
+/// twice as many after each. A linker on flash paid for a copy or two in every
+/// second run, 1.03 of its time.
+const PATIENCE_MAX: u8 = 8;
+
 /// Copies that saved less than this part of what a process waited for on flash
 /// have not paid, however little they cost: the next would gain as little. On
 /// anything slower a small part of the waiting is worth an attempt.
@@ -57,6 +63,13 @@ pub struct Record {
     executes: bool,
     /// Above 0: copies paid; below: they did not.
     worth: i8,
+    /// Binary logarithm of the ns that the last process waited whose copies did
+    /// not pay.
+    failed: u8,
+    /// Processes since then that waited for long and were not tried.
+    untried: u8,
+    /// See [`PATIENCE_MAX`]; 0: no attempt has failed since one paid.
+    patience: u8,
 }
 
 /// What a process came to.
@@ -91,21 +104,32 @@ pub enum Start {
 impl Record {
     /// From the bits of [`Record::bits`]; anything at all is a valid record.
     pub fn from_bits(bits: u64) -> Record {
-        let [short, left_alone, left_alone_next, executes, worth, ..] = bits.to_le_bytes();
+        let [short, left_alone, left_alone_next, executes, worth, failed, untried, patience] =
+            bits.to_le_bytes();
         Record {
             short: short.min(SHORT_MIN),
             left_alone,
             left_alone_next: left_alone_next.min(LEFT_ALONE_MAX),
             executes: executes != 0,
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
+            failed,
+            untried,
+            patience: patience.min(PATIENCE_MAX),
         }
     }
 
     /// To be kept.
     pub fn bits(&self) -> u64 {
-        let executes = u8::from(self.executes);
-        let bytes = [self.short, self.left_alone, self.left_alone_next, executes, self.worth as u8];
-        bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte))
+        u64::from_le_bytes([
+            self.short,
+            self.left_alone,
+            self.left_alone_next,
+            u8::from(self.executes),
+            self.worth as u8,
+            self.failed,
+            self.untried,
+            self.patience,
+        ])
     }
 
     /// It is about to be executed: whether the agent is worth its start.
@@ -139,12 +163,7 @@ impl Record {
             self.left_alone_next = 0;
         }
         if ended.copies == 0 {
-            // It ended before it was tried. The next one is tried sooner, if it
-            // waits as long: else what was once misjudged would stay so.
-            let waited_ns = ended.stalled_ns.saturating_mul(WAITED_PART);
-            if self.worth < 0 && waited_ns >= unaided_ns(self.worth) {
-                self.worth += 1;
-            }
+            self.untried(ended.stalled_ns);
             return;
         }
         // As `Ration::outcome` judges a single copy.
@@ -152,6 +171,13 @@ impl Record {
             && (mean_ns >= SHORT_STALL_NS || ended.benefit_ns >= ended.stalled_ns / SAVED_PART);
         // Good news counts more: it takes a good program to bring it, and any
         // busy moment brings bad news.
+        self.untried = 0;
+        if pays {
+            self.patience = 0;
+        } else if self.worth <= 0 {
+            self.patience = self.patience.saturating_mul(2).clamp(1, PATIENCE_MAX);
+            self.failed = magnitude(ended.stalled_ns);
+        }
         self.worth = match self.worth {
             worth if pays => worth.max(0) + 2,
             worth @ 1.. => worth / 2,
@@ -164,6 +190,21 @@ impl Record {
         self.worth = self.worth.clamp(WORTH_MIN, WORTH_MAX);
     }
 
+    /// A process of it ended before it was tried, having waited so long. The next
+    /// one is tried sooner, if that was long: else what was once misjudged would
+    /// stay so. At once where it was longer than what an attempt failed in, which
+    /// says little about it.
+    fn untried(&mut self, stalled_ns: u64) {
+        if self.worth >= 0 || stalled_ns.saturating_mul(WAITED_PART) < unaided_ns(self.worth) {
+            return;
+        }
+        self.untried = self.untried.saturating_add(1);
+        if self.untried >= self.patience || magnitude(stalled_ns) > self.failed {
+            self.untried = 0;
+            self.worth += 1;
+        }
+    }
+
     /// How to begin with a process of it.
     pub fn start(&self) -> Start {
         match self.worth {
@@ -174,6 +215,11 @@ impl Record {
             below => Start::Later(unaided_ns(below)),
         }
     }
+}
+
+/// Binary logarithm, rounded down.
+fn magnitude(ns: u64) -> u8 {
+    ns.max(1).ilog2() as u8
 }
 
 /// How long a process waits unaided whose executable has `worth` below zero.
@@ -299,6 +345,33 @@ mod tests {
         (0..100).for_each(|_| record.ended(&Ended { stalls: 8, stalled_ns: 800_000, ..SHORT }));
         assert_eq!(record.start(), before);
         assert_eq!(after(&[SHORT; 3]).start(), Start::Unknown);
+    }
+
+    /// A linker on flash: its copies never pay, and each of its processes waits
+    /// longer than it is to wait unaided, once that has become a little less.
+    #[test]
+    fn what_never_pays_is_tried_ever_more_seldom() {
+        const STALLED_NS: u64 = 300_000_000;
+        let mut record = Record::default();
+        let (mut tried, mut last, mut widest) = (0, 0, 0);
+        for run in 0..200 {
+            let unaided_ns = match record.start() {
+                Start::Later(ns) => ns,
+                _ => 0,
+            };
+            let is_tried = unaided_ns < STALLED_NS;
+            if is_tried {
+                (tried, widest, last) = (tried + 1, widest.max(run - last), run);
+            }
+            let copies = if is_tried { 2 } else { 0 };
+            record.ended(&Ended { stalled_ns: STALLED_NS, copies, unaided_ns, ..BAD });
+        }
+        assert_eq!(widest, u32::from(PATIENCE_MAX) + 1);
+        assert!(tried < 35, "{tried}");
+        // What pays once is believed at once.
+        record.ended(&GOOD);
+        assert_eq!(record.start(), Start::AtOnce);
+        assert_eq!(record.patience, 0);
     }
 
     #[test]
