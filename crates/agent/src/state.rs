@@ -327,6 +327,8 @@ pub struct State {
     pub credit: AtomicU32,
     /// Reads since one last waited, while none is asked about.
     pub calm: AtomicU32,
+    /// What [`State::unasked`] is at least while reads rest on busy processors.
+    pub skips: AtomicU32,
     /// Since asking last served something: time spent on it, in ns (see
     /// [`runahead_policy::asking`]).
     pub asked_ns: AtomicU64,
