@@ -150,7 +150,6 @@ fn measure_app(
         stranger: stranger.as_ref(),
         run_options: &options.run_options,
         runs: options.runs,
-        apart: options.busy || place.is_local(),
         keep: &options.keep,
     };
     let metadata = options.metadata.as_deref().unwrap_or(app.metadata());

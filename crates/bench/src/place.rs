@@ -207,11 +207,6 @@ impl Place {
         self.number.set_read_ahead_kb(kib)
     }
 
-    /// Whether it is a directory on one of the machine's own disks.
-    pub fn is_local(&self) -> bool {
-        self.bed.is_none()
-    }
-
     /// Whether it is an emulated block device, whose requests the kernel may
     /// order; an object store has none.
     pub fn has_block_device(&self) -> bool {
