@@ -82,4 +82,10 @@ pub trait Kernel: Calls {
 
     /// Sleeps for about `ns`.
     fn pause(&mut self, ns: u64);
+
+    /// Whether this thread has slept since this was last asked, but in
+    /// [`Kernel::pause`] and [`Kernel::wait_consumed`]; true where nobody says.
+    fn slept(&mut self) -> bool {
+        true
+    }
 }

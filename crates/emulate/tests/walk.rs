@@ -426,9 +426,12 @@ fn a_scout_leaves_little_to_wait_for() {
 #[test]
 fn a_copy_that_walks_and_waits_has_the_next_directories_read() {
     let root = tree("copy", 3, 6, 2);
-    for (wait_ns, walks) in [(0, 0), (1_000_000, 1)] {
+    // One that lost its processor has not waited.
+    for (wait_ns, preempted, walks) in [(0, false, 0), (1_000_000, true, 0), (1_000_000, false, 1)]
+    {
         let mut copy = Copy::new();
         copy.machine.name_wait_ns = wait_ns;
+        copy.machine.preempted = preempted;
         for sub in 0..3 {
             let fd = copy.open(root.0.join(format!("top0/sub{sub}")), libc::O_DIRECTORY);
             assert!(fd >= 0);

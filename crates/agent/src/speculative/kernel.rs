@@ -8,7 +8,9 @@ use crate::arch::{syscall6, ticks};
 use crate::normal::group::Group;
 use crate::state::CONFIG;
 use crate::sys;
+use crate::usage;
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use runahead_emulate::frontier::{Ahead, Walk};
 use runahead_emulate::{Calls, Kernel, Mapped};
@@ -16,6 +18,10 @@ use runahead_protocol::log::Log;
 
 /// The memory cgroup, for its counters.
 static GROUP: Own<Group> = Own(UnsafeCell::new(Group::EMPTY));
+
+/// How often this thread had slept when that was last looked at, or when it last
+/// woke from a sleep of its own.
+static SLEPT: AtomicU64 = AtomicU64::new(0);
 
 /// Longest sleep before the world is looked at again, in ns.
 const LOOK_NS: u64 = 500_000_000;
@@ -132,6 +138,7 @@ impl Kernel for Inside {
                 return true;
             }
             sys::futex_wait(&self.log.wake_word, word, LOOK_NS);
+            self.slept();
         }
     }
 
@@ -154,5 +161,11 @@ impl Kernel for Inside {
 
     fn pause(&mut self, ns: u64) {
         sys::sleep(ns);
+        self.slept();
+    }
+
+    fn slept(&mut self) -> bool {
+        let now = usage::of_thread().voluntary_switches;
+        SLEPT.swap(now, Relaxed) != now
     }
 }

@@ -54,6 +54,8 @@ pub struct Machine {
     mappings: BTreeMap<usize, PageId>,
     /// How long a call on a name takes, in ns.
     pub name_wait_ns: u64,
+    /// It takes so long because others have the processor.
+    pub preempted: bool,
     /// Names whose attributes readers of directories asked for.
     pub named: Vec<String>,
     /// Walks that were to be read ahead.
@@ -83,6 +85,7 @@ impl Machine {
             pretend_memory: false,
             mappings: BTreeMap::new(),
             name_wait_ns: 0,
+            preempted: false,
             named: Vec::new(),
             walks: Vec::new(),
             refaults: None,
@@ -436,6 +439,10 @@ impl Kernel for Machine {
 
     fn pause(&mut self, ns: u64) {
         self.now_ns += ns;
+    }
+
+    fn slept(&mut self) -> bool {
+        !self.preempted
     }
 
     fn refaults(&mut self) -> Option<u64> {
