@@ -5,18 +5,34 @@ fn begun() -> Ration {
     Ration { first_stalls: FIRST_STALLS, ..Ration::default() }
 }
 
-fn attempts(stalls: u32, hits: u64) -> u32 {
+/// Synchronisations at `stalls` stalls: what is told of each before it is decided
+/// about, of each synchronisation, and after it.
+fn synchronisations(
+    stalls: u32,
+    before: impl Fn(&mut Ration),
+    synchronise: impl Fn(&mut Ration),
+    after: impl Fn(&mut Ration),
+) -> u32 {
     let mut ration = begun();
     let mut attempts = 0;
     for _ in 0..stalls {
-        ration.outcome(hits, 0, false);
+        before(&mut ration);
         if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
-            ration.synchronised(100_000, false);
+            synchronise(&mut ration);
             attempts += 1;
         }
-        ration.stalled(1_000_000);
+        after(&mut ration);
     }
     attempts
+}
+
+fn attempts(stalls: u32, hits: u64) -> u32 {
+    synchronisations(
+        stalls,
+        |ration| ration.outcome(hits, 0, false),
+        |ration| ration.synchronised(100_000, false),
+        |ration| ration.stalled(1_000_000),
+    )
 }
 
 #[test]
@@ -48,20 +64,17 @@ fn attempts_that_cost_much_are_few_in_a_short_program() {
     // A merge join: 300 stalls of 0.7 ms, 2 ms to an attempt, half of them
     // waited for; one hit to a copy.
     let attempts = |cost_ns: u64| {
-        let mut ration = begun();
-        let mut attempts = 0;
-        for _ in 0..300 {
+        let before = |ration: &mut Ration| {
             ration.stalled(700_000);
             ration.outcome(1, 0, false);
-            if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
-                ration.synchronised(cost_ns / 2, true);
-                ration.cost_more(cost_ns / 2);
-                attempts += 1;
-            }
-        }
-        attempts
+        };
+        let synchronise = |ration: &mut Ration| {
+            ration.synchronised(cost_ns / 2, true);
+            ration.cost_more(cost_ns / 2);
+        };
+        synchronisations(300, before, synchronise, |_| {})
     };
-    let lost_ns = attempts(2_000_000) * 1_300_000;
+    let lost_ns = u64::from(attempts(2_000_000)) * 1_300_000;
     assert!(lost_ns * WAITED_PER_LOSS <= 300 * 700_000 + 4 * 1_300_000 * WAITED_PER_LOSS);
     assert!(attempts(2_000_000) <= 3, "{}", attempts(2_000_000));
     assert_eq!(attempts(700_000), 9, "nothing lost: doubling alone");
@@ -153,17 +166,12 @@ fn stalls_that_were_only_timed_end_the_passing_over() {
 #[test]
 fn copies_that_save_one_fault_each_are_soon_left() {
     let attempts = |after_fault| {
-        let mut ration = begun();
-        let mut attempts = 0;
-        for _ in 0..2000 {
-            ration.outcome(1, 0, false);
-            if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
-                ration.synchronised(100_000, after_fault);
-                attempts += 1;
-            }
-            ration.stalled(2_000_000);
-        }
-        attempts
+        synchronisations(
+            2000,
+            |ration| ration.outcome(1, 0, false),
+            |ration| ration.synchronised(100_000, after_fault),
+            |ration| ration.stalled(2_000_000),
+        )
     };
     assert_eq!(attempts(false), 2000);
     assert!(attempts(true) < 20, "{}", attempts(true));
@@ -233,18 +241,12 @@ fn long_stalls_are_worth_a_copy_at_once() {
 #[test]
 fn copies_that_compute_too_long_are_rationed() {
     let attempts = |cpu_ns: u64| {
-        let mut ration = begun();
-        let mut attempts = 0;
-        for _ in 0..1000 {
-            ration.outcome(40, 0, false);
-            if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
-                ration.synchronised(100_000, false);
-                ration.spent(cpu_ns);
-                attempts += 1;
-            }
-            ration.stalled(1_000_000);
-        }
-        attempts
+        let synchronise = |ration: &mut Ration| {
+            ration.synchronised(100_000, false);
+            ration.spent(cpu_ns);
+        };
+        let before = |ration: &mut Ration| ration.outcome(40, 0, false);
+        synchronisations(1000, before, synchronise, |ration| ration.stalled(1_000_000))
     };
     // 40 stalls of 1 ms are 40 ms saved.
     assert_eq!(attempts(40_000_000 * (CPU_PER_BENEFIT - 1)), 1000);
@@ -254,19 +256,14 @@ fn copies_that_compute_too_long_are_rationed() {
 #[test]
 fn what_is_waited_for_elsewhere_instead_is_not_saved() {
     let attempts = |stall_ns: u64, elsewhere_ns: u64| {
-        let mut ration = begun();
-        let mut attempts = 0;
-        for _ in 0..2000 {
+        let before = |ration: &mut Ration| {
             ration.stalled(stall_ns);
             ration.waited_elsewhere(elsewhere_ns);
             assert!(ration.gains(40, 0, 0));
             ration.outcome(40, 0, false);
-            if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
-                ration.synchronised(200_000, false);
-                attempts += 1;
-            }
-        }
-        attempts
+        };
+        let synchronise = |ration: &mut Ration| ration.synchronised(200_000, false);
+        synchronisations(2000, before, synchronise, |_| {})
     };
     let flash_ns = SHORT_STALL_NS / 4;
     assert_eq!(attempts(flash_ns, 0), 2000);
@@ -367,17 +364,13 @@ fn a_process_tells_what_its_copies_came_to() {
 
 #[test]
 fn copies_that_make_the_program_fault_are_left_alone() {
-    let mut ration = begun();
-    let mut attempts = 0;
-    for _ in 0..10_000 {
+    let before = |ration: &mut Ration| {
         ration.cost_more(3_000_000);
         ration.outcome(1, 0, false);
-        if ration.decide(Standing::None, Processors::Idle) == Decision::Synchronise {
-            ration.synchronised(100_000, false);
-            attempts += 1;
-        }
-        ration.stalled(1_000_000);
-    }
+    };
+    let synchronise = |ration: &mut Ration| ration.synchronised(100_000, false);
+    let attempts =
+        synchronisations(10_000, before, synchronise, |ration| ration.stalled(1_000_000));
     assert!(attempts < 40, "{attempts}");
 }
 
