@@ -327,7 +327,7 @@ pub struct State {
     pub credit: AtomicU32,
     /// Reads since one last waited, while none is asked about.
     pub calm: AtomicU32,
-    /// What [`State::unasked`] is at least while reads rest on busy processors.
+    /// What [`State::unasked`] is at least while reads rest.
     pub skips: AtomicU32,
     /// Since asking last served something: time spent on it, in ns (see
     /// [`runahead_policy::asking`]).
@@ -413,6 +413,8 @@ pub struct State {
     /// Waits of newly opened files that were timed while one is looked at for
     /// several.
     pub sampled: AtomicU32,
+    /// Short waits in a row, timed while reads rest and a processor is idle.
+    pub row: AtomicU32,
     /// When idle time was last asked for, in ns; 0: never.
     pub idle_asked_ns: AtomicU64,
     /// The same in ticks of the time-stamp counter.

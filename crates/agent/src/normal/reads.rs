@@ -52,6 +52,11 @@ const UNASKED_MAX: u32 = 15;
 /// opened by turns are both seen.
 const SAMPLE: u32 = 7;
 
+/// Short waits in a row after which one may stand for several: a program that
+/// finds one read in ten in memory is then taken to have waited a tenth longer
+/// than it has, and one that finds every second in memory hardly ever (a linker).
+const ROW_MIN: u32 = 8;
+
 /// Credit that a read costs of which nobody says whether it would wait.
 const BLIND_COST: u32 = 8;
 
@@ -283,11 +288,14 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let busy = are_busy(state);
     let due = rests && busy && is_look_overdue(state);
     let passed_over = rests && !due;
+    let short = waited_ns < SHORT_STALL_NS;
+    let known = !class::is_unknown(class);
+    let waits = stands_for(state, passed_over && !busy && short && known);
     state.skips.store(skips(state, passed_over && busy), Relaxed);
     // Among busy processors each call counts: while reads are only timed, and
     // nobody collects, this wait is not worth finding out what was read.
-    let unseen = class::is_unknown(class) && passed_over && state.slot().is_none();
-    let sampled = unseen && waited_ns < SHORT_STALL_NS;
+    let unseen = !known && passed_over && state.slot().is_none();
+    let sampled = unseen && short;
     if unseen && busy || sampled && !is_sample(state) {
         state.calm.store(0, Relaxed);
         leave_unasked(state);
@@ -301,8 +309,8 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         return result;
     }
     // What was read is asked only now: most reads never wait.
-    if !class::is_unknown(class) || classify(state, request.fd).is_some() {
-        let waits = if sampled { SAMPLE } else { 1 };
+    if known || classify(state, request.fd).is_some() {
+        let waits = if sampled { SAMPLE } else { waits };
         let waited_ns = waited_ns.saturating_mul(u64::from(waits));
         count_stalls(state, waits, waited_ns, true);
         if !rests || due || is_again_wanted(state, waited_ns) {
@@ -321,18 +329,36 @@ fn is_sample(state: &State) -> bool {
     waits.is_multiple_of(SAMPLE)
 }
 
-/// Reads that go unasked after one that is timed, whether it waited or not,
-/// while reads rest on busy processors and nobody collects. After each wait the
-/// hook's code and data have gone from the caches, and come back in 0.7 us: a
-/// hundredth of what a small file on flash takes. A look at the processors is
-/// late by so many reads at most.
+/// Reads that go unasked after one that is timed, while reads rest and nobody
+/// collects. After each wait the hook's code and data have gone from the caches,
+/// and come back in 0.7 us: a hundredth of what a small file or a page of an
+/// index takes on flash. On busy processors so many go unasked whether it waited
+/// or not, and a look at the processors is late by as many at most. Where one is
+/// idle, [`SAMPLE`] less one, after the last of [`ROW_MIN`] short waits in a row:
+/// then the next that waits stands for them, too.
 fn skips(state: &State, rests_busy: bool) -> u32 {
-    if rests_busy && state.slot().is_none() { UNASKED_MAX } else { 0 }
+    match state.slot() {
+        None if rests_busy => UNASKED_MAX,
+        None if state.row.load(Relaxed) >= ROW_MIN => SAMPLE - 1,
+        _ => 0,
+    }
+}
+
+/// How many waits one that was timed stands for: in a row its own and those of
+/// the reads that went unasked before it ([`skips`]).
+fn stands_for(state: &State, in_row: bool) -> u32 {
+    let row = if in_row { state.row.load(Relaxed).saturating_add(1) } else { 0 };
+    state.row.store(row, Relaxed);
+    if row > ROW_MIN { state.skips.load(Relaxed) + 1 } else { 1 }
 }
 
 /// One more read that did not wait.
 #[inline]
 fn stays_calm(state: &State) {
+    if state.row.load(Relaxed) != 0 {
+        state.row.store(0, Relaxed);
+        state.skips.store(0, Relaxed);
+    }
     let calm = state.calm.load(Relaxed).saturating_add(1);
     state.calm.store(calm, Relaxed);
     leave_unasked(state);

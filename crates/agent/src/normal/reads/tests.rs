@@ -103,6 +103,28 @@ fn while_reads_rest_on_busy_processors_few_are_looked_at() {
     assert_eq!(state.unasked.load(Relaxed), 0);
 }
 
+/// The pages of an index, on flash, by a program that is left alone for now.
+#[test]
+fn of_waits_in_a_row_one_stands_for_several() {
+    let state = crate::state::zeroed();
+    let waits = |in_row| {
+        let waits = stands_for(&state, in_row);
+        state.skips.store(skips(&state, false), Relaxed);
+        leave_unasked(&state);
+        (waits, state.unasked.swap(0, Relaxed))
+    };
+    for _ in 0..3 {
+        (1..ROW_MIN).for_each(|_| assert_eq!(waits(true), (1, 0)));
+        assert_eq!(waits(true), (1, SAMPLE - 1));
+        (0..100).for_each(|_| assert_eq!(waits(true), (SAMPLE, SAMPLE - 1)));
+        // One that does not wait, then one that waits for long.
+        stays_calm(&state);
+        assert_eq!(state.unasked.swap(0, Relaxed), 0);
+        (1..ROW_MIN).for_each(|_| assert_eq!(waits(true), (1, 0)));
+        assert_eq!(waits(false), (1, 0));
+    }
+}
+
 /// On busy processors a copy may never come to run.
 #[test]
 fn reads_beside_a_copy_that_does_not_run_are_asked_about_as_long_as_they_wait() {
