@@ -3,13 +3,19 @@ use std::boxed::Box;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+/// Of a copy that runs and has predicted nothing yet.
+fn running_log() -> &'static Log {
+    // SAFETY: zeroed memory is a valid log.
+    let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+    log.life.store(life::RUNNING, Relaxed);
+    log
+}
+
 /// Reads of one descriptor number: of one file after another, or of one.
 #[test]
 fn the_end_of_a_file_is_not_taken_for_the_beginning_of_the_next() {
     let state = crate::state::zeroed();
-    // SAFETY: zeroed memory is a valid log.
-    let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
-    log.life.store(life::RUNNING, Relaxed);
+    let log = running_log();
     const LEN: u64 = 98304;
     let sizes = [11_531, 2040, 7842];
     for size in sizes {
@@ -44,9 +50,7 @@ fn the_end_of_a_file_is_not_taken_for_the_beginning_of_the_next() {
 #[test]
 fn a_copy_that_leaves_reads_out_is_found_again_at_each_file() {
     let state = crate::state::zeroed();
-    // SAFETY: zeroed memory is a valid log.
-    let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
-    log.life.store(life::RUNNING, Relaxed);
+    let log = running_log();
     const FILES: u64 = 100;
     let push = |fd: i32, file: u64| {
         let flags = FLAG_PREFETCHED;
@@ -129,9 +133,7 @@ fn of_waits_in_a_row_one_stands_for_several() {
 #[test]
 fn reads_beside_a_copy_that_does_not_run_are_asked_about_as_long_as_they_wait() {
     let state: &'static State = Box::leak(Box::new(crate::state::zeroed()));
-    // SAFETY: zeroed memory is a valid log.
-    let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
-    log.life.store(life::RUNNING, Relaxed);
+    let log = running_log();
     state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     state.speculative.store(i32::MAX, Relaxed);
     state.credit.store(CREDIT, Relaxed);
