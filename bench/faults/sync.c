@@ -58,11 +58,12 @@ int main(int argc, char **argv)
 	madvise(memory, bytes, MADV_NOHUGEPAGE);
 	memset(memory, 1, bytes);
 	static unsigned char page[PAGE];
-	for (off_t at = 0; at + PAGE <= status.st_size; at += PAGE)
-		if (pread(fd, page, PAGE, at) != PAGE)
-			return 2;
 	if (argc == 6)
 		posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	else
+		for (off_t at = 0; at + PAGE <= status.st_size; at += PAGE)
+			if (pread(fd, page, PAGE, at) != PAGE)
+				return 2;
 	long faults = minor_faults();
 	for (int i = 0; i < reads; i++) {
 		uint64_t random[1 + STORES];

@@ -61,6 +61,16 @@ pub mod role {
     pub const OFF: u32 = 3;
 }
 
+/// Who decides about or makes a speculative process; [`State::lock`].
+pub mod lock {
+    /// Nobody.
+    pub const FREE: u32 = 0;
+    /// A thread.
+    pub const HELD: u32 = 1;
+    /// The aide, for a thread (`import::handover`).
+    pub const HANDED: u32 = 2;
+}
+
 /// Whether directories may be read ahead by threads.
 pub mod readers {
     /// Not looked at yet.
@@ -359,6 +369,11 @@ pub struct State {
     pub speculative: AtomicI32,
     /// Process id of the aide; 0: none, -1: it cannot be had.
     pub aide: AtomicI32,
+    /// Thread that started it ([`crate::arch::thread_pointer`]).
+    pub aide_owner: AtomicUsize,
+    /// How long it took to make the copy that was handed over last, in ns; 0:
+    /// none since that was told to `policy::refork`.
+    pub handed_ns: AtomicU64,
     /// Thread whose copy it is ([`crate::arch::thread_pointer`]).
     pub owner: AtomicUsize,
     /// Its log.
@@ -404,7 +419,7 @@ pub struct State {
     pub since_ns: AtomicU64,
     /// Time of stalls since then, in ns.
     pub stalled_ns: AtomicU64,
-    /// 1 while a thread decides about or makes a speculative process.
+    /// One of [`lock`].
     pub lock: AtomicU32,
     /// Number of synchronisations.
     pub epoch: AtomicU32,
@@ -647,6 +662,7 @@ impl State {
             if result.is_some() || crate::sys::now_ns().saturating_sub(begun_ns) > LOCK_NS {
                 return result;
             }
+            crate::import::handover::await_made(self);
             crate::sys::sleep(LOCK_PAUSE_NS);
         }
     }
@@ -657,15 +673,16 @@ impl State {
     /// the thread's signal mask.
     pub fn try_locked<R>(&self, action: impl FnOnce(&mut Rations, u64) -> R) -> Option<R> {
         use core::sync::atomic::Ordering::{Acquire, Release};
-        if self.lock.load(Relaxed) != 0 {
+        if self.lock.load(Relaxed) != lock::FREE {
             return None;
         }
         let mask = crate::sys::set_signal_mask(u64::MAX);
         let mut result = None;
-        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+        if self.lock.compare_exchange(lock::FREE, lock::HELD, Acquire, Relaxed).is_ok() {
             // SAFETY: `lock` is held, so this is the only reference.
             result = Some(action(unsafe { &mut *self.rations.get() }, mask));
-            self.lock.store(0, Release);
+            // Unless it has been handed over.
+            _ = self.lock.compare_exchange(lock::HELD, lock::FREE, Release, Relaxed);
         }
         // A speculative process made meanwhile keeps its own mask.
         if self.role.load(Relaxed) != role::SPECULATIVE {

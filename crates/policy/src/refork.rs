@@ -21,6 +21,9 @@ const IMPORT_NS: u64 = 150_000;
 /// stalls.
 const WORTH_NS: u64 = 150_000;
 
+/// What it takes to hand a copy over before that has been measured, in ns.
+const HANDED_NS: u64 = 400_000;
+
 /// Kind of copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -40,9 +43,32 @@ pub struct Refork {
     /// Smoothed cost of the copy-on-write faults after a full copy (weight
     /// 1/4), in ns; 0: not known.
     copy_on_write_ns: u64,
+    /// Smoothed time from the question for a copy until it is made, where
+    /// somebody else makes it (weight 1/4), in ns; 0: not known.
+    handed_ns: u64,
 }
 
 impl Refork {
+    /// Whether an importing copy is to be made by somebody else, while the
+    /// normal process waits for its data (section 5.1: preemptible). Where
+    /// stalls are not much longer than that takes, most would be given up. What
+    /// was measured is believed less each time that it is not done because of it.
+    pub fn hands_over(&mut self, stall_ns: u64) -> bool {
+        let handed_ns = if self.handed_ns == 0 { HANDED_NS } else { self.handed_ns };
+        let long = stall_ns >= handed_ns.saturating_mul(2);
+        if !long {
+            self.handed_ns -= self.handed_ns / 64;
+        }
+        long
+    }
+
+    /// It took `ns`; 0: nothing is known.
+    pub fn handed_over(&mut self, ns: u64) {
+        if ns != 0 {
+            self.handed_ns = smooth(self.handed_ns, ns);
+        }
+    }
+
     /// The kind to make of a process with `resident_bytes` of anonymous
     /// memory, whose stalls take `stall_ns`; `swapped`: some of it may be on a
     /// swap device, which only an importing copy can prefetch from.
@@ -120,6 +146,20 @@ mod tests {
         let mut refork = Refork::default();
         refork.copied_on_write(500_000);
         assert_eq!(refork.choose(4 << 20, STALL_NS, false), Kind::Importing);
+    }
+
+    #[test]
+    fn short_stalls_are_over_before_a_copy_is_handed_over() {
+        let mut refork = Refork::default();
+        assert!(!refork.hands_over(STALL_NS));
+        assert!(refork.hands_over(1_000_000));
+        refork.handed_over(0);
+        assert!(refork.hands_over(1_000_000), "nothing new is known");
+        (0..20).for_each(|_| refork.handed_over(900_000));
+        assert!(!refork.hands_over(1_000_000));
+        assert!((0..100).any(|_| refork.hands_over(1_000_000)), "it is tried again");
+        (0..20).for_each(|_| refork.handed_over(40_000));
+        assert!(refork.hands_over(STALL_NS));
     }
 
     #[test]

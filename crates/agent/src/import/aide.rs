@@ -12,8 +12,8 @@
 //! kernel ends it when the program is killed (PR_SET_PDEATHSIG).
 
 use super::look::Look;
-use super::{Desk, PAGES_MAX, life, make_desk, page, question, regions};
-use crate::arch::{clone_shared, import_nr, nr};
+use super::{Desk, PAGES_MAX, handover, life, make_desk, page, question, regions};
+use crate::arch::{clone_shared, import_nr, nr, thread_pointer};
 use crate::normal::logs;
 use crate::state::State;
 use crate::sys::{self, IoVec, PAGE_SIZE, call};
@@ -28,7 +28,9 @@ const CLOSE_RANGE_UNSHARE: usize = 2;
 const PR_SET_PDEATHSIG: usize = 1;
 const SIGKILL: usize = 9;
 const RLIMIT_CORE: usize = 4;
-const SCHED_OTHER: usize = 0;
+/// Of normal weight, but what it is woken for does not take the processor from
+/// whoever wakes it (sched(7)): the program, which is about to wait.
+const SCHED_BATCH: usize = 3;
 const MADV_WILLNEED: usize = 3;
 
 /// Longest sleep before the aide looks whether its program is still there, in
@@ -67,6 +69,7 @@ pub fn start(state: &State) -> bool {
         desk.life.store(life::NONE, Relaxed);
         return false;
     }
+    state.aide_owner.store(thread_pointer(), Relaxed);
     state.aide.store(child as i32, Relaxed);
     true
 }
@@ -107,7 +110,7 @@ fn prepare(parent: usize, desk: &Desk) -> Option<usize> {
         call(import_nr::CHDIR, &[c"/".as_ptr() as usize]);
         call(nr::SETPGID, &[0, 0]);
         call(nr::PRLIMIT64, &[0, RLIMIT_CORE, core.as_ptr() as usize, 0]);
-        call(nr::SCHED_SETSCHEDULER, &[0, SCHED_OTHER, from_ref(&priority) as usize]);
+        call(nr::SCHED_SETSCHEDULER, &[0, SCHED_BATCH, from_ref(&priority) as usize]);
     }
     let pagemap = sys::open_read(b"/proc/self/pagemap\0");
     let pagemap = usize::try_from(pagemap).ok()?;
@@ -133,6 +136,7 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             let due_ns = state.and_then(|state| look.due_ns(state)).unwrap_or(LOOK_NS);
             sys::futex_wait(&desk.asked, seen, due_ns.min(LOOK_NS));
             if let Some(state) = state {
+                handover::make(state, desk, pagemap);
                 look.where_due(state, parent);
             }
             // SAFETY: a query.
@@ -143,6 +147,9 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             continue;
         }
         seen = asked;
+        if let Some(state) = crate::state::state() {
+            handover::make(state, desk, pagemap);
+        }
         let wanted = match desk.question.load(Relaxed) {
             question::PAGES => pages(desk, pagemap),
             question::PRESENT => {

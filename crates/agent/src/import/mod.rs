@@ -16,6 +16,7 @@
 //! memory, which needs no privilege.
 
 pub mod aide;
+pub mod handover;
 mod look;
 pub mod regions;
 
@@ -63,6 +64,19 @@ pub mod question {
     pub const PRESENT: u32 = 2;
 }
 
+/// Whether a copy that is handed over will be one of a single moment
+/// ([`handover`]); [`Desk::handing`].
+pub mod handing {
+    /// The normal process waits, or will soon.
+    pub const POSTED: u32 = 1;
+    /// It did until its memory had been copied.
+    pub const MADE: u32 = 2;
+    /// It did not.
+    pub const GIVEN_UP: u32 = 3;
+    /// The new process could not take the program's place: none will.
+    pub const REFUSED: u32 = 4;
+}
+
 /// Memory that normal process, copy and aide share. The copy computes on
 /// garbage and may write anything here: whoever reads it bounds what it uses.
 #[repr(C, align(4096))]
@@ -76,6 +90,8 @@ pub struct Desk {
     pub answered: AtomicU32,
     /// One of [`question`].
     pub question: AtomicU32,
+    /// One of [`handing`]. Noise here makes a copy that comes to nothing, or none.
+    pub handing: AtomicU32,
     /// First page asked about.
     pub address: AtomicU64,
     /// How many.

@@ -65,9 +65,39 @@ pub struct Regions {
     resident_bytes: u64,
     /// Of them, marked.
     marked: usize,
+    /// What of private memory is copied all the same.
+    copied: Ranges,
     /// Where /proc is read: not on the program's stack, of which there may be
     /// 2 KiB left.
     text: [u8; TEXT_LEN],
+}
+
+/// Ranges of memory that are kept track of.
+pub const RANGES_MAX: usize = 64;
+
+/// Ranges of memory, by first address and the one after the last.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges {
+    all: [(usize, usize); RANGES_MAX],
+    len: usize,
+}
+
+impl Ranges {
+    const NONE: Ranges = Ranges { all: [(0, 0); RANGES_MAX], len: 0 };
+
+    /// All of them.
+    pub fn all(&self) -> &[(usize, usize)] {
+        self.all.get(..self.len.min(RANGES_MAX)).unwrap_or(&[])
+    }
+
+    fn add(&mut self, start: usize, end: usize) {
+        if start < end
+            && let Some(slot) = self.all.get_mut(self.len)
+        {
+            *slot = (start, end);
+            self.len += 1;
+        }
+    }
 }
 
 /// Bytes of /proc/self/maps that are read at once: more than its longest line
@@ -118,6 +148,7 @@ impl Regions {
             uses_left: 0,
             resident_bytes: 0,
             marked: 0,
+            copied: Ranges::NONE,
             text: [0; TEXT_LEN],
         }
     }
@@ -125,6 +156,12 @@ impl Regions {
     /// All of them.
     pub fn all(&self) -> &[Region] {
         self.all.get(..self.len.min(REGIONS_MAX)).unwrap_or(&[])
+    }
+
+    /// What of the process's private writable memory was no region when they
+    /// were found, as far as it is short: what a copy shares with it.
+    pub fn copied(&self) -> &Ranges {
+        &self.copied
     }
 
     /// None.
@@ -155,12 +192,22 @@ impl Regions {
         let image = (CONFIG.image_start.load(Relaxed), CONFIG.image_end.load(Relaxed));
         let state = state().map_or(0, |state| core::ptr::from_ref(state) as usize);
         let own = [image, (state, state + STATE_LEN)];
-        let Regions { all, len, text, .. } = self;
+        self.copied.len = 0;
+        let Regions { all, len, copied, text, .. } = self;
         let read = maps::for_each(text, |line| {
             // The agent's own memory is needed before anything is imported.
             let ours = own.iter().any(|&(start, end)| line.start < end && start < line.end);
+            let before = *len;
             if !ours && let Some(region) = importable(line) {
                 add(all, len, region, live, shortest);
+            }
+            if is_private(line) {
+                let region = all.get(before).filter(|_| *len > before);
+                let (start, end) = region.map_or((line.end, line.end), |it| (it.start, it.end));
+                [(line.start, start), (end, line.end)]
+                    .into_iter()
+                    .filter(|(start, end)| end - start < REGION_MIN)
+                    .for_each(|(start, end)| copied.add(start, end));
             }
             true
         });
@@ -269,11 +316,14 @@ fn add(
     }
 }
 
+fn is_private(line: &Line<'_>) -> bool {
+    !line.shared && line.protection & sys::PROT_WRITE != 0
+}
+
 /// A mapping that is private, writable and anonymous, and no stack.
 fn importable(line: &Line<'_>) -> Option<Region> {
     let plain = line.path.is_empty() || line.path == b"[heap]" || line.path.starts_with(b"[anon:");
-    let writable = line.protection & sys::PROT_WRITE != 0;
-    if line.shared || !writable || !plain || line.inode != 0 || line.device != (0, 0) {
+    if !is_private(line) || !plain || line.inode != 0 || line.device != (0, 0) {
         return None;
     }
     let Line { start, end, protection, .. } = *line;

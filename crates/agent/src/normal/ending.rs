@@ -187,8 +187,21 @@ fn hasten(child: i32) {
     }
 }
 
+/// Notes a process that nobody else knows, and that must not go on, as one to
+/// be reaped.
+pub fn forget_killed(state: &State, child: i32) {
+    if child <= 0 {
+        return;
+    }
+    // SAFETY: kills a child of the program's, which only this one could reap.
+    unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
+    if let Some(cell) = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0) {
+        cell.store(child, Relaxed);
+    }
+}
+
 /// Ends the aide.
-fn end_aide(state: &State) {
+pub fn end_aide(state: &State) {
     let aide = state.aide.swap(0, Relaxed);
     if aide <= 0 {
         return;

@@ -9,7 +9,7 @@ mod capture;
 mod control;
 mod credit;
 mod directories;
-mod ending;
+pub mod ending;
 mod exec;
 mod faults;
 pub mod group;
@@ -28,6 +28,7 @@ mod whole_files;
 
 use crate::arch::{Frame, StubKind, nr};
 use crate::hook::plain;
+use crate::import::handover;
 use crate::state::{CONFIG, State, role};
 use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -200,6 +201,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         }
         Watch::Unmap => areas::unmapped(state, first, second),
         Watch::Remap => {
+            handover::await_made(state); // A mark would move along.
             let result = plain(frame);
             areas::remapped(state, result, &frame.args);
             return result;
@@ -228,7 +230,10 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
             return alone(state, frame);
         }
-        Watch::Advise if is_about_children(frame.args) => CONFIG.advised.store(1, Relaxed),
+        Watch::Advise if is_about_children(frame.args) => {
+            CONFIG.advised.store(1, Relaxed);
+            handover::await_made(state);
+        }
         Watch::Alone => return alone(state, frame),
         Watch::Attach => CONFIG.attaches.store(1, Relaxed),
         Watch::Lock => before_lock(state, first as i32, second),
@@ -328,6 +333,7 @@ pub fn before_namespaces(state: &'static State) {
 /// where few are allowed, none of them is one of ours.
 #[cold]
 pub fn before_process(state: &'static State) {
+    handover::await_made(state);
     if state.speculative.load(Relaxed) == 0 || !own(state) {
         return;
     }

@@ -9,6 +9,7 @@ use super::reads::waited;
 use super::{Request, streams, synchronise, waiting, whole_files};
 use crate::arch::{Frame, processor};
 use crate::hook::plain;
+use crate::import::handover;
 use crate::state::{State, stalls_always};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
@@ -43,6 +44,7 @@ pub(super) fn stall(
     }
     book_question(state, began);
     let synchronised_ns = sys::now_ns();
+    handover::ask(state);
     let result = plain(frame);
     waiting::await_before_unseen(state);
     let end_ns = sys::now_ns();
@@ -64,6 +66,7 @@ pub(super) fn stall(
         state.credit.store(0, Relaxed);
     }
     waiting::await_prediction(state);
+    handover::give_up(state);
     result
 }
 

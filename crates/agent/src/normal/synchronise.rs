@@ -9,9 +9,10 @@ use super::directories::wants_scout;
 use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait};
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
-use super::waiting::{await_detached, settled};
+use super::waiting::{self, await_detached, settled};
 use super::{OFFSET_NONE, Request, areas, capture, learnt};
 use crate::arch::{Frame, nr};
+use crate::import::handover::{self, Side};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
 use crate::speculative::{self, Parent};
@@ -24,7 +25,9 @@ use runahead_emulate::READERS_MAX;
 use runahead_policy::ration::{Decision, Processors, Ration, SHORT_STALL_NS, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
-use runahead_protocol::session::{Mode, TEST_ALLOW_TRACER, TEST_FULL_COPIES, TEST_IMPORTING};
+use runahead_protocol::session::{
+    Mode, TEST_ALLOW_TRACER, TEST_FULL_COPIES, TEST_HANDS_OVER, TEST_IMPORTING,
+};
 use runahead_protocol::stats::{Counter, Loss, Park};
 
 /// `CLONE_FILES`: the copy starts on our descriptor table and leaves it at
@@ -39,8 +42,8 @@ pub type Begin<'a> = &'a mut dyn FnMut(&'static Log, Parent) -> isize;
 /// What the program waited for.
 #[derive(Clone, Copy, Debug)]
 pub enum Stall {
-    /// A read, which waits still.
-    Read(Request),
+    /// A read, which waits still, and where the frame of its hook ends.
+    Read(Request, usize),
     /// A page fault at this address, whose wait is over.
     Fault(usize),
     /// A directory by this descriptor, which has been read.
@@ -58,7 +61,8 @@ pub fn at_stall(
     standing: Standing,
     now_ns: u64,
 ) -> Option<isize> {
-    attempt(state, &Stall::Read(request), standing, now_ns, &mut |log, parent| {
+    let end = core::ptr::from_ref(frame) as usize + size_of::<Frame>();
+    attempt(state, &Stall::Read(request, end), standing, now_ns, &mut |log, parent| {
         speculative::begin(state, log, frame, parent)
     })
 }
@@ -116,7 +120,7 @@ pub fn attempt(
         }
         // A program that has come from names to files: what its scout found says
         // nothing of what a copy will.
-        let scouted = state.scouts.load(Relaxed) != 0 && matches!(stall, Stall::Read(_));
+        let scouted = state.scouts.load(Relaxed) != 0 && matches!(stall, Stall::Read(..));
         if scouted && wants_scout(state) && !stalls_always() {
             state.count(Counter::SyncsDeclined, 1);
             return None;
@@ -231,7 +235,7 @@ fn synchronise(
     copy: Begin<'_>,
 ) -> Option<isize> {
     let request = match stall {
-        Stall::Read(request) => Some(request),
+        Stall::Read(request, _) => Some(request),
         Stall::Fault(_) | Stall::Directory(_) | Stall::Names(_) => None,
     };
     // As late as here: where the ration never makes one, a look at each stall
@@ -260,6 +264,7 @@ fn synchronise(
     share(state, log, now_ns);
     log.directories.usual_ns.store(ration.stall_ns(), Relaxed);
     log.directories.readers_max.store(readers_max, Relaxed);
+    rations.refork.handed_over(state.handed_ns.swap(0, Relaxed));
     let (kind, resident_bytes) = kind(state, &rations.refork, ration.stall_ns());
     if let Some(request) = request
         && !request.started
@@ -287,8 +292,6 @@ fn synchronise(
     let answered = scouts || helped && aide_runs(state);
     if !answered || kind == Kind::Full {
         regions.clear();
-    } else if !regions.mark() {
-        regions.forget();
     }
     // SAFETY: queries.
     let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
@@ -297,7 +300,32 @@ fn synchronise(
         tid: tid as u32,
         parent: parent as u32,
         signal_mask: mask,
+        handed: false,
     };
+    let importing = !scouts && !regions.all().is_empty();
+    if importing && let Some(end) = where_handed_over(stall, &mut rations.refork, ration.stall_ns())
+    {
+        // SAFETY: the lock is held, all signals are blocked, there are regions
+        // only where this is the only thread, and `stall` gives it up before it
+        // leaves the hook.
+        match unsafe { handover::post(state, log, end) } {
+            Side::Copy => return Some(copy(log, Parent { handed: true, ..parent })),
+            Side::Normal => {
+                // It is never in the table.
+                state.detaching.store(0, SeqCst);
+                let end_ns = sys::now_ns();
+                ration.synchronised(end_ns.saturating_sub(now_ns), false);
+                rations.refork.took(Kind::Importing, resident_bytes, end_ns - copying_ns);
+                begun(state, consumed, Kind::Importing, (now_ns, end_ns));
+                reap(state);
+                return None;
+            }
+            Side::Refused => {}
+        }
+    }
+    if !regions.mark() {
+        regions.forget();
+    }
     // No signal can run one of the program's handlers in the copy: all are
     // blocked (`State::try_locked`).
     // SAFETY: fork-like: the child runs on a copy of this memory. It is the
@@ -309,20 +337,46 @@ fn synchronise(
     }
     regions.unmark();
     let end_ns = sys::now_ns();
-    let took_ns = end_ns.saturating_sub(now_ns);
-    state.count(Counter::SyncNs, took_ns);
-    ration.synchronised(took_ns, request.is_none());
+    ration.synchronised(end_ns.saturating_sub(now_ns), request.is_none());
     let made = if regions.all().is_empty() { Kind::Full } else { Kind::Importing };
     rations.refork.took(made, resident_bytes, end_ns.saturating_sub(copying_ns));
     if made == Kind::Importing {
         state.count(Counter::SyncsImporting, 1);
     }
+    begun(state, consumed, made, (now_ns, end_ns));
     if child < 0 {
         log.life.store(life::NONE, Relaxed);
         state.disable(Loss::ProcessLimit);
         return None;
     }
     state.count(Counter::SyncsCompleted, 1);
+    state.scouts.store(u32::from(scouts), Relaxed);
+    if scouts
+        && speculative::scout::shares_time(log.directories.usual_ns.load(Relaxed))
+        && let Some(room) = scout_beside(state, 0)
+    {
+        room.store(child as i32, Relaxed);
+    }
+    state.owner.store(crate::arch::thread_pointer(), Relaxed);
+    state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+    state.speculative.store(child as i32, Release);
+    reap(state);
+    None
+}
+
+/// Where the frame of the stall's hook ends, if the copy is the aide's to make:
+/// the stall waits for longer than that takes, and nothing of the program needs
+/// to be waited for that happens unseen.
+fn where_handed_over(stall: &Stall, refork: &mut Refork, stall_ns: u64) -> Option<usize> {
+    let Stall::Read(_, end) = stall else { return None };
+    let test = CONFIG.test.load(Relaxed) & TEST_HANDS_OVER != 0;
+    (!waiting::sees_too_little() && (test || refork.hands_over(stall_ns))).then_some(*end)
+}
+
+/// A copy has been made, or is being made: what it comes to is counted from
+/// here. It took the program from `now_ns` to `end_ns`.
+fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64)) {
+    state.count(Counter::SyncNs, end_ns.saturating_sub(now_ns));
     state.consumed.store(consumed, Relaxed);
     let counters = [
         &state.shift,
@@ -337,21 +391,10 @@ fn synchronise(
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
     state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);
-    state.made_full.store(u32::from(made == Kind::Full), Relaxed);
+    state.made_full.store(u32::from(kind == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
-    state.scouts.store(u32::from(scouts), Relaxed);
-    if scouts
-        && speculative::scout::shares_time(log.directories.usual_ns.load(Relaxed))
-        && let Some(room) = scout_beside(state, 0)
-    {
-        room.store(child as i32, Relaxed);
-    }
-    state.owner.store(crate::arch::thread_pointer(), Relaxed);
-    state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
-    state.speculative.store(child as i32, Release);
+    state.scouts.store(0, Relaxed);
     state.unasked.store(0, Relaxed); // Another thread's doing, if any are left.
-    reap(state);
-    None
 }
 
 /// Which kind of copy to make, and of how much resident anonymous memory; the
@@ -416,7 +459,7 @@ pub fn start_aide(state: &'static State) -> i32 {
 #[inline(never)]
 fn device(state: &State, stall: &Stall) -> u64 {
     match stall {
-        Stall::Read(request) => sys::device_of(request.fd),
+        Stall::Read(request, _) => sys::device_of(request.fd),
         Stall::Directory(fd) | Stall::Names(fd) => sys::device_of(*fd),
         Stall::Fault(address) => match areas::device(state, *address) {
             Some(0) => swap_device(),

@@ -78,10 +78,16 @@ pub fn await_detached(state: &State) {
 /// woken by a page fault has no wait left that would hide this one, of some
 /// 70 µs.
 pub fn await_before_unseen(state: &State) {
-    let unseen = [&CONFIG.unseen, &CONFIG.closes_inside].iter().any(|it| it.load(Relaxed) != 0);
-    if unseen || shared::counts() {
+    if sees_too_little() {
         await_detached(state);
     }
+}
+
+/// Whether something may happen unseen that a copy's first steps are to be over
+/// before.
+pub fn sees_too_little() -> bool {
+    let unseen = [&CONFIG.unseen, &CONFIG.closes_inside].iter().any(|it| it.load(Relaxed) != 0);
+    unseen || shared::counts()
 }
 
 /// Whether nobody is in the program's descriptor table: all copies have left

@@ -45,6 +45,8 @@ pub struct Parent {
     pub parent: u32,
     /// Signal mask of the thread.
     pub signal_mask: u64,
+    /// Whether the aide has made this process, not the thread itself.
+    pub handed: bool,
 }
 
 /// Memory that only the speculative process uses: its first thread, without

@@ -4,8 +4,10 @@
 //! explained step by step.
 
 use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
-use crate::arch::nr;
+use crate::arch::{import_nr, nr};
+use crate::import::handover;
 use crate::normal::hand_over;
+use crate::procfs;
 use crate::state::CONFIG;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
@@ -73,6 +75,10 @@ fn detached(log: &Log) {
 /// fails.
 pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     let early = let_go_of_what_counts(log);
+    if parent.handed && !stand_where_the_program_is(parent.pid as usize) {
+        handover::refuse();
+        exit();
+    }
     emulator.start(&Start {
         identity: identity(parent),
         memory_max_bytes: MEMORY_MAX_BYTES,
@@ -135,6 +141,28 @@ fn let_go_of_what_counts(log: &'static Log) -> bool {
         detached(log);
     }
     early
+}
+
+/// A child of the aide's has the aide's working directory and processors. False
+/// where the program's cannot be had.
+fn stand_where_the_program_is(program: usize) -> bool {
+    const PROCESSORS: usize = 8192;
+    let (mut room, mut path) = ([0u8; 20], [0u8; 40]);
+    let number = procfs::digits(program, &mut room);
+    let Some(path) = procfs::path(&[b"/proc/", number, b"/cwd\0"], &mut path) else {
+        return false;
+    };
+    // SAFETY: a NUL-terminated path; concerns this process only.
+    let there = unsafe { call(import_nr::CHDIR, &[path.as_ptr() as usize]) } == 0;
+    let mut set = [0u64; PROCESSORS / 64];
+    let at = set.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes at most the array.
+    let len = unsafe { call(nr::SCHED_GETAFFINITY, &[program, size_of_val(&set), at]) };
+    if let Ok(len) = usize::try_from(len) {
+        // SAFETY: reads as much; concerns this process only.
+        unsafe { call(nr::SCHED_SETAFFINITY, &[0, len, at]) };
+    }
+    there
 }
 
 fn stand_apart() {
@@ -210,8 +238,9 @@ fn prctl(option: usize, value: usize) -> isize {
 
 fn identity(parent: &Parent) -> Identity {
     const GETSID: usize = 124;
-    // SAFETY: queries; group and session are inherited from the parent.
-    let (group, session) = unsafe { (call(nr::GETPGID, &[0]), call(GETSID, &[0])) };
+    let program = parent.pid as usize;
+    // SAFETY: queries.
+    let (group, session) = unsafe { (call(nr::GETPGID, &[program]), call(GETSID, &[program])) };
     Identity {
         pid: parent.pid as i32,
         tid: parent.tid as i32,

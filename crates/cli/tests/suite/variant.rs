@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use runahead_protocol::session::{
-    TEST_ALWAYS_WRONG, TEST_DIE_AT_RANDOM, TEST_EVERY_READ_STALLS, TEST_IMPORTING,
+    TEST_ALWAYS_WRONG, TEST_DIE_AT_RANDOM, TEST_EVERY_READ_STALLS, TEST_HANDS_OVER, TEST_IMPORTING,
     TEST_LEAVES_LATE, TEST_REFUSE_PATCHING, TEST_WITHOUT_PERF,
 };
 
@@ -75,6 +75,11 @@ pub const ALL: &[Variant] = &[
         ..SPECULATE
     },
     Variant { name: "importing", test: SPECULATE.test | TEST_IMPORTING, ..SPECULATE },
+    Variant {
+        name: "handed over",
+        test: SPECULATE.test | TEST_IMPORTING | TEST_HANDS_OVER,
+        ..SPECULATE
+    },
     Variant { name: "dying", test: SPECULATE.test | TEST_DIE_AT_RANDOM, ..SPECULATE },
     // Tier T0.
     Variant {

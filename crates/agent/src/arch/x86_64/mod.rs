@@ -8,10 +8,12 @@
 //! shadow stacks stay balanced.
 
 mod access;
+mod handover;
 mod redirect;
 mod stubs;
 
 pub use access::accessed;
+pub use handover::{Context, arrive, hand_over};
 pub use redirect::{
     Bytes, INSTRUCTION_LEN_MAX, Redirect, Registers, SIGNATURE, allow, numbered, of as redirect_of,
 };
@@ -221,6 +223,16 @@ global_asm!(
     "mov r9, rcx",
     // The same by r9.
     ".cfi_escape 0x10, 0x10, 5, 0x79, 0x00, 0x09, 0x80, 0x1a",
+    // While a copy is handed over, some of the memory is kept from children:
+    // ra_before waits until it is not (import::handover).
+    "mov r11, [rip + {state}]",
+    "test r11, r11",
+    "jz 3f",
+    "cmp dword ptr [r11 + {lock}], {handed}",
+    "jne 3f",
+    "lea rcx, [rip + 3f]",
+    "jmp ra_before_entry",
+    "3:",
     "syscall",
     "jmp r9",
     ".cfi_endproc",
@@ -391,6 +403,9 @@ global_asm!(
     after = sym crate::interpose::ra_after,
     test_cancel = sym crate::interpose::TEST_CANCEL,
     thunks = const THUNKS_MAX,
+    state = sym crate::state::STATE,
+    lock = const core::mem::offset_of!(crate::state::State, lock),
+    handed = const crate::state::lock::HANDED,
 );
 
 unsafe extern "C" {

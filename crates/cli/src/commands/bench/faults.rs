@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use runahead_bench::place::Place;
 use runahead_bench::swap::{self, SwapOptions};
-use runahead_bench::synchronisation;
+use runahead_bench::synchronisation::{self, SyncOptions};
 use runahead_bench::{apps, results};
 
-use super::common::{RESULTS, executable};
+use super::common::{RESULTS, executable, place};
 use super::explicit::{Explicit, list, waiting};
 
 #[derive(Debug, Args)]
@@ -55,12 +56,19 @@ pub fn run(faults: Faults) -> Result<ExitCode> {
 
 /// Resident memory of the program that synchronises, in MiB, and how often.
 const SYNC_MIB: u64 = 1024;
-const SYNC_READS: u64 = 300;
+const SYNC_READS: u64 = 100;
 
 fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
     let common = &arguments.programs.common;
     let runahead = executable(common.runahead.as_deref())?;
-    let costs = synchronisation::measure(&runahead, SYNC_MIB, SYNC_READS)?;
+    let place = Place::open(&place(common))?;
+    let costs = synchronisation::measure(&SyncOptions {
+        runahead: &runahead,
+        place: &place,
+        megabytes: SYNC_MIB,
+        reads: SYNC_READS,
+        runs: usize::from(arguments.programs.runs),
+    })?;
     let json = common.json.clone().unwrap_or_else(|| Path::new(RESULTS).join("faults-sync.json"));
     results::write_json(&json, &costs)?;
     println!("{}\nWritten: {}", synchronisation::table(&costs, SYNC_MIB), json.display());

@@ -1,0 +1,70 @@
+/* A timer's handler forks, moves memory and says what children get of it, while
+ * reads are under way and a copy of the process may be being made: each child
+ * has all of the memory, and of what is kept from children nothing. */
+#include "common.h"
+#define PAGE 4096ul
+#define LEN (4ul << 20)
+#define FORKS 48
+
+static unsigned char *stays, *moves, *kept;
+static size_t moves_len = LEN;
+static volatile sig_atomic_t forks, failures;
+
+static unsigned char *map(size_t len, int value)
+{
+	unsigned char *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	memset(memory, value, len);
+	return memory;
+}
+
+/* In a child: whether it has what it should. */
+static int is_whole(void)
+{
+	for (size_t at = 0; at < LEN; at += 64 * PAGE)
+		if (stays[at] != 1 || moves[at] != 2)
+			return 0;
+	unsigned char there[LEN / PAGE];
+	return !kept || (mincore(kept, LEN, there) == -1 && errno == ENOMEM);
+}
+
+static void handler(int signal)
+{
+	if (forks >= FORKS)
+		return;
+	int number = forks++;
+	if (number % 4 == 3) {
+		size_t len = moves_len == LEN ? 2 * LEN : LEN;
+		moves = mremap(moves, moves_len, len, MREMAP_MAYMOVE);
+		moves_len = len;
+	}
+	if (number == FORKS / 2) {
+		kept = map(LEN, 3);
+		madvise(kept, LEN, MADV_DONTFORK);
+	}
+	pid_t child = number % 2 ? fork() : (pid_t)syscall(SYS_fork);
+	if (child == 0)
+		_exit(is_whole() ? 0 : 1);
+	int status = 0;
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+		failures++;
+}
+
+int main(void)
+{
+	static char buffer[BIG_LEN];
+	stays = map(LEN, 1);
+	moves = map(LEN, 2);
+	int fd = open(BIG, O_RDONLY);
+	CHECK(fd >= 0);
+	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	sigaction(SIGALRM, &action, NULL);
+	struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+	setitimer(ITIMER_REAL, &every, NULL);
+	unsigned rounds = 0;
+	while (forks < FORKS)
+		CHECK(pread(fd, buffer, sizeof buffer - rounds % 64, rounds % 64) > 0 && ++rounds);
+	setitimer(ITIMER_REAL, &never, NULL);
+	printf("%d forks, %d failures\n", forks, failures);
+	return failures != 0;
+}
