@@ -2,9 +2,10 @@
  * reads are under way and a copy of the process may be being made: each child
  * has all of the memory, and of what is kept from children nothing. */
 #include "common.h"
+#include <sys/random.h>
 #define PAGE 4096ul
 #define LEN (4ul << 20)
-#define FORKS 48
+#define FORKS 96
 
 static unsigned char *stays, *moves, *kept;
 static size_t moves_len = LEN;
@@ -28,17 +29,22 @@ static int is_whole(void)
 	return !kept || (mincore(kept, LEN, there) == -1 && errno == ENOMEM);
 }
 
+/* Some time after a read has begun, never the same. */
+static void arm(void)
+{
+	struct itimerval once = {{0, 0}, {0, 20 + forks * 37 % 400}};
+	setitimer(ITIMER_REAL, &once, NULL);
+}
+
 static void handler(int signal)
 {
-	if (forks >= FORKS)
-		return;
 	int number = forks++;
 	if (number % 4 == 3) {
 		size_t len = moves_len == LEN ? 2 * LEN : LEN;
 		moves = mremap(moves, moves_len, len, MREMAP_MAYMOVE);
 		moves_len = len;
 	}
-	if (number == FORKS / 2) {
+	if (number == FORKS * 3 / 4) {
 		kept = map(LEN, 3);
 		madvise(kept, LEN, MADV_DONTFORK);
 	}
@@ -59,12 +65,15 @@ int main(void)
 	CHECK(fd >= 0);
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
 	sigaction(SIGALRM, &action, NULL);
-	struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
-	setitimer(ITIMER_REAL, &every, NULL);
-	unsigned rounds = 0;
-	while (forks < FORKS)
-		CHECK(pread(fd, buffer, sizeof buffer - rounds % 64, rounds % 64) > 0 && ++rounds);
-	setitimer(ITIMER_REAL, &never, NULL);
+	while (forks < FORKS) {
+		/* What no copy foresees: each read is a new one's. */
+		unsigned short at;
+		CHECK(getrandom(&at, sizeof at, 0) == sizeof at);
+		int before = forks;
+		arm();
+		while (forks == before)
+			CHECK(pread(fd, buffer, 65536, at) == 65536);
+	}
 	printf("%d forks, %d failures\n", forks, failures);
 	return failures != 0;
 }
