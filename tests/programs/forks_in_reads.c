@@ -5,7 +5,7 @@
 #include <sys/random.h>
 #define PAGE 4096ul
 #define LEN (4ul << 20)
-#define FORKS 96
+#define FORKS 160
 
 static unsigned char *stays, *moves, *kept;
 static size_t moves_len = LEN;
@@ -39,7 +39,7 @@ static void arm(void)
 static void handler(int signal)
 {
 	int number = forks++;
-	if (number % 4 == 3) {
+	if (number % 2) {
 		size_t len = moves_len == LEN ? 2 * LEN : LEN;
 		moves = mremap(moves, moves_len, len, MREMAP_MAYMOVE);
 		moves_len = len;

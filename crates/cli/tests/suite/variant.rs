@@ -76,7 +76,7 @@ pub const ALL: &[Variant] = &[
     },
     Variant { name: "importing", test: SPECULATE.test | TEST_IMPORTING, ..SPECULATE },
     Variant {
-        name: "handed over",
+        name: "handed",
         test: SPECULATE.test | TEST_IMPORTING | TEST_HANDS_OVER,
         ..SPECULATE
     },
