@@ -25,6 +25,9 @@ static int is_whole(void)
 	for (size_t at = 0; at < LEN; at += 64 * PAGE)
 		if (stays[at] != 1 || moves[at] != 2)
 			return 0;
+	for (size_t at = LEN; at < moves_len; at += 64 * PAGE)
+		if (moves[at])
+			return 0;
 	unsigned char there[LEN / PAGE];
 	return !kept || (mincore(kept, LEN, there) == -1 && errno == ENOMEM);
 }

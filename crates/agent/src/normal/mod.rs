@@ -201,7 +201,8 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         }
         Watch::Unmap => areas::unmapped(state, first, second),
         Watch::Remap => {
-            handover::await_made(state); // A mark would move along.
+            // A mark would move along.
+            handover::await_made(state);
             let result = plain(frame);
             areas::remapped(state, result, &frame.args);
             return result;
