@@ -118,9 +118,10 @@ pub fn attempt(
             state.count(Counter::SyncsDeclined, 1);
             return None;
         }
-        // A program that has come from names to files: what its scout found says
-        // nothing of what a copy will.
-        let scouted = state.scouts.load(Relaxed) != 0 && matches!(stall, Stall::Read(..));
+        // A program that has come from names to files, or to what it maps: what
+        // its scout found says nothing of what a copy will.
+        let of_files = matches!(stall, Stall::Read(..) | Stall::Fault(_));
+        let scouted = state.scouts.load(Relaxed) != 0 && of_files;
         if scouted && wants_scout(state) && !stalls_always() {
             state.count(Counter::SyncsDeclined, 1);
             return None;
