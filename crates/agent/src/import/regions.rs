@@ -63,8 +63,6 @@ pub struct Regions {
     uses_left: u32,
     /// Resident anonymous memory then, in bytes.
     resident_bytes: u64,
-    /// Of them, marked.
-    marked: usize,
     /// What of private memory is copied all the same.
     copied: Ranges,
     /// Where /proc is read: not on the program's stack, of which there may be
@@ -147,7 +145,6 @@ impl Regions {
             found_at: 0,
             uses_left: 0,
             resident_bytes: 0,
-            marked: 0,
             copied: Ranges::NONE,
             text: [0; TEXT_LEN],
         }
@@ -167,7 +164,6 @@ impl Regions {
     /// None.
     pub fn clear(&mut self) {
         self.len = 0;
-        self.marked = 0;
     }
 
     /// Finds the regions of this process that are `shortest` bytes long or
@@ -251,24 +247,19 @@ impl Regions {
 
     /// Keeps them from the next child; false where that fails, and nothing is
     /// marked then.
-    pub fn mark(&mut self) -> bool {
-        self.marked = 0;
-        while let Some(region) = self.all().get(self.marked) {
-            if advise(region, sys::MADV_DONTFORK) != 0 {
-                // A part may have been marked.
-                advise(region, MADV_DOFORK);
-                self.unmark();
-                return false;
-            }
-            self.marked += 1;
+    pub fn mark(&self) -> bool {
+        let marked = self.all().iter().all(|region| advise(region, sys::MADV_DONTFORK) == 0);
+        if !marked {
+            self.unmark();
         }
-        true
+        marked
     }
 
-    /// Gives them back to children. Writes nothing: the copy that has just
-    /// been made shares these pages, and a store would be a fault.
+    /// Gives them back to children, all of them: whoever marked them may have been
+    /// ended in the middle. Writes nothing: the copy that has just been made
+    /// shares these pages, and a store would be a fault.
     pub fn unmark(&self) {
-        for region in self.all().iter().take(self.marked) {
+        for region in self.all() {
             advise(region, MADV_DOFORK);
         }
     }

@@ -201,13 +201,30 @@ mod tests {
     use core::ffi::c_int;
     use std::boxed::Box;
 
-    /// What a thread computes with before and after it has handed itself over.
+    const VECTOR: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+
+    /// Hands over with this in a vector register; whether this side has arrived,
+    /// and what is in the register then.
     #[inline(never)]
-    fn both_sides(context: &mut Context, end: usize, number: f64) -> (bool, f64) {
-        let third = core::hint::black_box(number) / 3.0;
-        // SAFETY: `holds` has been asked.
-        let arrived = unsafe { hand_over(context, end) };
-        (arrived, third)
+    fn with_vector(context: &mut Context, end: usize) -> (bool, [u64; 2]) {
+        let (mut found, arrived): ([u64; 2], usize);
+        found = [0; 2];
+        // SAFETY: `holds` has been asked; what a call may clobber is declared.
+        unsafe {
+            asm!(
+                "movups xmm7, [r12]",
+                "call {hand_over}",
+                "movups [r13], xmm7",
+                in("r12") &VECTOR,
+                in("r13") &mut found,
+                hand_over = sym ra_hand_over,
+                inlateout("rdi") core::ptr::from_mut(context) => _,
+                inlateout("rsi") end => _,
+                lateout("rax") arrived,
+                clobber_abi("sysv64"),
+            );
+        }
+        (arrived != 0, found)
     }
 
     unsafe extern "C" {
@@ -224,11 +241,14 @@ mod tests {
         let words = core::hint::black_box([7u64, 8, 9]);
         let end = core::ptr::from_ref(&words) as usize + size_of_val(&words);
         assert!(context.holds(end));
-        let (arrived, third) = both_sides(&mut context, end, 1.0);
+        let (arrived, vector) = with_vector(&mut context, end);
         if arrived {
             // SAFETY: the child that has just arrived.
-            unsafe { _exit(if words == [7, 8, 9] && third == 1.0 / 3.0 { 77 } else { 1 }) };
+            unsafe { _exit(if words == [7, 8, 9] && vector == VECTOR { 77 } else { 1 }) };
         }
+        assert_eq!(vector, VECTOR);
+        // SAFETY: another value, which the child is not to have.
+        unsafe { asm!("xorps xmm7, xmm7", out("xmm7") _) };
         // SAFETY: fork, and in the child only what may be done there.
         let status = unsafe {
             let child = fork();
