@@ -378,7 +378,7 @@ impl Bench<'_> {
         let scale = self.options.scale;
         let (megabytes, faults) = (scaled(HEAP_MIB, scale, 16), scaled(RARE_FAULTS, scale, 4));
         let options = self.options;
-        let name = format!("work on a heap of {megabytes} MiB, rare faults");
+        let name = format!("work on a heap of {megabytes} MiB, rare faults beside none");
         self.compare(Comparison::new(&name, Kind::RareFaults), |under_runahead| {
             let output = Output::new()?;
             let report = output.path("report");
@@ -386,8 +386,8 @@ impl Bench<'_> {
             let spec = spec.args([megabytes.to_string(), faults.to_string()]).arg(&report);
             let spec = if under_runahead { under(&options.runahead, &spec) } else { spec };
             let (_, said) = run_once(&spec, &output)?;
-            let text = fs::read_to_string(&report).context("read the time of the work")?;
-            Ok((text.trim().parse().context("parse the time of the work")?, said))
+            let text = fs::read_to_string(&report).context("read the report")?;
+            Ok((text.trim().parse().context("parse the report")?, said))
         })
     }
 

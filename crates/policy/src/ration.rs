@@ -223,6 +223,12 @@ impl Ration {
         self.open = true;
     }
 
+    /// Its data came before the copy was there (section 5.1: preemptible): there is
+    /// nothing to judge it by.
+    pub fn given_up(&mut self) {
+        self.open = false;
+    }
+
     /// Since the last synchronisation its thread has waited `ns` in all for
     /// something else than storage: a pipe, a socket, a process, a processor.
     ///

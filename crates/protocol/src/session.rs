@@ -121,8 +121,8 @@ pub const TEST_WITHOUT_PERF: u64 = 1 << 9;
 /// Testing: nothing is given back behind the program.
 pub const TEST_WITHOUT_RELEASE: u64 = 1 << 10;
 
-/// Testing: the aide makes every importing copy that it can make, and the
-/// program waits for it.
+/// Testing: the aide makes every importing copy that it can make; the program
+/// waits for every second one even where the aide has not begun.
 pub const TEST_HANDS_OVER: u64 = 1 << 11;
 
 /// Reads a session text.

@@ -43,7 +43,7 @@ const LOOK_NS: u64 = 500_000_000;
 const SPIN: u32 = 200;
 
 /// Bits of a pagemap entry (Documentation/admin-guide/mm/pagemap.rst).
-const PRESENT: u64 = 1 << 63;
+pub(super) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 
 const STACK_LEN: usize = 32 * 1024;
@@ -136,7 +136,7 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             let due_ns = state.and_then(|state| look.due_ns(state)).unwrap_or(LOOK_NS);
             sys::futex_wait(&desk.asked, seen, due_ns.min(LOOK_NS));
             if let Some(state) = state {
-                handover::make(state, desk, pagemap);
+                handover::make(state, parent, pagemap);
                 look.where_due(state, parent);
             }
             // SAFETY: a query.
@@ -148,7 +148,7 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
         }
         seen = asked;
         if let Some(state) = crate::state::state() {
-            handover::make(state, desk, pagemap);
+            handover::make(state, parent, pagemap);
         }
         let wanted = match desk.question.load(Relaxed) {
             question::PAGES => pages(desk, pagemap),
@@ -165,6 +165,7 @@ fn serve(parent: usize, desk: &Desk, pagemap: usize) {
             }
             _ => None,
         };
+        desk.question.store(question::NONE, Relaxed);
         desk.answered.store(asked, Release);
         sys::futex_wake(&desk.answered);
         // The copy goes on while the reads are started.
@@ -191,7 +192,8 @@ fn prefetch(wanted: &Wanted) {
     }
 }
 
-fn entries(pagemap: usize, address: usize, entries: &mut [u64]) -> usize {
+/// Reads entries of the page map, from that of `address` on; how many.
+pub(super) fn entries(pagemap: usize, address: usize, entries: &mut [u64]) -> usize {
     let (at, len) = (entries.as_mut_ptr() as usize, size_of_val(entries));
     // SAFETY: the kernel writes at most the slice.
     let got = unsafe { call(nr::PREAD64, &[pagemap, at, len, address / PAGE_SIZE * 8]) };

@@ -10,29 +10,30 @@
 //! program's next stores fault for none of them.
 //!
 //! What makes the copy one of a single moment: the normal process does not leave
-//! the hook before the memory has been copied, or else the copy is given up
-//! ([`give_up`], and [`Desk::handing`]).
+//! the hook before the aide is done. Where its data comes before the aide has
+//! begun, the copy is given up ([`settle`]); else it waits for what is left.
 //!
-//! From the question to the answer the lock ([`State::lock`]) is the aide's, so
-//! that whoever waits for copies waits for this one, too. Above all a fork: the
+//! From the post to the end the lock ([`State::lock`]) is the aide's, so that
+//! whoever waits for copies waits for this one, too. Above all a fork: the
 //! regions are kept from children meanwhile. An aide that does not answer is
-//! ended, and what it had marked unmarked ([`take_back`]).
+//! ended, and what it had made and marked taken back ([`take_back`]).
 
-use super::regions::{Ranges, regions};
-use super::{Desk, desk, handing};
-use crate::arch::{self, Context, nr, thread_pointer};
-use crate::normal::ending::{end_aide, forget_killed, runs};
-use crate::state::{CONFIG, State, lock};
+use super::regions::{Ranges, Regions, regions};
+use super::{aide, desk};
+use crate::arch::{self, Context, import_nr, nr, thread_pointer};
+use crate::normal::ending::{end_aide, end_child, runs};
+use crate::state::{CONFIG, State, handing, lock};
 use crate::sys::{self, PAGE_SIZE, call};
+use crate::{normal, procfs};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::TEST_HANDS_OVER;
 use runahead_protocol::stats::{Counter, Loss};
 
-/// `CLONE_PARENT`, `CLONE_UNTRACED`; the program's child, without an exit
-/// signal, as the aide is.
-const CLONE_FLAGS: usize = 0x8000 | 0x0080_0000;
+/// `CLONE_PARENT`, `CLONE_PARENT_SETTID`, `CLONE_UNTRACED`; the program's child,
+/// without an exit signal, as the aide is.
+const CLONE_FLAGS: usize = 0x8000 | 0x0010_0000 | 0x0080_0000;
 /// Populates page tables writable (Linux 5.14).
 const MADV_POPULATE_WRITE: usize = 23;
 
@@ -43,17 +44,15 @@ const LOOK_NS: u64 = 20_000;
 
 /// Pages that are copied for the program at most, after a clone: 4 MiB.
 const COPIED_PAGES_MAX: usize = 1024;
-/// Entries of the page map that are read at once.
-const ENTRIES: usize = 256;
-/// Bits of a pagemap entry: present, and a page of a file or shared.
-const PRESENT: u64 = 1 << 63;
+/// Entries of the page map that are read at once, and pages copied.
+const ENTRIES: usize = 64;
+/// Bit of a pagemap entry: a page of a file, or shared.
 const OF_FILE: u64 = 1 << 61;
 
 /// What the normal process leaves for the aide, and for the copy.
 struct Handover {
     context: Context,
     log: *const Log,
-    owner: usize,
     posted_ns: u64,
 }
 
@@ -66,7 +65,6 @@ unsafe impl Sync for Shared {}
 static HANDOVER: Shared = Shared(UnsafeCell::new(Handover {
     context: Context::NONE,
     log: core::ptr::null(),
-    owner: 0,
     posted_ns: 0,
 }));
 
@@ -87,26 +85,23 @@ pub enum Side {
 ///
 /// # Safety
 /// The caller must hold the ration's lock, all signals blocked, be this
-/// process's only thread, and not leave the hook before [`give_up`] or
-/// [`await_made`].
+/// process's only thread, and [`settle`] before it leaves the hook.
 pub unsafe fn post(state: &State, log: &'static Log, end: usize) -> Side {
     // SAFETY: the lock is held.
     let handover = unsafe { &mut *HANDOVER.0.get() };
-    let Some(desk) = desk().filter(|desk| desk.life.load(Relaxed) == super::life::READY) else {
-        return Side::Refused;
-    };
+    let ready = desk().is_some_and(|desk| desk.life.load(Relaxed) == super::life::READY);
     // The aide has the thread control block of the thread that started it.
-    let refused = desk.handing.load(Relaxed) == handing::REFUSED
-        || state.aide_owner.load(Relaxed) != thread_pointer();
+    let refused = !ready || state.aide_owner.load(Relaxed) != thread_pointer();
     if refused || !handover.context.holds(end) {
         return Side::Refused;
     }
-    (handover.log, handover.owner, handover.posted_ns) = (log, thread_pointer(), sys::now_ns());
-    desk.handing.store(handing::POSTED, Relaxed);
+    (handover.log, handover.posted_ns) = (log, sys::now_ns());
     // SAFETY: it holds this stack.
     if unsafe { arch::hand_over(&mut handover.context, end) } {
         return Side::Copy;
     }
+    state.handed_child.store(0, Relaxed);
+    state.handing.store(handing::POSTED, Relaxed);
     state.lock.store(lock::HANDED, Release);
     Side::Normal
 }
@@ -123,21 +118,44 @@ pub fn ask(state: &State) {
     }
 }
 
-/// The program is about to go on: what has not been copied by now is not.
-pub fn give_up(state: &'static State) {
-    if state.lock.load(Relaxed) != lock::HANDED || !crate::normal::own(state) {
+/// The program is about to go on: what the aide has not begun by now is given
+/// up, and what it has is waited for.
+pub fn settle(state: &State) {
+    if state.lock.load(Acquire) != lock::HANDED || !normal::own(state) {
         return;
     }
-    if CONFIG.test.load(Relaxed) & TEST_HANDS_OVER != 0 {
-        await_made(state);
-    } else if let Some(desk) = desk() {
-        _ = desk.handing.compare_exchange(handing::POSTED, handing::GIVEN_UP, AcqRel, Relaxed);
+    let odd = !state.epoch.load(Relaxed).is_multiple_of(2);
+    let waits = CONFIG.test.load(Relaxed) & TEST_HANDS_OVER != 0 && odd;
+    if !waits && advances(state, handing::POSTED, handing::NONE) {
+        // SAFETY: the aide has not begun and will not: the lock is this
+        // thread's again.
+        let log = unsafe { (*HANDOVER.0.get()).log };
+        abandon(state, log);
+        state.lock.store(lock::FREE, Release);
+        return;
     }
+    advances(state, handing::MAKING, handing::HURRIED);
+    await_made(state);
+}
+
+fn advances(state: &State, from: u32, to: u32) -> bool {
+    state.handing.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
+}
+
+/// There is no copy, whatever has been noted of it.
+fn abandon(state: &State, log: *const Log) {
+    // SAFETY: null, or of `fresh_log`, never unmapped.
+    if let Some(log) = unsafe { log.as_ref() } {
+        log.life.store(life::NONE, Relaxed);
+    }
+    state.faults_at_copy.store(0, Relaxed);
+    state.cpu_at_copy_ns.store(0, Relaxed);
+    state.abandoned.store(1, Relaxed);
 }
 
 /// Waits until no copy is being handed over.
 pub fn await_made(state: &State) {
-    if state.lock.load(Acquire) != lock::HANDED || !crate::normal::own(state) {
+    if state.lock.load(Acquire) != lock::HANDED || !normal::own(state) {
         return;
     }
     let begun_ns = sys::now_ns();
@@ -153,117 +171,128 @@ pub fn await_made(state: &State) {
     }
 }
 
-/// The aide has died, or somebody has stopped it.
+/// The aide has died, or somebody has stopped it. No signal interrupts this: a
+/// handler would do it again in the middle.
 #[cold]
 fn take_back(state: &State) {
-    if let Some(desk) = desk() {
-        desk.handing.store(handing::GIVEN_UP, Relaxed);
-    }
+    let mask = sys::set_signal_mask(u64::MAX);
+    let lives = runs(state.aide.load(Relaxed));
     end_aide(state);
-    // SAFETY: the aide has gone, and nobody else has the lock.
-    let regions = unsafe { regions() };
-    regions.unmark();
-    regions.forget();
-    // No other: this one may have left a process that nobody knows.
-    state.aide.store(-1, Relaxed);
-    _ = state.lock.compare_exchange(lock::HANDED, lock::FREE, AcqRel, Relaxed);
+    if state.lock.load(Acquire) == lock::HANDED {
+        let child = state.handed_child.swap(0, Relaxed);
+        if child > 0 && child != state.speculative.load(Relaxed) {
+            end_child(state, child);
+        }
+        // SAFETY: the aide has gone, and nobody else has the lock.
+        let regions = unsafe { regions() };
+        regions.unmark();
+        regions.forget();
+        // SAFETY: as above.
+        abandon(state, unsafe { (*HANDOVER.0.get()).log });
+        state.handing.store(handing::NONE, Relaxed);
+        state.lock.store(lock::FREE, Release);
+    }
+    if lives {
+        // Whoever stops one stops the next.
+        state.aide.store(-1, Relaxed);
+    }
+    sys::set_signal_mask(mask);
 }
 
-/// In the aide: makes the copy that has been asked for, if one has.
-pub fn make(state: &State, desk: &Desk, pagemap: usize) {
-    if state.lock.load(Acquire) != lock::HANDED {
+/// In the aide of `program`: makes the copy that has been asked for, if one has.
+pub fn make(state: &State, program: usize, pagemap: usize) {
+    let posted = state.lock.load(Acquire) == lock::HANDED;
+    if !posted || !advances(state, handing::POSTED, handing::MAKING) {
         return;
     }
     // SAFETY: the lock is the aide's.
     let (handover, regions) = unsafe { (&*HANDOVER.0.get(), regions()) };
-    let child = if desk.handing.load(Relaxed) == handing::POSTED && regions.mark() {
-        // SAFETY: fork-like: the child goes on where the normal process was,
-        // and is all that the normal process's own child would be.
-        let child = unsafe { call(nr::CLONE, &[CLONE_FLAGS, 0, 0, 0, 0]) };
-        if child == 0 {
-            arrive(desk, handover);
-        }
-        if child < 0 {
-            state.disable(Loss::ProcessLimit);
-        }
-        child
+    let log = handover.log;
+    let child = if stand_beside(program) {
+        clone(state, handover, regions)
     } else {
+        // No more is handed over.
+        state.aide_owner.store(0, Relaxed);
         -1
     };
-    regions.unmark();
-    let shared = *regions.copied();
-    let log = handover.log;
-    // SAFETY: of `fresh_log`, never unmapped.
-    let log_life = unsafe { &(*log).life };
-    if child > 0 && is_made(desk) {
+    go_back();
+    if child > 0 {
         state.count(Counter::SyncsCompleted, 1);
         state.count(Counter::SyncsImporting, 1);
-        state.owner.store(handover.owner, Relaxed);
+        state.owner.store(state.aide_owner.load(Relaxed), Relaxed);
         state.log.store(log.cast_mut(), Relaxed);
         state.speculative.store(child as i32, Release);
+        state.unasked.store(0, Relaxed);
+        let took_ns = sys::now_ns().saturating_sub(handover.posted_ns);
+        state.handed_ns.store(took_ns.max(1), Relaxed);
+        copy_shared(state, pagemap, regions.copied());
     } else {
-        log_life.store(life::NONE, Relaxed);
-        forget_killed(state, child as i32);
+        abandon(state, log);
     }
-    let took_ns = sys::now_ns().saturating_sub(handover.posted_ns);
-    state.handed_ns.store(took_ns.max(1), Relaxed);
+    state.handing.store(handing::NONE, Relaxed);
     state.lock.store(lock::FREE, Release);
-    if child > 0 {
-        copy_shared(pagemap, &shared);
-    }
 }
 
-/// Whether the normal process has waited for the copy: whoever asks first, aide
-/// or copy, notes that.
-fn is_made(desk: &Desk) -> bool {
-    match desk.handing.compare_exchange(handing::POSTED, handing::MADE, AcqRel, Acquire) {
-        Ok(_) => true,
-        Err(found) => found == handing::MADE,
+fn clone(state: &State, handover: &Handover, regions: &mut Regions) -> isize {
+    if !regions.mark() {
+        regions.forget();
+        return -1;
     }
+    let noted_at = state.handed_child.as_ptr() as usize;
+    // SAFETY: fork-like: the child goes on where the normal process was, and is
+    // all that the normal process's own child would be. Its number is noted
+    // before it runs.
+    let child = unsafe { call(nr::CLONE, &[CLONE_FLAGS, 0, noted_at, 0, 0]) };
+    if child == 0 {
+        // SAFETY: filled in by `post`, in memory that is this process's own
+        // now; it stands on the copy of the aide's stack.
+        unsafe { arch::arrive(&handover.context) }
+    }
+    regions.unmark();
+    if child < 0 {
+        state.disable(Loss::ProcessLimit);
+    }
+    child
 }
 
-/// In the new process.
-fn arrive(desk: &Desk, handover: &Handover) -> ! {
-    if !is_made(desk) {
-        loop {
-            // SAFETY: ends this process.
-            unsafe { call(nr::EXIT_GROUP, &[0]) };
-        }
-    }
-    // SAFETY: filled in by `post`, in memory that is this process's own now; it
-    // stands on the copy of the aide's stack.
-    unsafe { arch::arrive(&handover.context) }
+/// Takes the program's working directory, for the child; false where that is
+/// refused.
+fn stand_beside(program: usize) -> bool {
+    let (mut room, mut path) = ([0u8; 20], [0u8; 40]);
+    let number = procfs::digits(program, &mut room);
+    let path = procfs::path(&[b"/proc/", number, b"/cwd\0"], &mut path);
+    path.is_some_and(change_directory)
 }
 
-/// In the new process, which cannot be what the normal process's own child would
-/// be.
-pub fn refuse() {
-    if let Some(desk) = desk() {
-        desk.handing.store(handing::REFUSED, Relaxed);
-    }
+/// A working directory keeps a file system busy.
+fn go_back() {
+    change_directory(b"/\0");
+}
+
+fn change_directory(path: &[u8]) -> bool {
+    // SAFETY: a NUL-terminated path; concerns the aide only.
+    unsafe { call(import_nr::CHDIR, &[path.as_ptr() as usize]) == 0 }
 }
 
 /// Makes the program's pages its own again, which the clone has made it share:
-/// each store would be a fault. What it has not written is left as it is.
-fn copy_shared(pagemap: usize, ranges: &Ranges) {
+/// each store would be a fault. Private pages of files that it has not written
+/// are left as they are. Ends when the program is waiting for it.
+fn copy_shared(state: &State, pagemap: usize, ranges: &Ranges) {
     let mut left = COPIED_PAGES_MAX;
     let mut entries = [0u64; ENTRIES];
     for &(start, end) in ranges.all() {
         let mut at = start;
         while at < end && left > 0 {
+            if state.handing.load(Relaxed) != handing::MAKING {
+                return;
+            }
             let count = ((end - at) / PAGE_SIZE).min(ENTRIES);
-            let Some(wanted) = entries.get_mut(..count).filter(|wanted| !wanted.is_empty()) else {
-                break;
-            };
-            let args =
-                [pagemap, wanted.as_mut_ptr() as usize, size_of_val(wanted), at / PAGE_SIZE * 8];
-            // SAFETY: the kernel writes at most the slice.
-            let got = unsafe { call(nr::PREAD64, &args) }.max(0) as usize / 8;
+            let wanted = entries.get_mut(..count).unwrap_or(&mut []);
+            let got = aide::entries(pagemap, at, wanted);
             if got == 0 {
                 break;
             }
-            let known = entries.get(..got).unwrap_or(&[]);
-            left -= copy_runs(at, known).min(left);
+            left -= copy_runs(at, entries.get(..got).unwrap_or(&[])).min(left);
             at += got * PAGE_SIZE;
         }
     }
@@ -272,7 +301,7 @@ fn copy_shared(pagemap: usize, ranges: &Ranges) {
 /// The same of the pages from `at` on, of which these are the entries; how many.
 fn copy_runs(at: usize, entries: &[u64]) -> usize {
     let mut copied = 0;
-    let is_shared = |entry: &u64| entry & PRESENT != 0 && entry & OF_FILE == 0;
+    let is_shared = |entry: &u64| entry & aide::PRESENT != 0 && entry & OF_FILE == 0;
     let mut index = 0;
     for run in entries.chunk_by(|one, other| is_shared(one) == is_shared(other)) {
         if run.first().is_some_and(is_shared) {

@@ -58,23 +58,12 @@ pub mod life {
 
 /// What the copy asks for; [`Desk::question`].
 pub mod question {
+    /// Nothing: it has been answered.
+    pub const NONE: u32 = 0;
     /// What pages are, their bytes, and a prefetch of some of the swapped.
     pub const PAGES: u32 = 1;
     /// Which of the addresses are in memory by now.
     pub const PRESENT: u32 = 2;
-}
-
-/// Whether a copy that is handed over will be one of a single moment
-/// ([`handover`]); [`Desk::handing`].
-pub mod handing {
-    /// The normal process waits, or will soon.
-    pub const POSTED: u32 = 1;
-    /// It did until its memory had been copied.
-    pub const MADE: u32 = 2;
-    /// It did not.
-    pub const GIVEN_UP: u32 = 3;
-    /// The new process could not take the program's place: none will.
-    pub const REFUSED: u32 = 4;
 }
 
 /// Memory that normal process, copy and aide share. The copy computes on
@@ -90,8 +79,6 @@ pub struct Desk {
     pub answered: AtomicU32,
     /// One of [`question`].
     pub question: AtomicU32,
-    /// One of [`handing`]. Noise here makes a copy that comes to nothing, or none.
-    pub handing: AtomicU32,
     /// First page asked about.
     pub address: AtomicU64,
     /// How many.

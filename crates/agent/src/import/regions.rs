@@ -190,10 +190,14 @@ impl Regions {
         let own = [image, (state, state + STATE_LEN)];
         self.copied.len = 0;
         let Regions { all, len, copied, text, .. } = self;
+        // Until Linux 6.5 direct I/O that is in flight would come into the page
+        // that is left to the copy.
+        let mut asynchronous = false;
         let read = maps::for_each(text, |line| {
             // The agent's own memory is needed before anything is imported.
             let ours = own.iter().any(|&(start, end)| line.start < end && start < line.end);
             let before = *len;
+            asynchronous |= line.path.starts_with(b"/[aio]");
             if !ours && let Some(region) = importable(line) {
                 add(all, len, region, live, shortest);
             }
@@ -207,6 +211,9 @@ impl Regions {
             }
             true
         });
+        if asynchronous {
+            copied.len = 0;
+        }
         if !read {
             self.clear();
         }

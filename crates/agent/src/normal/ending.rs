@@ -7,7 +7,7 @@ use super::learnt;
 use super::waiting::await_detached;
 use crate::arch::nr;
 use crate::import::{self, desk};
-use crate::state::State;
+use crate::state::{State, lock};
 use crate::sys::{self, call};
 use crate::tasks;
 use crate::usage::Usage;
@@ -145,7 +145,7 @@ pub(super) fn scout_beside(state: &State, child: i32) -> Option<&AtomicI32> {
 /// other thread makes one afterwards where the caller has barred it before
 /// ([`State::barred`], [`State::disable`]).
 pub fn end_speculation(state: &'static State) {
-    if state.epoch.load(SeqCst) == 0 && state.lock.load(SeqCst) == 0 {
+    if state.epoch.load(SeqCst) == 0 && state.lock.load(SeqCst) == lock::FREE {
         return;
     }
     await_detached(state);
@@ -187,17 +187,11 @@ fn hasten(child: i32) {
     }
 }
 
-/// Notes a process that nobody else knows, and that must not go on, as one to
-/// be reaped.
-pub fn forget_killed(state: &State, child: i32) {
-    if child <= 0 {
-        return;
-    }
-    // SAFETY: kills a child of the program's, which only this one could reap.
+/// Kills and reaps a child that nobody else has reaped.
+pub fn end_child(state: &State, child: i32) {
+    // SAFETY: kills a child of ours that has not been reaped.
     unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
-    if let Some(cell) = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0) {
-        cell.store(child, Relaxed);
-    }
+    while wait(state, child, 0) == EINTR {}
 }
 
 /// Ends the aide.
@@ -210,9 +204,7 @@ pub fn end_aide(state: &State) {
         desk.life.store(import::life::ENDING, Relaxed);
         sys::futex_wake(&desk.asked);
     }
-    // SAFETY: kills a child of ours that has not been reaped.
-    unsafe { call(nr::KILL, &[aide as usize, SIGKILL]) };
-    while wait(state, aide, 0) == EINTR {}
+    end_child(state, aide);
     if let Some(desk) = desk() {
         desk.life.store(import::life::NONE, Relaxed);
     }

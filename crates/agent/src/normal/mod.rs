@@ -236,7 +236,10 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             handover::await_made(state);
         }
         Watch::Alone => return alone(state, frame),
-        Watch::Attach => CONFIG.attaches.store(1, Relaxed),
+        Watch::Attach => {
+            CONFIG.attaches.store(1, Relaxed);
+            handover::await_made(state);
+        }
         Watch::Lock => before_lock(state, first as i32, second),
         Watch::Namespaces => before_namespaces(state),
         Watch::Execute(environment) => return exec::execute(state, frame, environment),
@@ -275,6 +278,8 @@ pub fn changes_rights(number: usize) -> bool {
             | nr::SETFSGID
             | nr::SETGROUPS
             | nr::CAPSET
+            | nr::KEYCTL
+            | nr::LANDLOCK_RESTRICT_SELF
     )
 }
 
@@ -502,6 +507,7 @@ pub fn ending(state: &'static State, status: i32) {
     if !own(state) {
         return;
     }
+    handover::await_made(state);
     learnt::ended(state);
     bar(state);
     end_speculation(state);

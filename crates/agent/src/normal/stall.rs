@@ -26,6 +26,8 @@ pub(super) fn stall(
     began: u64,
 ) -> isize {
     earn(state, 0);
+    // One that a handler has left by longjmp before this read.
+    handover::settle(state);
     let start_ns = sys::now_ns();
     let mut stat = sys::Stat::default();
     sys::fstat(request.fd, &mut stat);
@@ -56,8 +58,12 @@ pub(super) fn stall(
     if let Some(stalled) = stalled {
         streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
     }
+    handover::settle(state);
     let passes_over_ns = state.try_locked(|rations, _| {
         let ration = &mut rations.synchronisations;
+        if state.abandoned.swap(0, Relaxed) != 0 {
+            ration.given_up();
+        }
         ration.stalled(end_ns.saturating_sub(synchronised_ns));
         if state.speculative.load(Relaxed) == 0 { ration.unaided_ns() } else { 0 }
     });
@@ -66,7 +72,6 @@ pub(super) fn stall(
         state.credit.store(0, Relaxed);
     }
     waiting::await_prediction(state);
-    handover::give_up(state);
     result
 }
 

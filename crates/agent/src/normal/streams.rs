@@ -8,7 +8,7 @@
 
 use crate::arch::{Frame, nr, thread_pointer};
 use crate::normal::Request;
-use crate::state::{CONFIG, State, class};
+use crate::state::{CONFIG, State, class, lock};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -268,10 +268,13 @@ pub fn ended(state: &State, stalled: &Stalled, ns: u64, now_ns: u64) {
     state.streams.with(stalled.dev, tell);
 }
 
-/// Whether a speculative process runs ahead of this thread: then that
-/// prefetches.
+/// Whether a speculative process runs ahead of this thread, or is being made:
+/// then that prefetches.
 fn runs_ahead(state: &State) -> bool {
     use runahead_protocol::log::life;
+    if state.lock.load(Relaxed) == lock::HANDED {
+        return true;
+    }
     state.speculative.load(Relaxed) != 0
         && state.owner.load(Relaxed) == thread_pointer()
         && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)

@@ -307,7 +307,7 @@ fn synchronise(
     if importing && let Some(end) = where_handed_over(stall, &mut rations.refork, ration.stall_ns())
     {
         // SAFETY: the lock is held, all signals are blocked, there are regions
-        // only where this is the only thread, and `stall` gives it up before it
+        // only where this is the only thread, and `stall` settles it before it
         // leaves the hook.
         match unsafe { handover::post(state, log, end) } {
             Side::Copy => return Some(copy(log, Parent { handed: true, ..parent })),
@@ -316,7 +316,6 @@ fn synchronise(
                 state.detaching.store(0, SeqCst);
                 let end_ns = sys::now_ns();
                 ration.synchronised(end_ns.saturating_sub(now_ns), false);
-                rations.refork.took(Kind::Importing, resident_bytes, end_ns - copying_ns);
                 begun(state, consumed, Kind::Importing, (now_ns, end_ns));
                 reap(state);
                 return None;

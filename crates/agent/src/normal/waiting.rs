@@ -6,7 +6,7 @@ use super::ending::runs;
 use super::processors::processors;
 use crate::import::{self, Desk, desk};
 use crate::speculative::shared;
-use crate::state::{CONFIG, State};
+use crate::state::{CONFIG, State, lock};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use runahead_protocol::log::{Log, life};
@@ -44,7 +44,7 @@ pub fn await_detached(state: &State) {
     while state.detaching.load(SeqCst) == found {
         // Another thread makes a copy and has not noted it yet: asked first, or
         // it would be missed by both questions.
-        let noted = state.lock.load(SeqCst) == 0;
+        let noted = state.lock.load(SeqCst) == lock::FREE;
         let copy = state.log().filter(|log| log.life.load(Acquire) == life::STARTING);
         if noted && copy.is_none() && !aide_starts(state) {
             break;

@@ -4,10 +4,8 @@
 //! explained step by step.
 
 use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
-use crate::arch::{import_nr, nr};
-use crate::import::handover;
+use crate::arch::nr;
 use crate::normal::hand_over;
-use crate::procfs;
 use crate::state::CONFIG;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
@@ -75,9 +73,8 @@ fn detached(log: &Log) {
 /// fails.
 pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     let early = let_go_of_what_counts(log);
-    if parent.handed && !stand_where_the_program_is(parent.pid as usize) {
-        handover::refuse();
-        exit();
+    if parent.handed {
+        take_processors_of(parent.pid as usize);
     }
     emulator.start(&Start {
         identity: identity(parent),
@@ -143,17 +140,10 @@ fn let_go_of_what_counts(log: &'static Log) -> bool {
     early
 }
 
-/// A child of the aide's has the aide's working directory and processors. False
-/// where the program's cannot be had.
-fn stand_where_the_program_is(program: usize) -> bool {
+/// A child of the aide's has the processors that the program had when it made
+/// the aide.
+fn take_processors_of(program: usize) {
     const PROCESSORS: usize = 8192;
-    let (mut room, mut path) = ([0u8; 20], [0u8; 40]);
-    let number = procfs::digits(program, &mut room);
-    let Some(path) = procfs::path(&[b"/proc/", number, b"/cwd\0"], &mut path) else {
-        return false;
-    };
-    // SAFETY: a NUL-terminated path; concerns this process only.
-    let there = unsafe { call(import_nr::CHDIR, &[path.as_ptr() as usize]) } == 0;
     let mut set = [0u64; PROCESSORS / 64];
     let at = set.as_mut_ptr() as usize;
     // SAFETY: the kernel writes at most the array.
@@ -162,7 +152,6 @@ fn stand_where_the_program_is(program: usize) -> bool {
         // SAFETY: reads as much; concerns this process only.
         unsafe { call(nr::SCHED_SETAFFINITY, &[0, len, at]) };
     }
-    there
 }
 
 fn stand_apart() {

@@ -45,6 +45,22 @@ fn a_program_that_does_not_is_left_alone() {
     assert!(attempts(100_000, 0) < 120, "{}", attempts(100_000, 0));
 }
 
+/// Its data came before the copy was there: that says nothing of what copies
+/// save.
+#[test]
+fn a_copy_that_was_given_up_is_not_judged() {
+    let given_up = synchronisations(
+        1000,
+        |ration| ration.outcome(0, 0, false),
+        |ration| {
+            ration.synchronised(100_000, false);
+            ration.given_up();
+        },
+        |ration| ration.stalled(1_000_000),
+    );
+    assert_eq!(given_up, 1000);
+}
+
 #[test]
 fn on_a_disk_a_program_is_asked_again_after_a_second() {
     let mut ration = begun();

@@ -53,6 +53,8 @@ pub mod nr {
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
+    pub const KEYCTL: usize = 250;
+    pub const LANDLOCK_RESTRICT_SELF: usize = 446;
     pub const UNSHARE: usize = 272;
     pub const SETNS: usize = 308;
     pub const SETSID: usize = 112;
