@@ -26,6 +26,8 @@ const SYNC: CProgram =
 const SYNC_STORES: f64 = 64.0;
 /// What a synchronisation by an importing copy may take, median, in s.
 const SYNC_MAX_S: f64 = 150e-6;
+/// Reads of a run before page faults are counted, in the program.
+const WARM: u64 = 32;
 /// Reads of a run in which system calls are counted.
 const COUNTED_READS: u64 = 48;
 
@@ -187,7 +189,7 @@ pub fn measure(options: &SyncOptions<'_>) -> Result<Vec<SyncCost>> {
                 missing: way.missing,
                 mean_s: way.mean_s,
                 read_s: [0.1, 0.5, 0.9, 0.99].map(quantile),
-                minor_faults: way.faults / all,
+                minor_faults: way.faults / (reads.saturating_sub(WARM) * runs as u64) as f64,
                 attempted: way.attempted / all,
                 completed: way.completed / way.attempted.max(1.0),
                 importing: way.importing / way.completed.max(1.0),

@@ -56,7 +56,7 @@ pub fn run(faults: Faults) -> Result<ExitCode> {
 
 /// Resident memory of the program that synchronises, in MiB, and how often.
 const SYNC_MIB: u64 = 1024;
-const SYNC_READS: u64 = 100;
+const SYNC_READS: u64 = 132;
 
 fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
     let common = &arguments.programs.common;
