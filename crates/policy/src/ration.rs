@@ -35,6 +35,12 @@ const WAITED_PER_LOSS_WHERE_PAID: u64 = 8;
 /// now the one ahead, now the other.
 pub const BEHIND_STALLS_MAX: u32 = 64;
 
+/// How long one may be behind that has predicted nothing, in stalls: a program
+/// that computes between two stalls as long as its copy does would be slowed by
+/// it (both work on one memory), and not be saved anything. One that does little
+/// else than wait comes to [`BEHIND_STALLS_MAX`] before.
+const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
+
 /// The same where it has made up half of what it lagged behind at most: it is
 /// about to come to the front.
 pub const CATCHING_UP_STALLS_MAX: u32 = 256;
@@ -343,6 +349,12 @@ impl Ration {
     fn is_too_dear(&self) -> bool {
         let allowed_ns = self.benefits_ns.saturating_mul(CPU_PER_BENEFIT);
         self.cpu_ns > allowed_ns.saturating_add(CPU_FREE_NS)
+    }
+
+    /// Whether a speculative process that is behind, and has predicted nothing in
+    /// the `age_ns` since it was made, is to be given up.
+    pub fn is_hopeless(&self, age_ns: u64) -> bool {
+        age_ns > self.stall_ns.max(1).saturating_mul(BEHIND_TIMES_MAX)
     }
 
     /// How the speculative process stands at a stall at which it is behind, by

@@ -199,7 +199,13 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
             if standing == Standing::Behind
                 && let Some(log) = state.log()
             {
-                ration.stands(state.hits.load(Relaxed), log.lead().min(0).unsigned_abs());
+                let hits = state.hits.load(Relaxed);
+                ration.stands(hits, log.lead().min(0).unsigned_abs());
+                let age_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
+                let predicts = hits != 0 || log.pages.tail.load(Relaxed) != 0;
+                if !predicts && ration.is_hopeless(age_ns) {
+                    return Decision::GiveUp;
+                }
             }
             ration.decide(standing, processors)
         }

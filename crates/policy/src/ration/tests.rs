@@ -45,6 +45,14 @@ fn a_program_that_does_not_is_left_alone() {
     assert!(attempts(100_000, 0) < 120, "{}", attempts(100_000, 0));
 }
 
+#[test]
+fn a_copy_that_predicts_nothing_is_given_up_in_time() {
+    let mut ration = begun();
+    ration.stalled(100_000);
+    assert!(!ration.is_hopeless(6_000_000), "of stalls alone, fewer than its limit");
+    assert!(ration.is_hopeless(20_000_000), "between them the program computed");
+}
+
 /// Its data came before the copy was there: that says nothing of what copies
 /// save.
 #[test]
