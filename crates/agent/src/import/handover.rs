@@ -300,18 +300,17 @@ fn copy_shared(state: &State, pagemap: usize, ranges: &Ranges) {
 
 /// The same of the pages from `at` on, of which these are the entries; how many.
 fn copy_runs(at: usize, entries: &[u64]) -> usize {
-    let mut copied = 0;
-    let is_shared = |entry: &u64| entry & aide::PRESENT != 0 && entry & OF_FILE == 0;
-    let mut index = 0;
-    for run in entries.chunk_by(|one, other| is_shared(one) == is_shared(other)) {
-        if run.first().is_some_and(is_shared) {
-            let (first, len) = (at + index * PAGE_SIZE, run.len() * PAGE_SIZE);
+    let (mut copied, mut run) = (0, 0);
+    for (index, entry) in entries.iter().chain(&[0]).enumerate() {
+        if entry & aide::PRESENT != 0 && entry & OF_FILE == 0 {
+            run += 1;
+        } else if run > 0 {
+            let first = at + (index - run) * PAGE_SIZE;
             // SAFETY: changes no byte, and fails where the memory is not to be
             // written.
-            unsafe { call(nr::MADVISE, &[first, len, MADV_POPULATE_WRITE]) };
-            copied += run.len();
+            unsafe { call(nr::MADVISE, &[first, run * PAGE_SIZE, MADV_POPULATE_WRITE]) };
+            (copied, run) = (copied + run, 0);
         }
-        index += run.len();
     }
     copied
 }
