@@ -125,26 +125,18 @@ fn populate<'s>(object: &Object, sites: impl Iterator<Item = &'s Site>, count: u
         let (first, last) =
             pages(object.bias.wrapping_add(site.address as usize), usize::from(site.len));
         if first != end && first.wrapping_add(PAGE_SIZE) != end {
-            advise(start, end);
+            sys::make_writable(start, end);
             start = first;
         }
         end = last;
     }
-    advise(start, end);
+    sys::make_writable(start, end);
 }
 
 /// The pages of `len` bytes at `at`: the first's address, and the one after
 /// the last.
 fn pages(at: usize, len: usize) -> (usize, usize) {
     (at & !(PAGE_SIZE - 1), at.wrapping_add(len).next_multiple_of(PAGE_SIZE))
-}
-
-/// Makes `[start, end)` present and writable, where the kernel can.
-fn advise(start: usize, end: usize) {
-    const MADV_POPULATE_WRITE: usize = 23;
-    // SAFETY: as if each page were written with the byte that it has; they
-    // are writable just now.
-    unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_POPULATE_WRITE]) };
 }
 
 /// Replaces one site by a jump to stub number `index`.

@@ -71,18 +71,6 @@ pub mod lock {
     pub const HANDED: u32 = 2;
 }
 
-/// How far a copy has come that is handed over; [`State::handing`].
-pub mod handing {
-    /// There is none.
-    pub const NONE: u32 = 0;
-    /// The aide has not begun.
-    pub const POSTED: u32 = 1;
-    /// The aide makes it.
-    pub const MAKING: u32 = 2;
-    /// The program waits for that.
-    pub const HURRIED: u32 = 3;
-}
-
 /// Whether directories may be read ahead by threads.
 pub mod readers {
     /// Not looked at yet.
@@ -383,7 +371,7 @@ pub struct State {
     pub aide: AtomicI32,
     /// Thread that started it ([`crate::arch::thread_pointer`]).
     pub aide_owner: AtomicUsize,
-    /// One of [`handing`], while the lock is handed over.
+    /// How far a copy has come that is handed over (`import::handover`).
     pub handing: AtomicU32,
     /// Process id of the copy that the aide has made and not noted yet; 0: none.
     pub handed_child: AtomicI32,

@@ -111,6 +111,15 @@ pub fn open_read(path: &[u8]) -> isize {
     unsafe { call(nr::OPENAT, &[AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC]) }
 }
 
+/// Makes the pages of `[start, end)` present, writable and this memory's own, as
+/// if each were written with the byte that it has, where the kernel can
+/// (madvise(2), MADV_POPULATE_WRITE, Linux 5.14) and the memory may be written.
+pub fn make_writable(start: usize, end: usize) {
+    const MADV_POPULATE_WRITE: usize = 23;
+    // SAFETY: changes no byte.
+    unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_POPULATE_WRITE]) };
+}
+
 /// ioctl(2).
 ///
 /// # Safety

@@ -35,15 +35,15 @@ const WAITED_PER_LOSS_WHERE_PAID: u64 = 8;
 /// now the one ahead, now the other.
 pub const BEHIND_STALLS_MAX: u32 = 64;
 
+/// The same where it has made up half of what it lagged behind at most: it is
+/// about to come to the front.
+pub const CATCHING_UP_STALLS_MAX: u32 = 256;
+
 /// How long one may be behind that has predicted nothing, in stalls: a program
 /// that computes between two stalls as long as its copy does would be slowed by
 /// it (both work on one memory), and not be saved anything. One that does little
 /// else than wait comes to [`BEHIND_STALLS_MAX`] before.
 const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
-
-/// The same where it has made up half of what it lagged behind at most: it is
-/// about to come to the front.
-pub const CATCHING_UP_STALLS_MAX: u32 = 256;
 
 /// Stalls at which a process is left alone at first: many processes of a
 /// `make` or an `xargs` read a file or two and end, and would pay for a copy

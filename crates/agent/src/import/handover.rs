@@ -22,7 +22,7 @@ use super::regions::{Ranges, Regions, regions};
 use super::{aide, desk};
 use crate::arch::{self, Context, import_nr, nr, thread_pointer};
 use crate::normal::ending::{end_aide, end_child, runs};
-use crate::state::{CONFIG, State, handing, lock};
+use crate::state::{CONFIG, State, lock};
 use crate::sys::{self, PAGE_SIZE, call};
 use crate::{normal, procfs};
 use core::cell::UnsafeCell;
@@ -34,8 +34,6 @@ use runahead_protocol::stats::{Counter, Loss};
 /// `CLONE_PARENT`, `CLONE_PARENT_SETTID`, `CLONE_UNTRACED`; the program's child,
 /// without an exit signal, as the aide is.
 const CLONE_FLAGS: usize = 0x8000 | 0x0010_0000 | 0x0080_0000;
-/// Populates page tables writable (Linux 5.14).
-const MADV_POPULATE_WRITE: usize = 23;
 
 /// Far longer than the aide takes, in ns.
 const MADE_NS: u64 = 500_000_000;
@@ -48,6 +46,18 @@ const COPIED_PAGES_MAX: usize = 1024;
 const ENTRIES: usize = 64;
 /// Bit of a pagemap entry: a page of a file, or shared.
 const OF_FILE: u64 = 1 << 61;
+
+/// How far a copy has come that is handed over; [`State::handing`].
+mod handing {
+    /// There is none.
+    pub const NONE: u32 = 0;
+    /// The aide has not begun.
+    pub const POSTED: u32 = 1;
+    /// The aide makes it.
+    pub const MAKING: u32 = 2;
+    /// The program waits for that.
+    pub const HURRIED: u32 = 3;
+}
 
 /// What the normal process leaves for the aide, and for the copy.
 struct Handover {
@@ -306,9 +316,7 @@ fn copy_runs(at: usize, entries: &[u64]) -> usize {
             run += 1;
         } else if run > 0 {
             let first = at + (index - run) * PAGE_SIZE;
-            // SAFETY: changes no byte, and fails where the memory is not to be
-            // written.
-            unsafe { call(nr::MADVISE, &[first, run * PAGE_SIZE, MADV_POPULATE_WRITE]) };
+            sys::make_writable(first, first + run * PAGE_SIZE);
             (copied, run) = (copied + run, 0);
         }
     }
