@@ -74,6 +74,9 @@ pub struct SwapOptions {
     pub spindles: Option<u32>,
     /// Runs of each side, at least 1.
     pub runs: usize,
+    /// Plain and as it is only: what the runs of the tables' other rows would
+    /// come to stays unknown.
+    pub brief: bool,
     /// Data and memory relative to the paper's, above 0.
     pub scale: f64,
     /// Directory on a disk below which the device keeps its contents.
@@ -252,8 +255,14 @@ pub(crate) fn named(all: &[Kernel], names: &[String]) -> Result<Vec<Kernel>> {
 fn measure(kernel: &Kernel, options: &SwapOptions) -> Result<SwapResult> {
     let mut subject = Subject::up(kernel, options)?;
     subject.limit(MEMORY_MB)?;
-    let progress = Progress::new(3 * options.runs as u64 + 1);
+    let progress = Progress::new(match options.brief {
+        true => 2 * options.runs as u64,
+        false => 3 * options.runs as u64 + 1,
+    });
     let mut once = |way: Way, runs: &mut Vec<SwapRun>| -> Result<()> {
+        if options.brief && matches!(way, Way::Observe | Way::Basic) {
+            return Ok(());
+        }
         progress.step(&format!("{} {way:?}", kernel.name));
         runs.push(subject.run(way)?);
         Ok(())

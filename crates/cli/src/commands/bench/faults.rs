@@ -23,6 +23,10 @@ pub struct Faults {
     /// Directory on a disk for the contents of the swap device
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     backing: PathBuf,
+    /// Over swap: measure the plain program and Runahead only, not the observed
+    /// run and the full copies that further rows of the tables need
+    #[arg(long)]
+    brief: bool,
     /// Measure synchronisations only
     #[arg(long)]
     sync: bool,
@@ -90,6 +94,7 @@ fn over_swap(arguments: Faults) -> Result<ExitCode> {
         spindles: is_array.then_some(7),
         profile: common.profile,
         runs: usize::from(programs.runs),
+        brief: arguments.brief,
         scale: programs.scale,
         backing: arguments.backing,
         runahead: executable(common.runahead.as_deref())?,

@@ -59,6 +59,7 @@ pub fn run(arguments: Memory) -> Result<ExitCode> {
     let json = arguments.json.unwrap_or_else(|| Path::new(RESULTS).join(name));
     let plot = arguments.plot.unwrap_or_else(|| json.with_extension(""));
     let options = SwapOptions {
+        brief: false,
         kernels: arguments.app,
         spindles: (arguments.profile == "array-2003").then_some(7),
         profile: arguments.profile,
