@@ -39,11 +39,17 @@ pub const BEHIND_STALLS_MAX: u32 = 64;
 /// about to come to the front.
 pub const CATCHING_UP_STALLS_MAX: u32 = 256;
 
-/// How long one may be behind that has predicted nothing, in stalls: a program
-/// that computes between two stalls as long as its copy does would be slowed by
-/// it (both work on one memory), and not be saved anything. One that does little
-/// else than wait comes to [`BEHIND_STALLS_MAX`] before.
+/// How long one may be behind of which nothing has come true, in stalls: a
+/// program that computes between two stalls as long as its copy does would be
+/// slowed by it (both work on one memory), and not be saved anything. One that
+/// does little else than wait comes to [`BEHIND_STALLS_MAX`] before.
 const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
+
+/// How many pages such a one may import (section 5.1): at 10 µs a page it is
+/// slower than its program as long as it comes to pages that it has not. Copies
+/// that save something have imported a tenth of it before they do (FFTPDE some
+/// 1300 pages in all, MATVEC 130).
+const BEHIND_IMPORTS_MAX: u64 = 4096;
 
 /// Stalls at which a process is left alone at first: many processes of a
 /// `make` or an `xargs` read a file or two and end, and would pay for a copy
@@ -85,11 +91,14 @@ const TOLERATED_PART: u64 = 16;
 const OWED_NS_MAX: u64 = 20_000_000;
 
 /// Processor time that copies may take for each unit of waiting that they
-/// saved: beyond it, what is gained is below a sixteenth of what is spent.
+/// saved: beyond it, what is gained is below a sixteenth of what is spent. It is
+/// idle time, but not free: a program whose working set is larger than the
+/// caches takes 5 to 15% longer beside a copy, and that is part of what one that
+/// saved nothing lost.
 pub const CPU_PER_BENEFIT: u64 = 16;
 
-/// Processor time of copies that is not asked about, in ns: a copy is still
-/// on its way when the last one is judged.
+/// Processor time of copies that is not asked about, in ns: too little to tell
+/// what they will save.
 pub const CPU_FREE_NS: u64 = 100_000_000;
 
 /// What is known of the speculative process at a stall that it did not
@@ -169,8 +178,10 @@ pub struct Ration {
     copies: u32,
     benefits_ns: u64,
     costs_ns: u64,
-    /// Processor time of copies that have ended, in ns.
+    /// Processor time of copies, in ns.
     cpu_ns: u64,
+    /// The same since the last synchronisation.
+    last_cpu_ns: u64,
 }
 
 impl Ration {
@@ -226,6 +237,7 @@ impl Ration {
         self.behind_stalls = 0;
         (self.hits, self.lag, self.lag_max) = (0, 0, 0);
         self.elsewhere_ns = 0;
+        self.last_cpu_ns = 0;
         self.open = true;
     }
 
@@ -317,7 +329,8 @@ impl Ration {
             self.unaided_ns = 0;
             self.unaided_last_ns = 0;
         } else {
-            let lost_ns = self.last_cost_ns.saturating_sub(benefit_ns);
+            let spent_ns = self.last_cpu_ns / CPU_PER_BENEFIT;
+            let lost_ns = self.last_cost_ns.saturating_add(spent_ns).saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
             let bound_ns = self.cost_ns.saturating_mul(PASS_OVER_MAX).max(PASS_OVER_MAX_NS);
             let most_ns = stall_ns.saturating_mul(PASS_OVER_MAX).min(bound_ns);
@@ -339,9 +352,10 @@ impl Ration {
         self.awaits
     }
 
-    /// A copy that has ended took `ns` of processor time.
+    /// Copies took `ns` more of processor time.
     pub fn spent(&mut self, ns: u64) {
         self.cpu_ns = self.cpu_ns.saturating_add(ns);
+        self.last_cpu_ns = self.last_cpu_ns.saturating_add(ns);
     }
 
     /// Whether copies take more processor time than what they save is worth,
@@ -351,10 +365,12 @@ impl Ration {
         self.cpu_ns > allowed_ns.saturating_add(CPU_FREE_NS)
     }
 
-    /// Whether a speculative process that is behind, and has predicted nothing in
-    /// the `age_ns` since it was made, is to be given up.
-    pub fn is_hopeless(&self, age_ns: u64) -> bool {
-        age_ns > self.stall_ns.max(1).saturating_mul(BEHIND_TIMES_MAX)
+    /// Whether a speculative process that is behind is to be given up: nothing
+    /// that it predicted in the `age_ns` since it was made, in which it imported
+    /// so many pages, has come true.
+    pub fn is_hopeless(&self, age_ns: u64, imported: u64) -> bool {
+        let most_ns = self.stall_ns.max(1).saturating_mul(BEHIND_TIMES_MAX);
+        age_ns > most_ns || imported > BEHIND_IMPORTS_MAX
     }
 
     /// How the speculative process stands at a stall at which it is behind, by
@@ -411,6 +427,11 @@ impl Ration {
             cost_ns: self.costs_ns,
             unaided_ns: self.unaided_last_ns,
         }
+    }
+
+    /// Stalls that are still passed over, as long as those so far.
+    pub fn passes_over(&self) -> u64 {
+        self.unaided_ns / self.stall_ns.max(1)
     }
 
     /// Smoothed time of a stall, in ns; 0: none seen.

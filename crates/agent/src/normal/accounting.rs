@@ -2,6 +2,7 @@
 //! next one, and for the statistics.
 
 use super::faults;
+use super::processors::{living_copy_ns, since_then};
 use crate::import::desk;
 use crate::state::{Rations, State};
 use crate::sys;
@@ -15,7 +16,7 @@ use runahead_protocol::stats::{Counter, Park};
 pub fn account(state: &State, rations: &mut Rations) {
     look_at_pages(state);
     let Rations { synchronisations: ration, refork, .. } = rations;
-    ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
+    ration.spent(spent_since(state, living_copy_ns(state)));
     let before = state.faults_at_copy.swap(0, Relaxed);
     if before != 0 {
         // What the program would have faulted anyway is among them; a copy
@@ -34,6 +35,13 @@ pub fn account(state: &State, rations: &mut Rations) {
     let (hits, partial) = found(state);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     ration.outcome(hits, partial, shares);
+}
+
+/// Processor time that copies have taken since this was asked last, of which the
+/// one that there is has taken `living_ns` in all; in ns.
+fn spent_since(state: &State, living_ns: u64) -> u64 {
+    let ended_ns = state.copies_cpu_us.load(Relaxed).saturating_mul(1000);
+    since_then(&state.copies_told_ns, ended_ns.saturating_add(living_ns))
 }
 
 /// Ranges that the program has found prefetched, and those of them that were

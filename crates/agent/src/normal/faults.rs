@@ -36,8 +36,9 @@ pub struct Waited {
 }
 
 /// After a fault. In the speculative process that it makes, it returns there
-/// too, and what returns from here goes on with the program.
-pub fn at_fault(state: &'static State, waited: &Waited) {
+/// too, and what returns from here goes on with the program. Returns how many of
+/// the next ones are passed over, whatever they are.
+pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
     let &Waited { address, faults, mask, live, ucontext, longest_ns } = waited;
     let now_ns = sys::now_ns();
     let each_ns = stalled(state, now_ns).checked_div(u64::from(faults)).unwrap_or(0);
@@ -70,7 +71,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) {
                 late(&state.late);
             }
         });
-        return;
+        return 0;
     }
     state.count(Counter::StallsUnpredicted, u64::from(faults));
     let standing = match log {
@@ -82,9 +83,11 @@ pub fn at_fault(state: &'static State, waited: &Waited) {
         Some(log) if runs_elsewhere(log) => Standing::OffTrack,
         Some(_) => Standing::Behind,
     };
-    state.try_locked(|rations, _| {
-        rations.synchronisations.stalled(stalled_ns);
-        rations.synchronisations.unnoticed(faults - 1, stalled_ns);
+    let passes_over = state.try_locked(|rations, _| {
+        let ration = &mut rations.synchronisations;
+        ration.stalled(stalled_ns);
+        ration.unnoticed(faults - 1, stalled_ns);
+        ration.passes_over()
     });
     state.fault_context.store(live, Relaxed);
     let copy = synchronise::attempt(
@@ -102,6 +105,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) {
         state.fault_context.store(0, Relaxed);
         waiting::await_before_unseen(state);
     }
+    passes_over.unwrap_or(0)
 }
 
 /// Whether the page predicted last is one that the program has not mapped.

@@ -24,7 +24,8 @@
 //! * A notice takes the program 20 µs, and there may be thousands of faults
 //!   that each waited for little longer. Where [`IDLE_NOTICES`] in a row have
 //!   led to no copy, and none runs, only every [`PERIOD_STEP`]th fault is
-//!   noticed, and fewer still when that leads to nothing either.
+//!   noticed, and fewer still when that leads to nothing either; so, too, where
+//!   the ration passes many over in any case ([`runahead_policy::ration`]).
 
 use super::areas::{SWAPPED_BYTES, is_watched};
 use super::{faults, own, watch};
@@ -57,6 +58,10 @@ const PERIOD_STEP: u32 = 8;
 /// Most faults to a notice: 64 of them wait 64 ms at 1 ms each, which a copy
 /// made then comes too late for.
 const PERIOD_MAX: u32 = 64;
+
+/// Faults that are passed over in any case to each of a period: none goes by for
+/// long that is not.
+const PASSED_OVER_PER_PERIOD: u64 = 2;
 
 /// Of the notices that one event gives, the last serve to make the next event in time.
 const NOTICES_SPARE: u32 = 64;
@@ -455,6 +460,7 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
     let context = unsafe { SignalContext::of(notice.ucontext) };
     let at = context.instruction();
     let in_agent = at >= CONFIG.image_start.load(Relaxed) && at < CONFIG.image_end.load(Relaxed);
+    let mut passes_over = 0;
     if !in_agent && is_watched(state, address) {
         let waited = faults::Waited {
             address: Some(address),
@@ -465,20 +471,28 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
             ucontext: Some(notice.ucontext),
             longest_ns: u64::MAX,
         };
-        faults::at_fault(state, &waited);
+        passes_over = faults::at_fault(state, &waited);
     }
     if state.role.load(Relaxed) == role::NORMAL {
-        pace(state, entry, period);
+        pace(state, entry, period, passes_over);
     }
     0
 }
 
 /// How many faults the next notice is to be of: each, while a copy runs; less
-/// where notices lead to nothing.
-fn pace(state: &State, entry: &NoticedThread, period: u32) {
+/// where notices lead to nothing, or will, because so many faults are passed
+/// over.
+fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: u64) {
+    let bearable = match passes_over / PASSED_OVER_PER_PERIOD {
+        faults if faults >= u64::from(PERIOD_MAX) => PERIOD_MAX,
+        faults if faults >= u64::from(PERIOD_STEP) => PERIOD_STEP,
+        _ => 1,
+    };
     let next = if state.speculative.load(Relaxed) != 0 {
         entry.idle.store(0, Relaxed);
         1
+    } else if bearable > period {
+        bearable
     } else {
         let idle = entry.idle.load(Relaxed) + 1;
         let is_enough = idle >= IDLE_NOTICES;

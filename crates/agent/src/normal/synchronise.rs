@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, gains};
+use super::accounting::{account, gains, pages_used};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -202,8 +202,9 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
                 let hits = state.hits.load(Relaxed);
                 ration.stands(hits, log.lead().min(0).unsigned_abs());
                 let age_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
-                let predicts = hits != 0 || log.pages.tail.load(Relaxed) != 0;
-                if !predicts && ration.is_hopeless(age_ns) {
+                let imported = desk().map_or(0, |desk| desk.imported.load(Relaxed));
+                let came_true = hits != 0 || pages_used(state) != 0;
+                if !came_true && ration.is_hopeless(age_ns, imported) {
                     return Decision::GiveUp;
                 }
             }

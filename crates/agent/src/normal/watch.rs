@@ -163,7 +163,7 @@ pub unsafe extern "C" fn ra_waited(registers: *const Registers, index: usize) ->
         longest_ns: longest_ns(state),
     };
     if address.is_some() || is_unknown(accessed) {
-        faults::at_fault(state, &waited);
+        _ = faults::at_fault(state, &waited);
     }
     if state.role.load(Relaxed) == role::SPECULATIVE {
         return 1;

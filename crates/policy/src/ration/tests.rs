@@ -49,8 +49,25 @@ fn a_program_that_does_not_is_left_alone() {
 fn a_copy_that_predicts_nothing_is_given_up_in_time() {
     let mut ration = begun();
     ration.stalled(100_000);
-    assert!(!ration.is_hopeless(6_000_000), "of stalls alone, fewer than its limit");
-    assert!(ration.is_hopeless(20_000_000), "between them the program computed");
+    assert!(!ration.is_hopeless(6_000_000, 0), "of stalls alone, fewer than its limit");
+    assert!(ration.is_hopeless(20_000_000, 0), "between them the program computed");
+    assert!(!ration.is_hopeless(6_000_000, 2000));
+    assert!(ration.is_hopeless(6_000_000, 10_000), "all that it touches is imported");
+}
+
+/// On a heap of 4 GiB, beside a copy that takes its part of the memory's time.
+#[test]
+fn what_a_copy_computed_in_vain_is_waited_for_too() {
+    let passed_over = |cpu_ns: u64| {
+        let mut ration = begun();
+        ration.stalled(1_000_000);
+        ration.synchronised(300_000, true);
+        ration.spent(cpu_ns);
+        ration.outcome(0, 0, false);
+        ration.passes_over()
+    };
+    assert_eq!(passed_over(0), 9, "32 times 0.3 ms");
+    assert_eq!(passed_over(40_000_000), 89, "and a sixteenth of 40 ms");
 }
 
 /// Its data came before the copy was there: that says nothing of what copies
