@@ -478,10 +478,11 @@ pub struct State {
     pub forked: AtomicU32,
     /// 1: what is known of the executable has been asked.
     pub begun: AtomicU32,
-    /// Processor time of speculative processes that have ended, in µs.
+    /// Processor time of speculative processes that have ended, in µs, as far
+    /// as the ration has not been told.
     pub copies_cpu_us: AtomicU64,
-    /// Processor time of all of them that the ration has been told of, in ns.
-    pub copies_told_ns: AtomicU64,
+    /// Processor time of the last one until it was ended, in ns; 0: it was not.
+    pub copy_took_ns: AtomicU64,
     /// Scouts that keep the program's priority and have not been reaped; 0:
     /// free. Unlike a copy's, their processor time is no idle time.
     pub scouts_beside: [AtomicI32; ZOMBIES_MAX + 1],

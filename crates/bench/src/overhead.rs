@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::at_once::{at_once, two_processors};
@@ -30,7 +30,7 @@ use crate::progress::Progress;
 use crate::results::Machine;
 use crate::summary::{Summary, quantile, sorted};
 use crate::swap;
-use crate::table::{plain_table, seconds};
+use crate::table::{plain_table, seconds, times};
 use crate::tools::{COREUTILS, GCC, GIT, GREP, TAR, ensure_installed};
 
 /// System calls of programs that are allowed what a read is.
@@ -265,6 +265,8 @@ impl Bench<'_> {
     /// All but whole programs that read files; what a start takes.
     fn parts(&mut self, places: [&Resident; 2], cache: &Path) -> Result<Vec<Count>> {
         let [resident, second] = places;
+        let on = PlaceOptions { profile: RARE_FAULTS_ON.into(), ..PlaceOptions::default() };
+        let place = Place::open(&on).context("make the device that rare faults wait for")?;
         let reads = READS.build(cache)?;
         for kind in ["read", "pread", "same", "many"] {
             self.reads(&reads, kind, &resident.records)?;
@@ -273,7 +275,7 @@ impl Bench<'_> {
         let start = self.counts()?.into();
         let mapped = resident.mapped(self.options.scale)?;
         self.mapped(&MAPPED.build(cache)?, [&mapped, &second.mapped(self.options.scale)?])?;
-        self.rare_faults(&HEAP.build(cache)?, &mapped)?;
+        self.rare_faults(&HEAP.build(cache)?, &mapped, &place)?;
         Ok(start)
     }
 
@@ -383,12 +385,12 @@ impl Bench<'_> {
 
     /// On an emulated device, whose waits are alike: a machine's own disk makes
     /// some runs wait twice as long as others, a tenth of what they take.
-    fn rare_faults(&mut self, program: &Path, resident: &Path) -> Result<()> {
+    fn rare_faults(&mut self, program: &Path, resident: &Path, place: &Place) -> Result<()> {
         let scale = self.options.scale;
-        let place =
-            Place::open(&PlaceOptions { profile: RARE_FAULTS_ON.into(), ..Default::default() })?;
         let file = &place.store().join("mapped");
-        fs::copy(resident, file).with_context(|| format!("write {}", file.display()))?;
+        place.untimed(|| {
+            fs::copy(resident, file).with_context(|| format!("write {}", file.display()))
+        })?;
         place.cold()?;
         let (megabytes, faults) = (scaled(HEAP_MIB, scale, 16), scaled(RARE_FAULTS, scale, 4));
         let options = self.options;
@@ -400,17 +402,20 @@ impl Bench<'_> {
             let report = output.path("report");
             let spec = CommandSpec::new(program, "/").arg(file);
             let spec = spec.args([megabytes.to_string(), faults.to_string()]).arg(&report);
-            let file = output.path("statistics.json");
+            // Nothing is known of the program: what earlier runs left behind would
+            // spare it the copies.
+            let spec = spec.env("XDG_RUNTIME_DIR", output.directory());
+            let counts = output.path("statistics.json");
             let side = if under_runahead { Side::Runahead } else { Side::Plain };
-            let spec = launch::wrap(&spec, side, &options.runahead, &[], Some(&file));
+            let spec = launch::wrap(&spec, side, &options.runahead, &[], Some(&counts));
             let (_, said) = run_once(&spec, &output)?;
             let text = fs::read_to_string(&report).context("read the report")?;
-            let (ratio, work_s) = text.trim().split_once(' ').context("find two figures")?;
-            let parse = |text: &str| text.parse::<f64>().context("parse the report");
-            let mut ratio = parse(ratio)?;
+            let figures: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
+            let [mut ratio, work_s] = figures[..] else { bail!("no two figures in {text:?}") };
             if under_runahead {
-                let copies_s = swap::wait_for(&file)?.speculation.cpu_s.unwrap_or(0.0);
-                ratio *= 1.0 + SLOWED_BY_COPY * copies_s / parse(work_s)?;
+                let copies_s = swap::wait_for(&counts)?.speculation.cpu_s;
+                let copies_s = copies_s.context("the statistics lack speculation.cpu_s")?;
+                ratio *= 1.0 + SLOWED_BY_COPY * copies_s / work_s;
             }
             Ok((ratio, said))
         })
@@ -473,11 +478,13 @@ fn line(comparison: &Comparison) -> String {
 }
 
 fn row(comparison: &Comparison) -> Vec<String> {
+    // Of work with faults as many times that without, not of seconds.
+    let unit = if comparison.kind == Kind::RareFaults { times } else { seconds };
     let median =
-        |times: &[f64]| Summary::of(times).map_or("–".into(), |summary| seconds(summary.median));
-    let added = comparison.added_s().map_or("–".into(), |added_s| {
-        let sign = if added_s < 0.0 { "−" } else { "+" };
-        format!("{sign}{}", seconds(added_s.abs()))
+        |values: &[f64]| Summary::of(values).map_or("–".into(), |summary| unit(summary.median));
+    let added = comparison.added_s().map_or("–".into(), |added| {
+        let sign = if added < 0.0 { "−" } else { "+" };
+        format!("{sign}{}", unit(added.abs()))
     });
     let ratio = comparison.ratio().map_or("–".into(), |ratio| {
         format!("{:.3}× ({:.3}–{:.3})", ratio.value, ratio.low, ratio.high)

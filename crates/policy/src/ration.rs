@@ -45,11 +45,15 @@ pub const CATCHING_UP_STALLS_MAX: u32 = 256;
 /// does little else than wait comes to [`BEHIND_STALLS_MAX`] before.
 const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
 
-/// How many pages such a one may import (section 5.1): at 10 µs a page it is
-/// slower than its program as long as it comes to pages that it has not. Copies
-/// that save something have imported a tenth of it before they do (FFTPDE some
-/// 1300 pages in all, MATVEC 130).
+/// How many pages such a one may import (section 5.1), those beside a page that
+/// it touches among them: importing, it is slower than its program as long as it
+/// comes to pages that it has not. Copies that save something import less in
+/// all (FFTPDE some 1300 pages, MATVEC 130).
 const BEHIND_IMPORTS_MAX: u64 = 4096;
+
+/// But as long as this, in stalls, it may take whatever it imports: on a disk it
+/// comes to the front with the next stall or the one after.
+const BEHIND_TIMES_MIN: u64 = 16;
 
 /// Stalls at which a process is left alone at first: many processes of a
 /// `make` or an `xargs` read a file or two and end, and would pay for a copy
@@ -97,8 +101,12 @@ const OWED_NS_MAX: u64 = 20_000_000;
 /// saved nothing lost.
 pub const CPU_PER_BENEFIT: u64 = 16;
 
-/// Processor time of copies that is not asked about, in ns: too little to tell
-/// what they will save.
+/// Most that processor time counts as lost, in ns: a copy that ran for long is
+/// not asked about for a second of waiting, not for ten.
+const SPENT_MAX_NS: u64 = PASS_OVER_MAX_NS / WAITED_PER_LOSS;
+
+/// Processor time of copies that is not asked about, in ns: a copy is still
+/// on its way when the last one is judged.
 pub const CPU_FREE_NS: u64 = 100_000_000;
 
 /// What is known of the speculative process at a stall that it did not
@@ -178,9 +186,9 @@ pub struct Ration {
     copies: u32,
     benefits_ns: u64,
     costs_ns: u64,
-    /// Processor time of copies, in ns.
+    /// Processor time of copies that have ended, in ns.
     cpu_ns: u64,
-    /// The same since the last synchronisation.
+    /// Processor time of the copy of the last synchronisation, in ns.
     last_cpu_ns: u64,
 }
 
@@ -329,7 +337,7 @@ impl Ration {
             self.unaided_ns = 0;
             self.unaided_last_ns = 0;
         } else {
-            let spent_ns = self.last_cpu_ns / CPU_PER_BENEFIT;
+            let spent_ns = (self.last_cpu_ns / CPU_PER_BENEFIT).min(SPENT_MAX_NS);
             let lost_ns = self.last_cost_ns.saturating_add(spent_ns).saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
             let bound_ns = self.cost_ns.saturating_mul(PASS_OVER_MAX).max(PASS_OVER_MAX_NS);
@@ -352,10 +360,14 @@ impl Ration {
         self.awaits
     }
 
-    /// Copies took `ns` more of processor time.
+    /// A copy that has ended took `ns` of processor time.
     pub fn spent(&mut self, ns: u64) {
         self.cpu_ns = self.cpu_ns.saturating_add(ns);
-        self.last_cpu_ns = self.last_cpu_ns.saturating_add(ns);
+    }
+
+    /// The one of the last synchronisation has taken `ns` of it so far.
+    pub fn took(&mut self, ns: u64) {
+        self.last_cpu_ns = ns;
     }
 
     /// Whether copies take more processor time than what they save is worth,
@@ -365,12 +377,13 @@ impl Ration {
         self.cpu_ns > allowed_ns.saturating_add(CPU_FREE_NS)
     }
 
-    /// Whether a speculative process that is behind is to be given up: nothing
-    /// that it predicted in the `age_ns` since it was made, in which it imported
-    /// so many pages, has come true.
+    /// Whether a speculative process that is behind is to be given up if nothing
+    /// that it predicted has come true in the `age_ns` since it was made, in which
+    /// it imported so many pages.
     pub fn is_hopeless(&self, age_ns: u64, imported: u64) -> bool {
-        let most_ns = self.stall_ns.max(1).saturating_mul(BEHIND_TIMES_MAX);
-        age_ns > most_ns || imported > BEHIND_IMPORTS_MAX
+        let imports = imported > BEHIND_IMPORTS_MAX;
+        let most = if imports { BEHIND_TIMES_MIN } else { BEHIND_TIMES_MAX };
+        age_ns > self.stall_ns.max(1).saturating_mul(most)
     }
 
     /// How the speculative process stands at a stall at which it is behind, by

@@ -2,7 +2,6 @@
 //! next one, and for the statistics.
 
 use super::faults;
-use super::processors::{living_copy_ns, since_then};
 use crate::import::desk;
 use crate::state::{Rations, State};
 use crate::sys;
@@ -16,7 +15,11 @@ use runahead_protocol::stats::{Counter, Park};
 pub fn account(state: &State, rations: &mut Rations) {
     look_at_pages(state);
     let Rations { synchronisations: ration, refork, .. } = rations;
-    ration.spent(spent_since(state, living_copy_ns(state)));
+    ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
+    ration.took(match state.speculative.load(Relaxed) {
+        0 => state.copy_took_ns.load(Relaxed),
+        copy => sys::process_cpu_ns(copy as u32),
+    });
     let before = state.faults_at_copy.swap(0, Relaxed);
     if before != 0 {
         // What the program would have faulted anyway is among them; a copy
@@ -37,16 +40,9 @@ pub fn account(state: &State, rations: &mut Rations) {
     ration.outcome(hits, partial, shares);
 }
 
-/// Processor time that copies have taken since this was asked last, of which the
-/// one that there is has taken `living_ns` in all; in ns.
-fn spent_since(state: &State, living_ns: u64) -> u64 {
-    let ended_ns = state.copies_cpu_us.load(Relaxed).saturating_mul(1000);
-    since_then(&state.copies_told_ns, ended_ns.saturating_add(living_ns))
-}
-
-/// Ranges that the program has found prefetched, and those of them that were
-/// still in flight.
-fn found(state: &State) -> (u64, u64) {
+/// Ranges that the program has found prefetched and did not wait for in full, and
+/// those of them that were still in flight.
+pub fn found(state: &State) -> (u64, u64) {
     let late = state.late.load(Relaxed);
     let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
     (hits, state.partial.load(Relaxed).saturating_sub(late))

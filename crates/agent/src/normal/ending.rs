@@ -49,6 +49,7 @@ fn kill(state: &State, reason: Park) {
     if child == 0 {
         return;
     }
+    state.copy_took_ns.store(sys::process_cpu_ns(child as u32), Relaxed);
     let log = state.log();
     // The pages that the program has used are counted in the log.
     state.removed_halves.fetch_add(control::hit_halves(state), Relaxed);

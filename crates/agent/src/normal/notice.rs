@@ -59,9 +59,13 @@ const PERIOD_STEP: u32 = 8;
 /// made then comes too late for.
 const PERIOD_MAX: u32 = 64;
 
-/// Faults that are passed over in any case to each of a period: none goes by for
-/// long that is not.
-const PASSED_OVER_PER_PERIOD: u64 = 2;
+/// Faults that are passed over in any case to each of a period: what comes after
+/// them is noticed a quarter later at most.
+const PASSED_OVER_PER_PERIOD: u64 = 4;
+
+/// The same where so many faults will be passed over in any case: what a
+/// process leaves behind for the next tells one of a stall or two from others.
+const IDLE_NOTICES_KNOWN: u32 = 8;
 
 /// Of the notices that one event gives, the last serve to make the next event in time.
 const NOTICES_SPARE: u32 = 64;
@@ -483,7 +487,9 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
 /// where notices lead to nothing, or will, because so many faults are passed
 /// over.
 fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: u64) {
+    let idle = entry.idle.load(Relaxed) + 1;
     let bearable = match passes_over / PASSED_OVER_PER_PERIOD {
+        _ if idle < IDLE_NOTICES_KNOWN => 1,
         faults if faults >= u64::from(PERIOD_MAX) => PERIOD_MAX,
         faults if faults >= u64::from(PERIOD_STEP) => PERIOD_STEP,
         _ => 1,
@@ -494,7 +500,6 @@ fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: u64) {
     } else if bearable > period {
         bearable
     } else {
-        let idle = entry.idle.load(Relaxed) + 1;
         let is_enough = idle >= IDLE_NOTICES;
         entry.idle.store(if is_enough { 0 } else { idle }, Relaxed);
         if is_enough { (period * PERIOD_STEP).min(PERIOD_MAX) } else { period }

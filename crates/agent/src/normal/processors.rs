@@ -6,8 +6,8 @@ use crate::arch::{nr, ticks};
 use crate::procfs;
 use crate::state::{CONFIG, State};
 use crate::sys::{self, call};
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 use runahead_policy::ration::Processors;
 use runahead_protocol::session::Mode;
 
@@ -31,8 +31,7 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
         let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
         let ended_ns = state.idle_cpu_us.load(Relaxed).saturating_mul(1000);
-        let total_ns = ended_ns.saturating_add(living_copy_ns(state));
-        let copies_ns = since_then(&state.idle_copies_ns, total_ns);
+        let copies_ns = copies_since(state, ended_ns.saturating_add(living_copy_ns(state)));
         state.idle_asked_ns.store(now_ns, Relaxed);
         state.idle_asked_ticks.store(ticks(), Relaxed);
         if since_ns != 0 {
@@ -49,16 +48,15 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
     }
 }
 
-/// Processor time that copies have taken since `told_ns` in all, of `total_ns` in
+/// Processor time that copies have taken since the last look, of `total_ns` in
 /// all that are known of. One that has been killed is not, until it is reaped:
 /// what it took before is not counted again then.
-pub fn since_then(told_ns: &AtomicU64, total_ns: u64) -> u64 {
-    total_ns.saturating_sub(told_ns.fetch_max(total_ns, Relaxed))
+fn copies_since(state: &State, total_ns: u64) -> u64 {
+    total_ns.saturating_sub(state.idle_copies_ns.fetch_max(total_ns, Relaxed))
 }
 
-/// Processor time of the copy that there is, in ns; 0 of a scout that keeps the
-/// program's priority.
-pub fn living_copy_ns(state: &State) -> u64 {
+/// Processor time of the copy that there is, in ns.
+fn living_copy_ns(state: &State) -> u64 {
     match state.speculative.load(Relaxed) {
         0 => 0,
         scout if scout_beside(state, scout).is_some() => 0,
@@ -190,8 +188,8 @@ mod tests {
 
     #[test]
     fn what_a_copy_took_is_counted_once_while_it_dies() {
-        let told_ns = AtomicU64::new(0);
-        let looks = [50, 0, 50, 60].map(|total_ns| since_then(&told_ns, total_ns));
+        let state = crate::state::zeroed();
+        let looks = [50, 0, 50, 60].map(|total_ns| copies_since(&state, total_ns));
         assert_eq!(looks, [50, 0, 0, 10]);
     }
 }

@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, gains, pages_used};
+use super::accounting::{account, found, gains, look_at_pages};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -203,9 +203,11 @@ fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -
                 ration.stands(hits, log.lead().min(0).unsigned_abs());
                 let age_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
                 let imported = desk().map_or(0, |desk| desk.imported.load(Relaxed));
-                let came_true = hits != 0 || pages_used(state) != 0;
-                if !came_true && ration.is_hopeless(age_ns, imported) {
-                    return Decision::GiveUp;
+                if ration.is_hopeless(age_ns, imported) {
+                    look_at_pages(state);
+                    if found(state).0 == 0 {
+                        return Decision::GiveUp;
+                    }
                 }
             }
             ration.decide(standing, processors)
@@ -393,6 +395,7 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
         &state.late,
         &state.stalled_ns,
     ];
+    state.copy_took_ns.store(0, Relaxed);
     state.adrift.store(0, Relaxed);
     state.found_again.store(0, Relaxed);
     counters.iter().for_each(|counter| counter.store(0, Relaxed));

@@ -53,6 +53,7 @@ fn a_copy_that_predicts_nothing_is_given_up_in_time() {
     assert!(ration.is_hopeless(20_000_000, 0), "between them the program computed");
     assert!(!ration.is_hopeless(6_000_000, 2000));
     assert!(ration.is_hopeless(6_000_000, 10_000), "all that it touches is imported");
+    assert!(!ration.is_hopeless(1_000_000, 10_000), "a stall or two later it may be ahead");
 }
 
 /// On a heap of 4 GiB, beside a copy that takes its part of the memory's time.
@@ -62,12 +63,13 @@ fn what_a_copy_computed_in_vain_is_waited_for_too() {
         let mut ration = begun();
         ration.stalled(1_000_000);
         ration.synchronised(300_000, true);
-        ration.spent(cpu_ns);
+        ration.took(cpu_ns);
         ration.outcome(0, 0, false);
         ration.passes_over()
     };
     assert_eq!(passed_over(0), 9, "32 times 0.3 ms");
     assert_eq!(passed_over(40_000_000), 89, "and a sixteenth of 40 ms");
+    assert_eq!(passed_over(5_000_000_000), 1009, "a second of it at most");
 }
 
 /// Its data came before the copy was there: that says nothing of what copies

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use runahead_bench::place::Place;
 use runahead_bench::swap::{self, SwapOptions};
@@ -42,6 +42,10 @@ pub enum Over {
 
 /// Runs it: synchronisations, swapped memory or mapped files.
 pub fn run(faults: Faults) -> Result<ExitCode> {
+    ensure!(
+        !faults.brief || faults.over == Over::Swap && !faults.sync,
+        "--brief is for --over swap: give both, or leave it out"
+    );
     if faults.sync {
         return synchronisations(&faults);
     }
