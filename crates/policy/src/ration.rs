@@ -49,7 +49,7 @@ const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
 /// it touches among them: importing, it is slower than its program as long as it
 /// comes to pages that it has not. Copies that save something import less in
 /// all (FFTPDE some 1300 pages, MATVEC 130).
-const BEHIND_IMPORTS_MAX: u64 = 4096;
+const BEHIND_IMPORTS_MAX: u64 = 2048;
 
 /// But as long as this, in stalls, it may take whatever it imports: on a disk it
 /// comes to the front with the next stall or the one after.
@@ -95,11 +95,13 @@ const TOLERATED_PART: u64 = 16;
 const OWED_NS_MAX: u64 = 20_000_000;
 
 /// Processor time that copies may take for each unit of waiting that they
-/// saved: beyond it, what is gained is below a sixteenth of what is spent. It is
-/// idle time, but not free: a program whose working set is larger than the
-/// caches takes 5 to 15% longer beside a copy, and that is part of what one that
-/// saved nothing lost.
+/// saved: beyond it, what is gained is below a sixteenth of what is spent.
 pub const CPU_PER_BENEFIT: u64 = 16;
+
+/// What part of the processor time of a copy counts as lost. It is idle time, but
+/// not free: a program whose working set is larger than the caches takes 5 to 15%
+/// longer beside a copy.
+const CPU_PER_LOSS: u64 = 8;
 
 /// Most that processor time counts as lost, in ns: a copy that ran for long is
 /// not asked about for a second of waiting, not for ten.
@@ -337,7 +339,7 @@ impl Ration {
             self.unaided_ns = 0;
             self.unaided_last_ns = 0;
         } else {
-            let spent_ns = (self.last_cpu_ns / CPU_PER_BENEFIT).min(SPENT_MAX_NS);
+            let spent_ns = (self.last_cpu_ns / CPU_PER_LOSS).min(SPENT_MAX_NS);
             let lost_ns = self.last_cost_ns.saturating_add(spent_ns).saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
             let bound_ns = self.cost_ns.saturating_mul(PASS_OVER_MAX).max(PASS_OVER_MAX_NS);
