@@ -207,6 +207,11 @@ impl Ration {
         }
     }
 
+    /// More is about to be waited for than a read or two.
+    pub fn expects(&mut self) {
+        self.first_stalls = FIRST_STALLS;
+    }
+
     /// The program waited `ns` for storage, not counting a synchronisation.
     pub fn stalled(&mut self, ns: u64) {
         let smoothed = |old_ns: u64, weight: u64| match old_ns {

@@ -36,6 +36,10 @@ pub fn account(state: &State, rations: &mut Rations) {
     look_elsewhere(state, ration);
     state.cpu_at_copy_ns.store(0, Relaxed);
     let (hits, partial) = found(state);
+    if hits != 0 && ration.stall_ns() == 0 {
+        // Made before the first wait, it left none.
+        ration.stalled(state.log().map_or(0, |log| log.latency_ns.load(Relaxed)));
+    }
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     ration.outcome(hits, partial, shares);
 }

@@ -2,6 +2,7 @@
 //! where page faults may wait for storage, on which device, and whether it is
 //! time to ask for notices of them ([`super::notice`]).
 
+use super::processors::idle_processors;
 use super::{asking, notice};
 use crate::Gate;
 use crate::arch::nr;
@@ -22,6 +23,11 @@ pub const LARGE_BYTES: usize = 1 << 20;
 /// is swap space, in bytes: filling so much takes far longer than arming.
 pub const SWAPPED_BYTES: usize = 24 << 20;
 
+/// Files mapped from this length on are worth a copy before their first touch, in
+/// bytes: read in order, with the kernel's readahead, they are waited for a
+/// hundred times.
+const SEQUENCE_BYTES: usize = 16 << 20;
+
 /// `MAP_DENYWRITE`, which the kernel ignores (mmap(2)).
 const MAP_DENYWRITE: usize = 0x800;
 
@@ -35,11 +41,14 @@ const SAMPLES_ELSEWHERE: usize = 4;
 /// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
 const SAMPLE_EVERY: u32 = 64;
 
-/// After an mmap(2) with arguments `args` that came to `result`.
-pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
+/// After an mmap(2) with arguments `args` that came to `result`. Whether it maps
+/// much of a file whose first page is not in memory: what the program waits for
+/// when it goes through that in order, the kernel counts as no major fault, and
+/// nobody gets notice of it.
+pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> bool {
     let &[_, len, protection, flags, fd, offset] = args;
     if result <= 0 || len < LARGE_BYTES {
-        return;
+        return false;
     }
     state.large_changes.fetch_add(1, Relaxed);
     let anonymous = flags & sys::MAP_ANONYMOUS != 0;
@@ -48,18 +57,26 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
     // more than it waits for them (a Python program 5 of 120 ms).
     let code = (protection & sys::PROT_EXEC != 0) || flags & MAP_DENYWRITE != 0;
     if code || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
-        return;
+        return false;
     }
     if anonymous {
         if flags & sys::MAP_PRIVATE != 0 {
             anonymous_memory(state, result as usize, len);
         }
-        return;
+        return false;
     }
     remember(state, result as usize, len, sys::device_of(fd as i32));
-    if state.notice.load(Relaxed) == 0 && some_missing(state, fd, offset, len) {
+    let sequence = len >= SEQUENCE_BYTES;
+    if sequence {
+        // Before the first page is asked about: whoever serves a read that this
+        // starts would count among the runnable.
+        idle_processors(state, sys::now_ns());
+    }
+    let missing = first_missing(state, fd, offset, len);
+    if state.notice.load(Relaxed) == 0 && missing.is_some() {
         notice::want(state);
     }
+    sequence && missing == Some(0)
 }
 
 /// Anonymous memory that may be swapped out.
@@ -155,21 +172,21 @@ pub fn device(state: &State, address: usize) -> Option<u64> {
 }
 
 /// Looks at pages of a file, evenly spaced, until one is missing (whose read
-/// has then been started).
+/// has then been started): which that is.
 #[cold]
-fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
+fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<usize> {
     if stalls_always() {
-        return true;
+        return Some(0);
     }
     let mapping = state.large_mappings.load(Relaxed);
     if state.samples.load(Relaxed) >= SAMPLES_MAX && !mapping.is_multiple_of(SAMPLE_EVERY) {
-        return false;
+        return None;
     }
     // A mapping may reach far beyond its file: databases map what they may
     // grow to.
     let mut stat = sys::Stat::default();
     if sys::fstat(fd as i32, &mut stat) != 0 {
-        return false;
+        return None;
     }
     let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
     let mut byte = 0u8;
@@ -181,25 +198,30 @@ fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
         // SAFETY: into a byte of ours, at an explicit offset.
         match unsafe { call(nr::PREADV2, &args) } {
             1 => {}
-            0 => return false, // It has been cut off meanwhile.
-            sys::EAGAIN => return true,
-            _ => return some_missing_elsewhere(fd, &stat, offset, len),
+            0 => return None, // It has been cut off meanwhile.
+            sys::EAGAIN => return Some(sample),
+            _ => return first_missing_elsewhere(fd, &stat, offset, len),
         }
     }
-    false
+    None
 }
 
 /// The same of a file whose file system refuses `RWF_NOWAIT`.
 #[cold]
-fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize) -> bool {
+fn first_missing_elsewhere(
+    fd: usize,
+    stat: &sys::Stat,
+    offset: usize,
+    len: usize,
+) -> Option<usize> {
     // Every backend of PostgreSQL maps 1 MiB of shared memory, and an event takes
     // 2% where each read waits 60 µs.
     if is_in_memory(&mut Gate, fd) {
-        return swap_exists();
+        return swap_exists().then_some(SAMPLES_ELSEWHERE);
     }
     let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
     if matches!(method, Method::MadeUp | Method::Delicate) {
-        return false;
+        return None;
     }
     let mut oracle = asking::oracle(stat, method);
     let mut is_there = |sample| {
@@ -208,5 +230,5 @@ fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize
         question(&mut Gate, &mut Methods::default(), &mut oracle, file, at as u64, 1)
             == Resident::All
     };
-    !(0..SAMPLES_ELSEWHERE).all(&mut is_there)
+    (0..SAMPLES_ELSEWHERE).find(|&sample| !is_there(sample))
 }

@@ -3,6 +3,7 @@
 //! comes, so a synchronisation here is not hidden by it: it pays through what
 //! it prefetches next.
 
+use super::stall::is_hopeless;
 use super::synchronise::{self, Stall};
 use super::{logs, waiting};
 use crate::arch::{nr, thread_pointer};
@@ -106,6 +107,23 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
         waiting::await_before_unseen(state);
     }
     passes_over.unwrap_or(0)
+}
+
+/// After an mmap(2) with this result: of what has been mapped nothing has been
+/// read yet, and if the program goes through it in order nobody gets notice of
+/// its waits. Returns in the copy, too, if it makes one.
+#[cold]
+pub fn before_sequence(state: &'static State, result: isize) -> isize {
+    let lives = state.log().is_some_and(|log| log.life.load(Relaxed) == life::RUNNING);
+    let now_ns = sys::now_ns();
+    if lives || is_hopeless(state, Standing::None, now_ns) {
+        return result;
+    }
+    let stall = Stall::Mapping(result as usize);
+    synchronise::attempt(state, &stall, Standing::None, now_ns, &mut |log, parent| {
+        speculative::begin_after(state, log, parent, result)
+    });
+    result
 }
 
 /// Whether the page predicted last is one that the program has not mapped.

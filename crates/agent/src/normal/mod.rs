@@ -196,7 +196,9 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     match watch {
         Watch::Map => {
             let result = plain(frame);
-            areas::mapped(state, result, &frame.args);
+            if areas::mapped(state, result, &frame.args) {
+                return faults::before_sequence(state, result);
+            }
             return result;
         }
         Watch::Unmap => areas::unmapped(state, first, second),

@@ -47,6 +47,14 @@ pub enum Touch {
 /// around a fault.
 const RUN_MAX: usize = 16;
 
+/// Missing pages touched in order before more than the one that is touched is
+/// prefetched: a page or two beyond a value are no stream.
+const STREAM_MIN: usize = 4;
+
+/// Most pages of a stream that are prefetched at once: the kernel's own
+/// readahead window, which readahead(2) never cuts short.
+const STREAM_MAX: usize = 32;
+
 /// Separate pieces into which the mappings may be cut before they are put
 /// together again; the kernel allows 65,530 mappings in all.
 const PIECES_MAX: u32 = 20_000;
@@ -77,9 +85,17 @@ const LOOKS_MAX: usize = 8;
 #[derive(Clone, Copy)]
 struct Flight {
     page: usize,
+    /// In bytes.
+    len: usize,
     issued_ns: u64,
-    /// The program has written to the page of zeros.
+    /// The program has written to a page of zeros in it.
     written: bool,
+}
+
+impl Flight {
+    fn holds(&self, page: usize) -> bool {
+        self.page != 0 && page.wrapping_sub(self.page) < self.len
+    }
 }
 
 const FLIGHTS_MAX: usize = DEPTH_MAX as usize;
@@ -95,6 +111,11 @@ struct State {
     /// Where the last opened run ended, and its length in pages.
     run_end: usize,
     run: usize,
+    /// Where the last prefetch ended, its length in pages, and how many pages
+    /// before its end were prefetched in order.
+    stream_end: usize,
+    stream: usize,
+    in_order: usize,
     waited_ns: u64,
     /// The user for file system checks.
     user: u32,
@@ -193,10 +214,14 @@ impl State {
             }
             // Where nobody says, it is taken for missing the first time.
             Resident::NotAll | Resident::Unknown => {
-                if region.oracle.method != Method::NoWait {
-                    start_read(fd, offset);
+                let own = region.has_own_pages();
+                let pages = if write || own { 1 } else { self.streams(region, page) };
+                if region.oracle.method != Method::NoWait || pages > 1 {
+                    start_read(fd, offset, pages);
                 }
-                self.missing(log, region, page, write)
+                let pages = 1
+                    + (1..pages).take_while(|&at| self.is_missing(region, fd, offset, at)).count();
+                self.missing(log, region, page, pages, write)
             }
         }
     }
@@ -247,28 +272,59 @@ impl State {
         if opened { Touch::Done } else { Touch::Full }
     }
 
-    /// A page that is on its way: zeros until it comes.
-    fn missing(&mut self, log: &Log, region: &Region, page: usize, write: bool) -> Touch {
+    /// How many pages to prefetch from a missing one on: one, or more where the
+    /// program goes through missing pages in order (fault read-around, which a
+    /// speculative process takes the place of, section 4.1.2).
+    fn streams(&mut self, region: &Region, page: usize) -> usize {
+        if page != self.stream_end {
+            self.in_order = 0;
+        }
+        if self.in_order < STREAM_MIN {
+            return 1;
+        }
+        let offset = region.offset + (page - region.start) as u64;
+        let left = region.size.saturating_sub(offset).div_ceil(PAGE_SIZE as u64);
+        let left = ((region.end - page) / PAGE_SIZE).min(usize::try_from(left).unwrap_or(1));
+        (self.stream * 2).min(STREAM_MAX).min(left).max(1)
+    }
+
+    /// Whether the page so many after `offset` is not in memory.
+    fn is_missing(&mut self, region: &mut Region, fd: i32, offset: u64, pages: usize) -> bool {
+        self.ask(region, fd, offset + (pages * PAGE_SIZE) as u64) == Resident::NotAll
+    }
+
+    /// Pages that are on their way: zeros until they come.
+    fn missing(
+        &mut self,
+        log: &Log,
+        region: &Region,
+        page: usize,
+        pages: usize,
+        write: bool,
+    ) -> Touch {
+        let len = pages * PAGE_SIZE;
         let own = region.has_own_pages();
         let protection =
             if write || own { region.protection } else { region.protection & !sys::PROT_WRITE };
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
-        let args = [page, PAGE_SIZE, protection, flags, usize::MAX, 0];
-        // SAFETY: a page of the program's mapping, in this process only.
+        let args = [page, len, protection, flags, usize::MAX, 0];
+        // SAFETY: pages of the program's mapping, in this process only.
         if unsafe { call(nr::MMAP, &args) } != page as isize {
             return Touch::Full;
         }
         self.pieces += 2;
-        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.page == page) {
+        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.holds(page)) {
             // A write to a page of zeros.
             flight.written |= write;
             return Touch::Done;
         }
-        log.pages.push((page / PAGE_SIZE) as u64);
+        self.in_order = if page == self.stream_end { self.in_order + pages } else { pages };
+        (self.stream_end, self.stream) = (page + len, pages);
+        (0..pages).for_each(|at| log.pages.push((page / PAGE_SIZE + at) as u64));
         log.prefetches.fetch_add(1, Relaxed);
-        log.prefetched_bytes.fetch_add(PAGE_SIZE as u64, Relaxed);
+        log.prefetched_bytes.fetch_add(len as u64, Relaxed);
         self.look_at_oldest(log, 1);
-        self.take_off(Flight { page, issued_ns: sys::now_ns(), written: write || own });
+        self.take_off(Flight { page, len, issued_ns: sys::now_ns(), written: write || own });
         self.wait_for_device(log);
         self.wait_for_horizon(log);
         Touch::Done
@@ -316,7 +372,7 @@ impl State {
                 self.land(at, &flight);
                 self.limit.completed(
                     age_ns,
-                    PAGE_SIZE as u64,
+                    flight.len as u64,
                     now_ns.saturating_sub(self.waited_ns),
                 );
                 log.latency_ns.store(self.limit.latency_ns(), Relaxed);
@@ -331,7 +387,9 @@ impl State {
         let Some(region) = regions().find(flight.page).map(|region| *region) else { return true };
         let mut region = region;
         let File::Open(fd) = region.file else { return true };
-        let offset = region.offset + (flight.page - region.start) as u64;
+        // In order: the last page comes last.
+        let last = flight.page + flight.len - PAGE_SIZE;
+        let offset = region.offset + (last - region.start) as u64;
         self.ask(&mut region, fd, offset) != Resident::NotAll
     }
 
@@ -349,7 +407,7 @@ impl State {
             && let Some(region) = regions().find(flight.page)
             && !region.has_own_pages()
             && let File::Open(fd) = region.file
-            && map_file(region, fd, flight.page, PAGE_SIZE, 0)
+            && map_file(region, fd, flight.page, flight.len, 0)
         {
             self.pieces = self.pieces.saturating_sub(2);
         }
@@ -415,10 +473,10 @@ impl State {
     }
 }
 
-/// readahead(2) of one page.
-fn start_read(fd: i32, offset: u64) {
+/// readahead(2) of so many pages.
+fn start_read(fd: i32, offset: u64, pages: usize) {
     // SAFETY: advice.
-    unsafe { call(nr::READAHEAD, &[fd as usize, offset as usize, PAGE_SIZE]) };
+    unsafe { call(nr::READAHEAD, &[fd as usize, offset as usize, pages * PAGE_SIZE]) };
 }
 
 /// One entry of a pagemap; `None` where it cannot be read.
