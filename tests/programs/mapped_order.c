@@ -54,6 +54,21 @@ int main(void)
 	printf("written %llx\n", (unsigned long long)sum);
 	munmap((void *)map, LEN);
 
+	/* Written through to the file. */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	map = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	for (int page = 0; page < PAGES; page++) {
+		volatile unsigned *words = map + page * (PAGE / 4);
+		sum = sum * 31 + words[0];
+		if (page % 11 == 2)
+			words[2] = (unsigned)page;
+		if (page % 50 == 9 && page + 20 < PAGES)
+			words[18 * (PAGE / 4)] += (unsigned)page;
+	}
+	munmap((void *)map, LEN);
+	fsync(fd);
+	printf("through %llx\n", (unsigned long long)sum);
+
 	/* Its end lies inside a window, and moves away. */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	CHECK(ftruncate(fd, LEN / 2 + 100) == 0);
@@ -65,13 +80,20 @@ int main(void)
 		sum = sum * 31 + map[page * (PAGE / 4)];
 	printf("beyond %llx\n", (unsigned long long)sum);
 
-	/* The kernel goes through it. */
+	/* The kernel goes through it, and half of it is gone. */
+	munmap((void *)map, LEN);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	int copy = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0644);
+	map = mmap(NULL, LEN, PROT_READ, MAP_SHARED, fd, 0);
 	for (int i = 0; i < 64; i++)
 		CHECK(pwrite(copy, (char *)map + i * 65536, 65536, 0) == 65536);
 	unsigned last;
 	CHECK(pread(copy, &last, sizeof last, 65532) == sizeof last);
-	printf("by the kernel %x\n", last);
+	for (int page = 1024; page < 1024 + 100; page++)
+		sum = sum * 31 + map[page * (PAGE / 4)];
+	munmap((char *)map + (1024 + 101) * PAGE, LEN / 2);
+	for (int page = 1024 + 100; page < 1024 + 101; page++)
+		sum = sum * 31 + map[page * (PAGE / 4)];
+	printf("by the kernel %x, %llx\n", last, (unsigned long long)sum);
 	unlink("order"), unlink("copy");
 }

@@ -207,9 +207,11 @@ impl Ration {
         }
     }
 
-    /// More is about to be waited for than a read or two.
-    pub fn expects(&mut self) {
+    /// More is about to be waited for than a read or two: so many bytes, of whose
+    /// waits nobody will tell. They count as waited for, at 1 GB/s.
+    pub fn expects(&mut self, bytes: u64) {
         self.first_stalls = FIRST_STALLS;
+        self.unaided_ns = self.unaided_ns.saturating_sub(bytes);
     }
 
     /// The program waited `ns` for storage, not counting a synchronisation.
@@ -390,7 +392,7 @@ impl Ration {
     pub fn is_hopeless(&self, age_ns: u64, imported: u64) -> bool {
         let imports = imported > BEHIND_IMPORTS_MAX;
         let most = if imports { BEHIND_TIMES_MIN } else { BEHIND_TIMES_MAX };
-        age_ns > self.stall_ns.max(1).saturating_mul(most)
+        self.stall_ns != 0 && age_ns > self.stall_ns.saturating_mul(most)
     }
 
     /// How the speculative process stands at a stall at which it is behind, by

@@ -41,14 +41,14 @@ const SAMPLES_ELSEWHERE: usize = 4;
 /// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
 const SAMPLE_EVERY: u32 = 64;
 
-/// After an mmap(2) with arguments `args` that came to `result`. Whether it maps
-/// much of a file whose first page is not in memory: what the program waits for
-/// when it goes through that in order, the kernel counts as no major fault, and
-/// nobody gets notice of it.
-pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> bool {
+/// After an mmap(2) with arguments `args` that came to `result`. Where much of a
+/// file is mapped to be read, and its first page is not in memory: how many bytes.
+/// What the program waits for when it goes through them in order, the kernel
+/// counts as no major fault, and nobody gets notice of it.
+pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option<usize> {
     let &[_, len, protection, flags, fd, offset] = args;
     if result <= 0 || len < LARGE_BYTES {
-        return false;
+        return None;
     }
     state.large_changes.fetch_add(1, Relaxed);
     let anonymous = flags & sys::MAP_ANONYMOUS != 0;
@@ -57,26 +57,31 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> bool {
     // more than it waits for them (a Python program 5 of 120 ms).
     let code = (protection & sys::PROT_EXEC != 0) || flags & MAP_DENYWRITE != 0;
     if code || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
-        return false;
+        return None;
     }
     if anonymous {
         if flags & sys::MAP_PRIVATE != 0 {
             anonymous_memory(state, result as usize, len);
         }
-        return false;
+        return None;
     }
     remember(state, result as usize, len, sys::device_of(fd as i32));
-    let sequence = len >= SEQUENCE_BYTES;
+    let reads_only = protection & sys::PROT_WRITE == 0 || flags & sys::MAP_PRIVATE != 0;
+    let sequence = len >= SEQUENCE_BYTES && protection & sys::PROT_READ != 0 && reads_only;
     if sequence {
         // Before the first page is asked about: whoever serves a read that this
         // starts would count among the runnable.
         idle_processors(state, sys::now_ns());
     }
-    let missing = first_missing(state, fd, offset, len);
-    if state.notice.load(Relaxed) == 0 && missing.is_some() {
+    let noticed = state.notice.load(Relaxed) != 0;
+    if noticed && !sequence {
+        return None;
+    }
+    let Missing { sample, bytes } = first_missing(state, fd, offset, len)?;
+    if !noticed {
         notice::want(state);
     }
-    sequence && missing == Some(0)
+    (sample == 0 && sequence && bytes >= SEQUENCE_BYTES).then_some(bytes)
 }
 
 /// Anonymous memory that may be swapped out.
@@ -171,15 +176,21 @@ pub fn device(state: &State, address: usize) -> Option<u64> {
     Some(area.device.load(Relaxed))
 }
 
+/// A page of a mapping that is not in memory.
+struct Missing {
+    /// Which of those that were looked at.
+    sample: usize,
+    /// Bytes of the file that are mapped.
+    bytes: usize,
+}
+
 /// Looks at pages of a file, evenly spaced, until one is missing (whose read
-/// has then been started): which that is.
+/// has then been started).
 #[cold]
-fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<usize> {
-    if stalls_always() {
-        return Some(0);
-    }
+fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<Missing> {
     let mapping = state.large_mappings.load(Relaxed);
-    if state.samples.load(Relaxed) >= SAMPLES_MAX && !mapping.is_multiple_of(SAMPLE_EVERY) {
+    let enough = state.samples.load(Relaxed) >= SAMPLES_MAX;
+    if enough && !mapping.is_multiple_of(SAMPLE_EVERY) && !stalls_always() {
         return None;
     }
     // A mapping may reach far beyond its file: databases map what they may
@@ -189,6 +200,14 @@ fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<
         return None;
     }
     let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
+    let regular = stat.mode & sys::S_IFMT == sys::S_IFREG;
+    let missing = |sample| Some(Missing { sample, bytes: if regular { len } else { 0 } });
+    if stalls_always() {
+        return missing(0);
+    }
+    if regular && len == 0 {
+        return None;
+    }
     let mut byte = 0u8;
     let vector = IoVec { base: core::ptr::from_mut(&mut byte) as usize, len: 1 };
     for sample in 0..SAMPLES as usize {
@@ -199,8 +218,8 @@ fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<
         match unsafe { call(nr::PREADV2, &args) } {
             1 => {}
             0 => return None, // It has been cut off meanwhile.
-            sys::EAGAIN => return Some(sample),
-            _ => return first_missing_elsewhere(fd, &stat, offset, len),
+            sys::EAGAIN => return missing(sample),
+            _ => return missing(first_missing_elsewhere(fd, &stat, offset, len)?),
         }
     }
     None

@@ -196,10 +196,10 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     match watch {
         Watch::Map => {
             let result = plain(frame);
-            if areas::mapped(state, result, &frame.args) {
-                return faults::before_sequence(state, result);
-            }
-            return result;
+            return match areas::mapped(state, result, &frame.args) {
+                Some(bytes) => faults::before_sequence(state, result, bytes),
+                None => result,
+            };
         }
         Watch::Unmap => areas::unmapped(state, first, second),
         Watch::Remap => {

@@ -53,7 +53,7 @@ const STREAM_MIN: usize = 4;
 
 /// Most pages of a stream that are prefetched at once: the kernel's own
 /// readahead window, which readahead(2) never cuts short.
-const STREAM_MAX: usize = 32;
+pub const STREAM_MAX: usize = 32;
 
 /// Separate pieces into which the mappings may be cut before they are put
 /// together again; the kernel allows 65,530 mappings in all.
@@ -95,6 +95,12 @@ struct Flight {
 impl Flight {
     fn holds(&self, page: usize) -> bool {
         self.page != 0 && page.wrapping_sub(self.page) < self.len
+    }
+
+    /// Its bytes that lie in a region, which holds its first page: the program
+    /// may have unmapped others since.
+    fn within(&self, region: &Region) -> usize {
+        self.len.min(region.end - self.page)
     }
 }
 
@@ -214,13 +220,12 @@ impl State {
             }
             // Where nobody says, it is taken for missing the first time.
             Resident::NotAll | Resident::Unknown => {
-                let own = region.has_own_pages();
-                let pages = if write || own { 1 } else { self.streams(region, page) };
+                let pages = self.streams(region, page);
                 if region.oracle.method != Method::NoWait || pages > 1 {
                     start_read(fd, offset, pages);
                 }
-                let pages = 1
-                    + (1..pages).take_while(|&at| self.is_missing(region, fd, offset, at)).count();
+                let beside = |at: &usize| self.is_missing(region, fd, page + at * PAGE_SIZE);
+                let pages = 1 + (1..pages).take_while(beside).count();
                 self.missing(log, region, page, pages, write)
             }
         }
@@ -267,6 +272,10 @@ impl State {
         if page != self.run_end {
             self.pieces += 2;
         }
+        if page == self.stream_end {
+            // A page that is there does not end what is gone through in order.
+            self.stream_end = page + len;
+        }
         self.run_end = page + len;
         self.run = run;
         if opened { Touch::Done } else { Touch::Full }
@@ -279,7 +288,10 @@ impl State {
         if page != self.stream_end {
             self.in_order = 0;
         }
-        if self.in_order < STREAM_MIN {
+        // What has been written to stays here when the window has come, page by
+        // page.
+        let writable = region.protection & sys::PROT_WRITE != 0 || region.has_own_pages();
+        if self.in_order < STREAM_MIN || writable || self.is_in_flight(page) {
             return 1;
         }
         let offset = region.offset + (page - region.start) as u64;
@@ -288,9 +300,15 @@ impl State {
         (self.stream * 2).min(STREAM_MAX).min(left).max(1)
     }
 
-    /// Whether the page so many after `offset` is not in memory.
-    fn is_missing(&mut self, region: &mut Region, fd: i32, offset: u64, pages: usize) -> bool {
-        self.ask(region, fd, offset + (pages * PAGE_SIZE) as u64) == Resident::NotAll
+    /// Whether a page is neither in memory nor on its way.
+    fn is_missing(&mut self, region: &mut Region, fd: i32, page: usize) -> bool {
+        let offset = region.offset + (page - region.start) as u64;
+        !self.is_in_flight(page) && self.ask(region, fd, offset) == Resident::NotAll
+    }
+
+    fn is_in_flight(&self, page: usize) -> bool {
+        let mut places = (self.head..self.head + self.span).map(|at| at % FLIGHTS_MAX);
+        places.any(|at| self.flights.get(at).is_some_and(|flight| flight.holds(page)))
     }
 
     /// Pages that are on their way: zeros until they come.
@@ -321,7 +339,7 @@ impl State {
         self.in_order = if page == self.stream_end { self.in_order + pages } else { pages };
         (self.stream_end, self.stream) = (page + len, pages);
         (0..pages).for_each(|at| log.pages.push((page / PAGE_SIZE + at) as u64));
-        log.prefetches.fetch_add(1, Relaxed);
+        log.prefetches.fetch_add(pages as u64, Relaxed);
         log.prefetched_bytes.fetch_add(len as u64, Relaxed);
         self.look_at_oldest(log, 1);
         self.take_off(Flight { page, len, issued_ns: sys::now_ns(), written: write || own });
@@ -388,7 +406,7 @@ impl State {
         let mut region = region;
         let File::Open(fd) = region.file else { return true };
         // In order: the last page comes last.
-        let last = flight.page + flight.len - PAGE_SIZE;
+        let last = flight.page + flight.within(&region) - PAGE_SIZE;
         let offset = region.offset + (last - region.start) as u64;
         self.ask(&mut region, fd, offset) != Resident::NotAll
     }
@@ -407,7 +425,7 @@ impl State {
             && let Some(region) = regions().find(flight.page)
             && !region.has_own_pages()
             && let File::Open(fd) = region.file
-            && map_file(region, fd, flight.page, flight.len, 0)
+            && map_file(region, fd, flight.page, flight.within(region), 0)
         {
             self.pieces = self.pieces.saturating_sub(2);
         }
