@@ -190,7 +190,8 @@ pub struct Ration {
     costs_ns: u64,
     /// Processor time of copies that have ended, in ns.
     cpu_ns: u64,
-    /// Processor time of the copy of the last synchronisation, in ns.
+    /// Processor time that the copy of the last synchronisation took while the
+    /// program did not wait, in ns.
     last_cpu_ns: u64,
 }
 
@@ -205,13 +206,6 @@ impl Ration {
                 self.unaided_ns = ns;
             }
         }
-    }
-
-    /// More is about to be waited for than a read or two: so many bytes, of whose
-    /// waits nobody will tell. They count as waited for, at 1 GB/s.
-    pub fn expects(&mut self, bytes: u64) {
-        self.first_stalls = FIRST_STALLS;
-        self.unaided_ns = self.unaided_ns.saturating_sub(bytes);
     }
 
     /// The program waited `ns` for storage, not counting a synchronisation.
@@ -374,7 +368,8 @@ impl Ration {
         self.cpu_ns = self.cpu_ns.saturating_add(ns);
     }
 
-    /// The one of the last synchronisation has taken `ns` of it so far.
+    /// The one of the last synchronisation has taken `ns` of it so far beside the
+    /// program, as far as that did not wait.
     pub fn took(&mut self, ns: u64) {
         self.last_cpu_ns = ns;
     }
@@ -392,7 +387,7 @@ impl Ration {
     pub fn is_hopeless(&self, age_ns: u64, imported: u64) -> bool {
         let imports = imported > BEHIND_IMPORTS_MAX;
         let most = if imports { BEHIND_TIMES_MIN } else { BEHIND_TIMES_MAX };
-        self.stall_ns != 0 && age_ns > self.stall_ns.saturating_mul(most)
+        age_ns > self.stall_ns.max(1).saturating_mul(most)
     }
 
     /// How the speculative process stands at a stall at which it is behind, by

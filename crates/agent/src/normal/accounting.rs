@@ -3,7 +3,6 @@
 
 use super::faults;
 use crate::import::desk;
-use crate::speculative::STREAM_MAX;
 use crate::state::{Rations, State};
 use crate::sys;
 use crate::usage;
@@ -17,10 +16,13 @@ pub fn account(state: &State, rations: &mut Rations) {
     look_at_pages(state);
     let Rations { synchronisations: ration, refork, .. } = rations;
     ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
-    ration.took(match state.speculative.load(Relaxed) {
+    let took_ns = match state.speculative.load(Relaxed) {
         0 => state.copy_took_ns.load(Relaxed),
         copy => sys::process_cpu_ns(copy as u32),
-    });
+    };
+    // What the copy took while the program waited, it took from nobody.
+    let passed_ns = sys::now_ns().saturating_sub(state.since_ns.load(Relaxed));
+    ration.took(took_ns.min(passed_ns.saturating_sub(state.stalled_ns.load(Relaxed))));
     let before = state.faults_at_copy.swap(0, Relaxed);
     if before != 0 {
         // What the program would have faulted anyway is among them; a copy
@@ -37,12 +39,6 @@ pub fn account(state: &State, rations: &mut Rations) {
     look_elsewhere(state, ration);
     state.cpu_at_copy_ns.store(0, Relaxed);
     let (hits, partial) = found(state);
-    if hits != 0 && ration.stall_ns() == 0 {
-        // Made before the first wait, it left none. For each page the program
-        // would have waited for its part of a window.
-        let latency_ns = state.log().map_or(0, |log| log.latency_ns.load(Relaxed));
-        ration.stalled(latency_ns.min(LATENCY_MAX_NS) / STREAM_MAX as u64);
-    }
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     ration.outcome(hits, partial, shares);
 }
@@ -89,9 +85,6 @@ fn look_elsewhere(state: &State, ration: &mut Ration) {
     let spent_ns = state.stalled_ns.load(Relaxed).saturating_add(computed_ns);
     ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns));
 }
-
-/// Latency of a device that is believed, in ns.
-const LATENCY_MAX_NS: u64 = 1_000_000_000;
 
 /// What a fault for a page that is shared with a copy costs the program, in
 /// ns.

@@ -50,9 +50,6 @@ pub enum Stall {
     Directory(i32),
     /// The same, where a scout is to be made and no copy.
     Names(i32),
-    /// The first touch of so many bytes of a file, mapped at this address, which
-    /// has yet to come.
-    Mapping(usize, u64),
 }
 
 /// At a read that stalls and was not predicted. Returns the read's result in
@@ -123,7 +120,7 @@ pub fn attempt(
         }
         // A program that has come from names to files, or to what it maps: what
         // its scout found says nothing of what a copy will.
-        let of_files = matches!(stall, Stall::Read(..) | Stall::Fault(_) | Stall::Mapping(..));
+        let of_files = matches!(stall, Stall::Read(..) | Stall::Fault(_));
         let scouted = state.scouts.load(Relaxed) != 0 && of_files;
         if scouted && wants_scout(state) && !stalls_always() {
             state.count(Counter::SyncsDeclined, 1);
@@ -131,16 +128,6 @@ pub fn attempt(
         }
         if standing != Standing::Behind && !scouted {
             account(state, rations);
-        }
-        if let Stall::Mapping(_, bytes) = stall {
-            // No wait hides what it costs (17 µs per MiB): a small part of what
-            // reading as much takes.
-            let (kind, resident_bytes) = kind(state, &rations.refork, 0);
-            if kind == Kind::Full && resident_bytes > *bytes {
-                state.count(Counter::SyncsDeclined, 1);
-                return None;
-            }
-            rations.synchronisations.expects(*bytes);
         }
         match decide(state, &mut rations.synchronisations, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
@@ -259,7 +246,7 @@ fn synchronise(
 ) -> Option<isize> {
     let request = match stall {
         Stall::Read(request, _) => Some(request),
-        Stall::Fault(_) | Stall::Directory(_) | Stall::Names(_) | Stall::Mapping(..) => None,
+        Stall::Fault(_) | Stall::Directory(_) | Stall::Names(_) => None,
     };
     // As late as here: where the ration never makes one, a look at each stall
     // would cost more than all else.
@@ -484,13 +471,11 @@ fn device(state: &State, stall: &Stall) -> u64 {
     match stall {
         Stall::Read(request, _) => sys::device_of(request.fd),
         Stall::Directory(fd) | Stall::Names(fd) => sys::device_of(*fd),
-        Stall::Fault(address) | Stall::Mapping(address, _) => {
-            match areas::device(state, *address) {
-                Some(0) => swap_device(),
-                Some(device) => device,
-                None => 0,
-            }
-        }
+        Stall::Fault(address) => match areas::device(state, *address) {
+            Some(0) => swap_device(),
+            Some(device) => device,
+            None => 0,
+        },
     }
 }
 
