@@ -1,6 +1,6 @@
 /* Large mapped files gone through in order, where prefetches come in windows:
- * pages in memory among those that are not, pages written to while they are on
- * their way, a mapping longer than its file, the kernel as reader, and a file
+ * pages in memory among those that are not, pages written to (which come one by
+ * one), a mapping longer than its file, the kernel as reader, and a file
  * that grows. */
 #include "common.h"
 #define LEN (20 << 20)
@@ -28,6 +28,20 @@ static void islands(int fd)
 		CHECK(pread(fd, &byte, 1, (off_t)page * PAGE) == 1);
 }
 
+/* Reads each page, and writes to some as it comes to them and to some ahead. */
+static uint64_t written_in_order(volatile unsigned *map, uint64_t sum)
+{
+	for (int page = 0; page < PAGES; page++) {
+		volatile unsigned *words = map + page * (PAGE / 4);
+		sum = sum * 31 + words[0];
+		if (page % 7 == 3)
+			words[1] = (unsigned)sum;
+		if (page % 50 == 9 && page + 20 < PAGES)
+			words[18 * (PAGE / 4)] += (unsigned)page;
+	}
+	return sum;
+}
+
 int main(void)
 {
 	uint64_t sum = 0;
@@ -41,14 +55,7 @@ int main(void)
 
 	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	map = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-	for (int page = 0; page < PAGES; page++) {
-		volatile unsigned *words = map + page * (PAGE / 4);
-		sum = sum * 31 + words[0];
-		if (page % 7 == 3)
-			words[1] = (unsigned)sum;
-		if (page % 50 == 9 && page + 20 < PAGES)
-			words[18 * (PAGE / 4)] += (unsigned)page;
-	}
+	sum = written_in_order(map, sum);
 	for (int page = 0; page < PAGES; page++)
 		sum = sum * 31 + map[page * (PAGE / 4)] + map[page * (PAGE / 4) + 1];
 	printf("written %llx\n", (unsigned long long)sum);
@@ -57,14 +64,7 @@ int main(void)
 	/* Written through to the file. */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	map = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	for (int page = 0; page < PAGES; page++) {
-		volatile unsigned *words = map + page * (PAGE / 4);
-		sum = sum * 31 + words[0];
-		if (page % 11 == 2)
-			words[2] = (unsigned)page;
-		if (page % 50 == 9 && page + 20 < PAGES)
-			words[18 * (PAGE / 4)] += (unsigned)page;
-	}
+	sum = written_in_order(map, sum);
 	munmap((void *)map, LEN);
 	fsync(fd);
 	printf("through %llx\n", (unsigned long long)sum);
