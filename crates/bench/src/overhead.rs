@@ -1,5 +1,5 @@
 //! `bench overhead`: what Runahead costs where there is nothing to gain,
-//! because everything is in memory.
+//! because everything is in memory, or nothing can be predicted.
 
 mod at_once;
 mod promise;
@@ -54,8 +54,9 @@ const HEAP_MIB: u64 = 4096;
 const RARE_FAULTS: u64 = 150;
 /// Profile of the device that they wait for.
 const RARE_FAULTS_ON: &str = "cloud";
-/// By how much a program on a large heap is slower beside a copy, at most: one
-/// that touches pages at random beside another that does takes 5 to 15% longer.
+/// By how much a program on a large heap is slower beside a copy: what one that
+/// touches pages at random took longer beside another that does, in the mean of
+/// ten (-1 to 42%).
 const SLOWED_BY_COPY: f64 = 0.15;
 
 const MAPPED: CProgram = CProgram {

@@ -99,12 +99,12 @@ const OWED_NS_MAX: u64 = 20_000_000;
 pub const CPU_PER_BENEFIT: u64 = 16;
 
 /// What part of the processor time of a copy counts as lost. It is idle time, but
-/// not free: a program whose working set is larger than the caches takes 5 to 15%
-/// longer beside a copy.
+/// not free: a random walk through memory took 15% longer beside another, in the
+/// mean of ten.
 const CPU_PER_LOSS: u64 = 8;
 
-/// Most that processor time counts as lost, in ns: a copy that ran for long is
-/// not asked about for a second of waiting, not for ten.
+/// Most that processor time counts as lost, in ns: after a copy that ran for
+/// long a second is waited unaided, not ten.
 const SPENT_MAX_NS: u64 = PASS_OVER_MAX_NS / WAITED_PER_LOSS;
 
 /// Processor time of copies that is not asked about, in ns: a copy is still
