@@ -412,6 +412,9 @@ pub struct State {
     pub partial: AtomicU64,
     /// Of those, pages whose wait was not shorter than any other's.
     pub late: AtomicU64,
+    /// Unpredicted faults since that copy ended, or [`u32::MAX`] once it is known
+    /// to have paid.
+    pub since_ended: AtomicU32,
     /// Minor faults of this process when its last copy was made, plus one; 0:
     /// that one has been accounted for.
     pub faults_at_copy: AtomicU64,

@@ -336,10 +336,7 @@ impl Ration {
         // copy's own cycles and the copy-on-write faults are not: count all.
         let ran_ahead = (!self.after_fault || hits >= HITS_AFTER_FAULT_MIN)
             && (!awaited || hits >= HITS_AWAITED_MIN);
-        if ran_ahead && benefit_ns > self.cost_ns.saturating_mul(2) && !self.is_too_dear() {
-            self.unaided_ns = 0;
-            self.unaided_last_ns = 0;
-        } else {
+        if !(ran_ahead && self.pays(benefit_ns)) {
             let spent_ns = (self.last_cpu_ns / CPU_PER_LOSS).min(SPENT_MAX_NS);
             let lost_ns = self.last_cost_ns.saturating_add(spent_ns).saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
@@ -350,6 +347,38 @@ impl Ration {
             self.unaided_ns = doubled_ns.max(least_ns);
             self.unaided_last_ns = self.unaided_ns;
         }
+    }
+
+    /// Since the copy of the last synchronisation was judged to be in vain, `hits`
+    /// more of the pages that it had prefetched have come true: whether it has
+    /// paid after all, and stalls are passed over no more.
+    ///
+    /// A program may meet first what a copy left out because it depends on what
+    /// is missing, and what that predicted only then (a get from LMDB: the
+    /// copy prefetches the inner pages of the next sixty, the program waits for
+    /// the leaf of the first).
+    pub fn came_true(&mut self, hits: u64) -> bool {
+        let benefit_ns = self.stall_ns.saturating_mul(hits);
+        if self.open || hits < HITS_AFTER_FAULT_MIN {
+            return false;
+        }
+        let before_ns = self.benefits_ns;
+        self.benefits_ns = before_ns.saturating_add(benefit_ns);
+        if self.pays(benefit_ns) {
+            return true;
+        }
+        self.benefits_ns = before_ns;
+        false
+    }
+
+    /// Whether what a copy saved is worth what one costs; where it is, no stall is
+    /// passed over.
+    fn pays(&mut self, benefit_ns: u64) -> bool {
+        let pays = benefit_ns > self.cost_ns.saturating_mul(2) && !self.is_too_dear();
+        if pays {
+            (self.unaided_ns, self.unaided_last_ns) = (0, 0);
+        }
+        pays
     }
 
     fn waited_per_loss(&self) -> u64 {

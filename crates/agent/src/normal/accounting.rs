@@ -1,7 +1,7 @@
 //! What a speculative process came to: for the ration, which decides about the
 //! next one, and for the statistics.
 
-use super::faults;
+use super::{faults, logs};
 use crate::import::desk;
 use crate::state::{Rations, State};
 use crate::sys;
@@ -118,6 +118,42 @@ pub fn look_at_pages(state: &State) {
     }
 }
 
+/// At a fault that nobody predicted, while there is no copy: whether so much of
+/// what the last one predicted has come true since it ended that it has paid.
+/// Asked at the first such fault, the second, the fourth, and so on.
+pub fn has_paid_late(state: &State, ration: &mut Ration) -> bool {
+    let faults = state.since_ended.load(Relaxed);
+    if faults == u32::MAX || state.speculative.load(Relaxed) != 0 || ration.unaided_ns() == 0 {
+        return false;
+    }
+    state.since_ended.store(faults.saturating_add(1), Relaxed);
+    let pays = (faults + 1).is_power_of_two()
+        && logs::latest(state).is_some_and(|log| ration.came_true(come_true_since(log)));
+    if pays {
+        state.since_ended.store(u32::MAX, Relaxed);
+    }
+    pays
+}
+
+/// About how many of the pages that a copy predicted last, and that the program
+/// had not come to when it ended, the program has mapped by now.
+fn come_true_since(log: &Log) -> u64 {
+    let tail = log.pages.tail.load(Relaxed);
+    let span = tail.saturating_sub(log.pages.consumed.load(Relaxed)).min(PAGES_MAX as u64);
+    let looks = span.min(LOOKS);
+    let fd = if looks == 0 { -1 } else { sys::open_read(b"/proc/self/pagemap\0") };
+    if fd < 0 {
+        return 0;
+    }
+    let numbers = (1..=looks).map(|look| tail - span + span * look / looks - 1);
+    let present = numbers
+        .filter_map(|number| log.pages.get(number))
+        .filter(|&page| faults::is_present(fd as i32, page))
+        .count();
+    sys::close(fd as i32);
+    span * present as u64 / looks
+}
+
 /// Prefetched pages and directories that the program has used, as the
 /// speculative process saw it; noise at worst, and bounded.
 pub fn pages_used(state: &State) -> u64 {
@@ -173,8 +209,34 @@ pub fn book(state: &State, log: &Log, reason: Park) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::nr;
+    use crate::sys::call;
     use std::boxed::Box;
     use std::time::Duration;
+
+    #[test]
+    fn pages_that_come_true_after_a_copy_has_ended_are_seen() {
+        const PAGES: usize = 40;
+        let memory = sys::map_anonymous(PAGES * sys::PAGE_SIZE, sys::MAP_PRIVATE);
+        assert_ne!(memory, 0);
+        // SAFETY: zeroed memory is a valid log.
+        let log: Box<Log> = unsafe { Box::new_zeroed().assume_init() };
+        let page = |at: usize| memory + at * sys::PAGE_SIZE;
+        (0..PAGES).for_each(|at| log.pages.push((page(at) / sys::PAGE_SIZE) as u64));
+        let touch = |at: usize| {
+            // SAFETY: a page of the mapping above.
+            unsafe { (page(at) as *mut u8).write_volatile(1) };
+        };
+        assert_eq!(come_true_since(&log), 0);
+        (20..PAGES).for_each(touch);
+        assert_eq!(come_true_since(&log), 20);
+        log.pages.consumed.store(20, Relaxed);
+        assert_eq!(come_true_since(&log), 20, "of those that it had not come to");
+        log.pages.consumed.store(PAGES as u64, Relaxed);
+        assert_eq!(come_true_since(&log), 0);
+        // SAFETY: the mapping above.
+        unsafe { call(nr::MUNMAP, &[memory, PAGES * sys::PAGE_SIZE]) };
+    }
 
     #[test]
     fn a_thread_that_sleeps_beside_its_copy_waits_elsewhere() {

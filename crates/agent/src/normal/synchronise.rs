@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, found, gains, look_at_pages};
+use super::accounting::{account, found, gains, has_paid_late, look_at_pages};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -128,6 +128,9 @@ pub fn attempt(
         }
         if standing != Standing::Behind && !scouted {
             account(state, rations);
+        }
+        if matches!(stall, Stall::Fault(_)) {
+            has_paid_late(state, &mut rations.synchronisations);
         }
         match decide(state, &mut rations.synchronisations, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
@@ -398,6 +401,7 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
     state.copy_took_ns.store(0, Relaxed);
     state.adrift.store(0, Relaxed);
     state.found_again.store(0, Relaxed);
+    state.since_ended.store(0, Relaxed);
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
     state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);

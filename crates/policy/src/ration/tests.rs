@@ -72,6 +72,28 @@ fn what_a_copy_computed_in_vain_is_waited_for_too() {
     assert_eq!(passed_over(5_000_000_000), 1009, "a second of it at most");
 }
 
+/// As a program does that meets what its copy left out before what it predicted.
+#[test]
+fn predictions_that_come_true_later_end_the_passing_over() {
+    let judged = || {
+        let mut ration = begun();
+        ration.stalled(1_000_000);
+        ration.synchronised(300_000, true);
+        assert!(!ration.came_true(20), "it is still to be judged");
+        ration.outcome(1, 1, false);
+        assert_ne!(ration.unaided_ns(), 0);
+        ration
+    };
+    let mut ration = judged();
+    assert!(!ration.came_true(1), "one is what a copy that came to nothing saves");
+    assert_ne!(ration.unaided_ns(), 0);
+    assert!(ration.came_true(3));
+    assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+    let mut dear = judged();
+    dear.spent(10_000_000_000);
+    assert!(!dear.came_true(20), "its kind takes too much processor time");
+}
+
 /// Its data came before the copy was there: that says nothing of what copies
 /// save.
 #[test]
