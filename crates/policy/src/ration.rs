@@ -49,11 +49,11 @@ const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
 /// it touches among them: importing, it is slower than its program as long as it
 /// comes to pages that it has not. Copies that save something import less in
 /// all (FFTPDE some 1300 pages, MATVEC 130).
-const BEHIND_IMPORTS_MAX: u64 = 2048;
+const BEHIND_IMPORTS_MAX: u64 = 1024;
 
 /// But as long as this, in stalls, it may take whatever it imports: on a disk it
 /// comes to the front with the next stall or the one after.
-const BEHIND_TIMES_MIN: u64 = 16;
+const BEHIND_TIMES_MIN: u64 = 8;
 
 /// Stalls at which a process is left alone at first: many processes of a
 /// `make` or an `xargs` read a file or two and end, and would pay for a copy

@@ -132,7 +132,7 @@ pub fn attempt(
         if matches!(stall, Stall::Fault(_)) {
             has_paid_late(state, &mut rations.synchronisations);
         }
-        match decide(state, &mut rations.synchronisations, standing, now_ns) {
+        match decide(state, &mut rations.synchronisations, stall, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
@@ -194,9 +194,19 @@ fn is_barred(state: &State) -> bool {
 
 /// Whether a synchronisation is worth it. While testing, always: the tests
 /// are about what it does, not what it costs.
-fn decide(state: &State, ration: &mut Ration, standing: Standing, now_ns: u64) -> Decision {
+fn decide(
+    state: &State,
+    ration: &mut Ration,
+    stall: &Stall,
+    standing: Standing,
+    now_ns: u64,
+) -> Decision {
     match standing {
         Standing::None | Standing::OffTrack if stalls_always() => Decision::Synchronise,
+        // No look at the processors, whose cost no wait would hide.
+        Standing::None if ration.unaided_ns() > 0 && matches!(stall, Stall::Fault(_)) => {
+            Decision::PassOver
+        }
         _ => {
             let processors = idle_processors(state, now_ns);
             if standing == Standing::Behind

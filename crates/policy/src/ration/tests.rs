@@ -53,7 +53,7 @@ fn a_copy_that_predicts_nothing_is_given_up_in_time() {
     assert!(ration.is_hopeless(20_000_000, 0), "between them the program computed");
     assert!(!ration.is_hopeless(6_000_000, 1000));
     assert!(ration.is_hopeless(6_000_000, 10_000), "all that it touches is imported");
-    assert!(!ration.is_hopeless(1_000_000, 10_000), "a stall or two later it may be ahead");
+    assert!(!ration.is_hopeless(500_000, 10_000), "a stall or two later it may be ahead");
 }
 
 /// On a heap of 4 GiB, beside a copy that takes its part of the memory's time.
