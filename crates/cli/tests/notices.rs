@@ -75,6 +75,51 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Maps a file of so many pages whose pages have been forgotten, and touches
+/// none.
+const UNTOUCHED: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    size_t len = (size_t)atol(argv[2]) * 4096;
+    int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (write(fd, calloc(1, len), len) != len || fsync(fd) != 0) return 9;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    printf("%d\n0\n", mmap(0, len, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED);
+    return 3;
+}
+"#;
+
+/// Maps a file whose pages have been forgotten, and walks over other memory
+/// instead.
+const ELSEWHERE: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    size_t len = (size_t)atol(argv[2]) * 4096, heap_len = 64 << 20;
+    int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+    unsigned char *heap = mmap(0, heap_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(heap, 1, heap_len);
+    if (write(fd, heap, len) != len || fsync(fd) != 0) return 9;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    mmap(0, len, PROT_READ, MAP_PRIVATE, fd, 0);
+    unsigned long sum = 0;
+    for (unsigned long i = 0; i < 40000000; i++)
+        sum += heap[i * 2654435761 % (heap_len / 4096) * 4096]++;
+    printf("%lx\n0\n", sum);
+    return 3;
+}
+"#;
+
 fn printed(output: &Output) -> (String, u64) {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -85,6 +130,7 @@ fn printed(output: &Output) -> (String, u64) {
 /// The program, built, and where its data go.
 struct Built {
     place: tempfile::TempDir,
+    pages: u64,
 }
 
 impl Built {
@@ -95,7 +141,7 @@ impl Built {
     fn of(text: &str) -> Built {
         // On the disk that holds the build: pages in memory only are never forgotten.
         let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let built = Built { place };
+        let built = Built { place, pages: PAGES };
         let (source, program) = (built.path("program.c"), built.path("program"));
         fs::write(&source, text).unwrap();
         let done = Command::new("gcc").arg("-O1").arg("-o").args([&program, &source]).output();
@@ -108,7 +154,7 @@ impl Built {
     }
 
     fn run(&self, command: &mut Command) -> (String, u64) {
-        printed(&command.arg(self.path("data")).arg(PAGES.to_string()).output().unwrap())
+        printed(&command.arg(self.path("data")).arg(self.pages.to_string()).output().unwrap())
     }
 
     /// What it prints under Runahead, which must be as without, and the
@@ -178,4 +224,32 @@ fn shared_memory_is_not_watched_where_nothing_is_swapped_out() {
     }
     assert_eq!(before, if swap { "1" } else { "0" });
     assert_eq!(after, 1);
+}
+
+/// What it would wait for while it goes through it in order is noticed by nobody.
+#[test]
+fn a_large_mapping_of_a_file_is_speculated_about_before_it_is_touched() {
+    use runahead_protocol::session::TEST_EVERY_READ_STALLS;
+    let attempts = |pages| {
+        let built = Built { pages, ..Built::of(UNTOUCHED) };
+        let (_, stats) = built.observed(&[format!("--test={TEST_EVERY_READ_STALLS}")]);
+        count(&stats, "/speculation/synchronizations/attempted")
+    };
+    assert_eq!([attempts(PAGES), attempts(PAGES - 1)], [1, 0]);
+}
+
+/// One that comes to nothing of the mapping gives itself up: no stall may come at
+/// which the program would.
+#[test]
+fn such_a_copy_does_not_walk_over_other_memory_for_long() {
+    use runahead_protocol::session::{TEST_EVERY_READ_STALLS, TEST_IMPORTING};
+    let test = TEST_EVERY_READ_STALLS | TEST_IMPORTING;
+    let (_, stats) = Built::of(ELSEWHERE).observed(&[format!("--test={test}")]);
+    if count(&stats, "/speculation/synchronizations/importing") == 0 {
+        // Its memory cannot be imported here.
+        assert!(std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS").is_none(), "{stats:#}");
+        eprintln!("not tested: {}", stats["losses"]);
+        return;
+    }
+    assert!(count(&stats, "/speculation/synchronizations/pages_imported") < 1200, "{stats:#}");
 }

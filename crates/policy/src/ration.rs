@@ -76,6 +76,10 @@ pub const HITS_AFTER_FAULT_MIN: u64 = 2;
 /// copy: 0.82 of its speed).
 pub const HITS_AWAITED_MIN: u64 = 16;
 
+/// How often a copy for what is expected may come to nothing in a process: each
+/// costs as much as one at a wait, and hides less.
+const EXPECTED_IN_VAIN_MAX: u32 = 2;
+
 /// Shorter stalls than this, in ns, are those of flash: there a copy is
 /// charged with what its program waited for other things than storage. On
 /// anything slower what a copy costs is little beside a stall, and names that
@@ -170,6 +174,10 @@ pub struct Ration {
     /// Whether the speculative process of the last synchronisation has still
     /// to be accounted for.
     open: bool,
+    /// Whether it was made for what is expected.
+    expects: bool,
+    /// How often that came to nothing.
+    expected_in_vain: u32,
     /// Whether it was made after a page fault.
     after_fault: bool,
     /// Time that its thread has waited for something else since, in ns.
@@ -193,6 +201,9 @@ pub struct Ration {
     /// Processor time that the copy of the last synchronisation took while the
     /// program did not wait, in ns.
     last_cpu_ns: u64,
+    /// What a page saves that the program came to while no wait of its was
+    /// noticed, in ns.
+    unseen_ns: u64,
 }
 
 impl Ration {
@@ -206,6 +217,30 @@ impl Ration {
                 self.unaided_ns = ns;
             }
         }
+    }
+
+    /// More is about to be waited for than a read or two: so many bytes, of whose
+    /// waits nobody will tell. They count as waited for, at 1 GB/s. Whether that
+    /// is worth a question.
+    pub fn expects(&mut self, bytes: u64) -> bool {
+        if self.expected_in_vain >= EXPECTED_IN_VAIN_MAX {
+            return false;
+        }
+        self.first_stalls = FIRST_STALLS;
+        self.unaided_ns = self.unaided_ns.saturating_sub(bytes);
+        true
+    }
+
+    /// Pages that a copy may import before it has predicted anything: one for
+    /// what is expected ends then by itself, since no stall may come at which it
+    /// would be given up.
+    pub fn imports_max(expects: bool) -> u32 {
+        if expects { BEHIND_IMPORTS_MAX as u32 } else { u32::MAX }
+    }
+
+    /// The last synchronisation was for what is expected.
+    pub fn expected(&mut self) {
+        self.expects = true;
     }
 
     /// The program waited `ns` for storage, not counting a synchronisation.
@@ -250,6 +285,7 @@ impl Ration {
         self.elsewhere_ns = 0;
         self.last_cpu_ns = 0;
         self.open = true;
+        self.expects = false;
     }
 
     /// Its data came before the copy was there (section 5.1: preemptible): there is
@@ -274,8 +310,11 @@ impl Ration {
     /// a thousand would have saved more time than has passed.
     fn saved_ns(&self, hits: u64, partial: u64) -> u64 {
         let halves = hits.saturating_mul(2).saturating_sub(partial);
-        let bounded_ns = self.stall_ns.min(self.usual_ns);
-        let stall_ns = if self.is_charged() { bounded_ns } else { self.stall_ns };
+        let stall_ns = match self.stall_ns {
+            0 => self.unseen_ns,
+            stall_ns if self.is_charged() => stall_ns.min(self.usual_ns),
+            stall_ns => stall_ns,
+        };
         stall_ns.saturating_mul(halves) / 2
     }
 
@@ -318,6 +357,11 @@ impl Ration {
     /// stall it comes to nothing. The next ones are then waited for.
     pub fn outcome(&mut self, hits: u64, partial: u64, shares: bool) {
         if !core::mem::take(&mut self.open) {
+            return;
+        }
+        if core::mem::take(&mut self.expects) && hits < HITS_AFTER_FAULT_MIN {
+            // That says little of copies at waits.
+            self.expected_in_vain += 1;
             return;
         }
         let awaited = self.awaits;
@@ -397,6 +441,12 @@ impl Ration {
         self.cpu_ns = self.cpu_ns.saturating_add(ns);
     }
 
+    /// A page that the program finds saves `ns`, as long as it never waited
+    /// where that was noticed.
+    pub fn unseen(&mut self, ns: u64) {
+        self.unseen_ns = ns;
+    }
+
     /// The one of the last synchronisation has taken `ns` of it so far beside the
     /// program, as far as that did not wait.
     pub fn took(&mut self, ns: u64) {
@@ -416,7 +466,7 @@ impl Ration {
     pub fn is_hopeless(&self, age_ns: u64, imported: u64) -> bool {
         let imports = imported > BEHIND_IMPORTS_MAX;
         let most = if imports { BEHIND_TIMES_MIN } else { BEHIND_TIMES_MAX };
-        age_ns > self.stall_ns.max(1).saturating_mul(most)
+        self.stall_ns != 0 && age_ns > self.stall_ns.saturating_mul(most)
     }
 
     /// How the speculative process stands at a stall at which it is behind, by

@@ -87,6 +87,8 @@ pub struct Log {
     /// Number of the processor on which the normal process was after its last
     /// wait, plus 1; 0: not known.
     pub processor_plus1: AtomicU32,
+    /// Pages that it may import before it has predicted anything.
+    pub imports_max: AtomicU32,
     /// Changes of the program's large mappings so far, when it was copied.
     pub large_changes: AtomicU32,
     /// That number plus 1 where an earlier copy has found no large mapping of

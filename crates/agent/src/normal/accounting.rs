@@ -3,6 +3,7 @@
 
 use super::{faults, logs};
 use crate::import::desk;
+use crate::speculative::STREAM_MAX;
 use crate::state::{Rations, State};
 use crate::sys;
 use crate::usage;
@@ -39,6 +40,10 @@ pub fn account(state: &State, rations: &mut Rations) {
     look_elsewhere(state, ration);
     state.cpu_at_copy_ns.store(0, Relaxed);
     let (hits, partial) = found(state);
+    // Of a program whose waits nobody noticed, each page saves its part of the wait
+    // for a window.
+    let latency_ns = state.log().map_or(0, |log| log.latency_ns.load(Relaxed));
+    ration.unseen(latency_ns.min(LATENCY_MAX_NS) / STREAM_MAX as u64);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     ration.outcome(hits, partial, shares);
 }
@@ -85,6 +90,9 @@ fn look_elsewhere(state: &State, ration: &mut Ration) {
     let spent_ns = state.stalled_ns.load(Relaxed).saturating_add(computed_ns);
     ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns));
 }
+
+/// Latency of a device that is believed, in ns.
+const LATENCY_MAX_NS: u64 = 1_000_000_000;
 
 /// What a fault for a page that is shared with a copy costs the program, in
 /// ns.

@@ -2,6 +2,7 @@
 //! where page faults may wait for storage, on which device, and whether it is
 //! time to ask for notices of them ([`super::notice`]).
 
+use super::processors::idle_processors;
 use super::{asking, notice};
 use crate::Gate;
 use crate::arch::nr;
@@ -22,6 +23,11 @@ pub const LARGE_BYTES: usize = 1 << 20;
 /// is swap space, in bytes: filling so much takes far longer than arming.
 pub const SWAPPED_BYTES: usize = 24 << 20;
 
+/// Files mapped from this length on are worth a copy before their first touch, in
+/// bytes: read in order, with the kernel's readahead, they are waited for a
+/// hundred times.
+const SEQUENCE_BYTES: usize = 16 << 20;
+
 /// `MAP_DENYWRITE`, which the kernel ignores (mmap(2)).
 const MAP_DENYWRITE: usize = 0x800;
 
@@ -35,11 +41,14 @@ const SAMPLES_ELSEWHERE: usize = 4;
 /// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
 const SAMPLE_EVERY: u32 = 64;
 
-/// After an mmap(2) with arguments `args` that came to `result`.
-pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
+/// After an mmap(2) with arguments `args` that came to `result`. Where much of a
+/// file is mapped to be read, and its first page is not in memory: how many bytes.
+/// What the program waits for when it goes through them in order, the kernel
+/// counts as no major fault, and nobody gets notice of it.
+pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option<usize> {
     let &[_, len, protection, flags, fd, offset] = args;
     if result <= 0 || len < LARGE_BYTES {
-        return;
+        return None;
     }
     state.large_changes.fetch_add(1, Relaxed);
     let anonymous = flags & sys::MAP_ANONYMOUS != 0;
@@ -48,18 +57,31 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) {
     // more than it waits for them (a Python program 5 of 120 ms).
     let code = (protection & sys::PROT_EXEC != 0) || flags & MAP_DENYWRITE != 0;
     if code || CONFIG.mode.load(Relaxed) == Mode::Off as u32 {
-        return;
+        return None;
     }
     if anonymous {
         if flags & sys::MAP_PRIVATE != 0 {
             anonymous_memory(state, result as usize, len);
         }
-        return;
+        return None;
     }
     remember(state, result as usize, len, sys::device_of(fd as i32));
-    if state.notice.load(Relaxed) == 0 && some_missing(state, fd, offset, len) {
+    let reads_only = protection & sys::PROT_WRITE == 0 || flags & sys::MAP_PRIVATE != 0;
+    let sequence = len >= SEQUENCE_BYTES && protection & sys::PROT_READ != 0 && reads_only;
+    if sequence {
+        // Before the first page is asked about: whoever serves a read that this
+        // starts would count among the runnable.
+        idle_processors(state, sys::now_ns());
+    }
+    let noticed = state.notice.load(Relaxed) != 0;
+    if noticed && !sequence {
+        return None;
+    }
+    let Missing { sample, bytes } = first_missing(state, fd, offset, len)?;
+    if !noticed {
         notice::want(state);
     }
+    (sample == 0 && sequence && bytes >= SEQUENCE_BYTES).then_some(bytes)
 }
 
 /// Anonymous memory that may be swapped out.
@@ -154,24 +176,38 @@ pub fn device(state: &State, address: usize) -> Option<u64> {
     Some(area.device.load(Relaxed))
 }
 
+/// A page of a mapping that is not in memory.
+struct Missing {
+    /// Which of those that were looked at.
+    sample: usize,
+    /// Bytes of the file that are mapped.
+    bytes: usize,
+}
+
 /// Looks at pages of a file, evenly spaced, until one is missing (whose read
 /// has then been started).
 #[cold]
-fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
-    if stalls_always() {
-        return true;
-    }
+fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<Missing> {
     let mapping = state.large_mappings.load(Relaxed);
-    if state.samples.load(Relaxed) >= SAMPLES_MAX && !mapping.is_multiple_of(SAMPLE_EVERY) {
-        return false;
+    let enough = state.samples.load(Relaxed) >= SAMPLES_MAX;
+    if enough && !mapping.is_multiple_of(SAMPLE_EVERY) && !stalls_always() {
+        return None;
     }
     // A mapping may reach far beyond its file: databases map what they may
     // grow to.
     let mut stat = sys::Stat::default();
     if sys::fstat(fd as i32, &mut stat) != 0 {
-        return false;
+        return None;
     }
     let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
+    let regular = stat.mode & sys::S_IFMT == sys::S_IFREG;
+    let missing = |sample| Some(Missing { sample, bytes: if regular { len } else { 0 } });
+    if stalls_always() {
+        return missing(0);
+    }
+    if regular && len == 0 {
+        return None;
+    }
     let mut byte = 0u8;
     let vector = IoVec { base: core::ptr::from_mut(&mut byte) as usize, len: 1 };
     for sample in 0..SAMPLES as usize {
@@ -181,25 +217,30 @@ fn some_missing(state: &State, fd: usize, offset: usize, len: usize) -> bool {
         // SAFETY: into a byte of ours, at an explicit offset.
         match unsafe { call(nr::PREADV2, &args) } {
             1 => {}
-            0 => return false, // It has been cut off meanwhile.
-            sys::EAGAIN => return true,
-            _ => return some_missing_elsewhere(fd, &stat, offset, len),
+            0 => return None, // It has been cut off meanwhile.
+            sys::EAGAIN => return missing(sample),
+            _ => return missing(first_missing_elsewhere(fd, &stat, offset, len)?),
         }
     }
-    false
+    None
 }
 
 /// The same of a file whose file system refuses `RWF_NOWAIT`.
 #[cold]
-fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize) -> bool {
+fn first_missing_elsewhere(
+    fd: usize,
+    stat: &sys::Stat,
+    offset: usize,
+    len: usize,
+) -> Option<usize> {
     // Every backend of PostgreSQL maps 1 MiB of shared memory, and an event takes
     // 2% where each read waits 60 µs.
     if is_in_memory(&mut Gate, fd) {
-        return swap_exists();
+        return swap_exists().then_some(SAMPLES_ELSEWHERE);
     }
     let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
     if matches!(method, Method::MadeUp | Method::Delicate) {
-        return false;
+        return None;
     }
     let mut oracle = asking::oracle(stat, method);
     let mut is_there = |sample| {
@@ -208,5 +249,5 @@ fn some_missing_elsewhere(fd: usize, stat: &sys::Stat, offset: usize, len: usize
         question(&mut Gate, &mut Methods::default(), &mut oracle, file, at as u64, 1)
             == Resident::All
     };
-    !(0..SAMPLES_ELSEWHERE).all(&mut is_there)
+    (0..SAMPLES_ELSEWHERE).find(|&sample| !is_there(sample))
 }

@@ -3,6 +3,7 @@
 //! comes, so a synchronisation here is not hidden by it: it pays through what
 //! it prefetches next.
 
+use super::stall::is_hopeless;
 use super::synchronise::{self, Stall};
 use super::{logs, waiting};
 use crate::arch::{nr, thread_pointer};
@@ -67,7 +68,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
         late(&state.partial);
         state.try_locked(|rations, _| {
             let usual_ns = rations.synchronisations.stall_ns();
-            if stalled_ns >= usual_ns / 4 * 3 {
+            if usual_ns != 0 && stalled_ns >= usual_ns / 4 * 3 {
                 late(&state.late);
             }
         });
@@ -106,6 +107,26 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
         waiting::await_before_unseen(state);
     }
     passes_over.unwrap_or(0)
+}
+
+/// After an mmap(2) with this result, of so many bytes of a file: nothing of them
+/// has been read yet, and if the program goes through them in order nobody gets
+/// notice of its waits. Returns in the copy, too, if it makes one.
+#[cold]
+pub fn before_sequence(state: &'static State, result: isize, bytes: usize) -> isize {
+    let life = state.log().map_or(life::NONE, |log| log.life.load(Relaxed));
+    let now_ns = sys::now_ns();
+    if !matches!(life, life::PARKED | life::NONE) || is_hopeless(state, Standing::None, now_ns) {
+        return result;
+    }
+    let stall = Stall::Mapping(result as usize, bytes as u64);
+    let copy = synchronise::attempt(state, &stall, Standing::None, now_ns, &mut |log, parent| {
+        speculative::begin_after(state, log, parent, result)
+    });
+    if copy.is_none() {
+        waiting::await_before_unseen(state);
+    }
+    result
 }
 
 /// Whether the page predicted last is one that the program has not mapped.

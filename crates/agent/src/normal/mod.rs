@@ -196,8 +196,10 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     match watch {
         Watch::Map => {
             let result = plain(frame);
-            areas::mapped(state, result, &frame.args);
-            return result;
+            return match areas::mapped(state, result, &frame.args) {
+                Some(bytes) => faults::before_sequence(state, result, bytes),
+                None => result,
+            };
         }
         Watch::Unmap => areas::unmapped(state, first, second),
         Watch::Remap => {

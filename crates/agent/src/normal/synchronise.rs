@@ -50,6 +50,9 @@ pub enum Stall {
     Directory(i32),
     /// The same, where a scout is to be made and no copy.
     Names(i32),
+    /// The first touch of so many bytes of a file, mapped at this address, which
+    /// has yet to come.
+    Mapping(usize, u64),
 }
 
 /// At a read that stalls and was not predicted. Returns the read's result in
@@ -120,7 +123,7 @@ pub fn attempt(
         }
         // A program that has come from names to files, or to what it maps: what
         // its scout found says nothing of what a copy will.
-        let of_files = matches!(stall, Stall::Read(..) | Stall::Fault(_));
+        let of_files = matches!(stall, Stall::Read(..) | Stall::Fault(_) | Stall::Mapping(..));
         let scouted = state.scouts.load(Relaxed) != 0 && of_files;
         if scouted && wants_scout(state) && !stalls_always() {
             state.count(Counter::SyncsDeclined, 1);
@@ -131,6 +134,16 @@ pub fn attempt(
         }
         if matches!(stall, Stall::Fault(_)) {
             has_paid_late(state, &mut rations.synchronisations);
+        }
+        if let Stall::Mapping(_, bytes) = stall {
+            // No wait hides what it costs (17 µs per MiB): a small part of what
+            // reading as much takes.
+            let (kind, resident_bytes) = kind(state, &rations.refork, 0);
+            let dear = kind == Kind::Full && resident_bytes > *bytes;
+            if dear || !rations.synchronisations.expects(*bytes) {
+                state.count(Counter::SyncsDeclined, 1);
+                return None;
+            }
         }
         match decide(state, &mut rations.synchronisations, stall, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
@@ -259,7 +272,7 @@ fn synchronise(
 ) -> Option<isize> {
     let request = match stall {
         Stall::Read(request, _) => Some(request),
-        Stall::Fault(_) | Stall::Directory(_) | Stall::Names(_) => None,
+        Stall::Fault(_) | Stall::Directory(_) | Stall::Names(_) | Stall::Mapping(..) => None,
     };
     // As late as here: where the ration never makes one, a look at each stall
     // would cost more than all else.
@@ -280,6 +293,8 @@ fn synchronise(
     // A stalled read is read 0 of both; a fault is over, and so is a directory.
     let consumed = u64::from(request.is_some());
     let log = fresh_log(state, consumed)?;
+    let expects = matches!(stall, Stall::Mapping(..));
+    log.imports_max.store(Ration::imports_max(expects), Relaxed);
     state.device.store(device(state, stall), Relaxed);
     state.awaits.store(u32::from(request.is_some() && ration.awaits()), Relaxed);
     state.shared_ns.store(0, Relaxed);
@@ -360,6 +375,9 @@ fn synchronise(
     regions.unmark();
     let end_ns = sys::now_ns();
     ration.synchronised(end_ns.saturating_sub(now_ns), request.is_none());
+    if expects {
+        ration.expected();
+    }
     let made = if regions.all().is_empty() { Kind::Full } else { Kind::Importing };
     rations.refork.took(made, resident_bytes, end_ns.saturating_sub(copying_ns));
     if made == Kind::Importing {
@@ -485,11 +503,13 @@ fn device(state: &State, stall: &Stall) -> u64 {
     match stall {
         Stall::Read(request, _) => sys::device_of(request.fd),
         Stall::Directory(fd) | Stall::Names(fd) => sys::device_of(*fd),
-        Stall::Fault(address) => match areas::device(state, *address) {
-            Some(0) => swap_device(),
-            Some(device) => device,
-            None => 0,
-        },
+        Stall::Fault(address) | Stall::Mapping(address, _) => {
+            match areas::device(state, *address) {
+                Some(0) => swap_device(),
+                Some(device) => device,
+                None => 0,
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use core::ptr::from_mut;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::gate::Check;
 use runahead_protocol::learnt::SHARERS_MAX;
+use runahead_protocol::stats::Park;
 
 /// `UFFDIO_API`, `_REGISTER`, `_COPY`, `_ZEROPAGE`.
 const UFFDIO_API: usize = 0xc018_aa3f;
@@ -158,6 +159,14 @@ fn empty(fd: usize, region: &Region) -> bool {
     Operation { words }.call(fd, UFFDIO_REGISTER) == 0
 }
 
+/// Pages that may be imported by now.
+fn imports_max() -> u64 {
+    super::log().map_or(u64::MAX, |log| {
+        let nothing = log.tail.load(Relaxed) == 0 && log.pages.tail.load(Relaxed) == 0;
+        if nothing { u64::from(log.imports_max.load(Relaxed)) } else { u64::MAX }
+    })
+}
+
 /// At a fault: fills in the page at `address` if it is one that the copy did
 /// not get. False where the fault is another one.
 pub fn resolve(address: usize) -> bool {
@@ -198,6 +207,9 @@ pub fn touches(address: usize, len: usize) -> bool {
 impl Imports {
     fn touched(&mut self, desk: &Desk, region: &Region, at: usize) -> bool {
         let (first, count, prefetch) = self.window(region, at);
+        if desk.imported.load(Relaxed) > imports_max() {
+            super::park(Park::Behind, -1);
+        }
         self.make_room(count);
         desk.address.store(first as u64, Relaxed);
         desk.count.store(count as u32, Relaxed);

@@ -9,6 +9,7 @@ mod filter;
 mod imports;
 mod kernel;
 mod pages;
+pub use pages::STREAM_MAX;
 mod prologue;
 mod readers;
 mod regions;

@@ -53,7 +53,7 @@ const STREAM_MIN: usize = 4;
 
 /// Most pages of a stream that are prefetched at once: the kernel's own
 /// readahead window, which readahead(2) never cuts short.
-const STREAM_MAX: usize = 32;
+pub const STREAM_MAX: usize = 32;
 
 /// Separate pieces into which the mappings may be cut before they are put
 /// together again; the kernel allows 65,530 mappings in all.

@@ -56,6 +56,22 @@ fn a_copy_that_predicts_nothing_is_given_up_in_time() {
     assert!(!ration.is_hopeless(500_000, 10_000), "a stall or two later it may be ahead");
 }
 
+/// Nobody tells of the waits of a program that goes through a mapped file.
+#[test]
+fn what_is_mapped_counts_as_waited_for() {
+    let mut ration = Ration::default();
+    for _ in 0..EXPECTED_IN_VAIN_MAX {
+        assert!(ration.expects(16 << 20));
+        assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+        ration.synchronised(300_000, true);
+        ration.expected();
+        assert!(!ration.is_hopeless(1_000_000_000, 10_000), "how long stalls are is not known");
+        ration.outcome(0, 0, false);
+        assert_eq!(ration.unaided_ns(), 0, "it says nothing of other copies");
+    }
+    assert!(!ration.expects(16 << 20));
+}
+
 /// On a heap of 4 GiB, beside a copy that takes its part of the memory's time.
 #[test]
 fn what_a_copy_computed_in_vain_is_waited_for_too() {
