@@ -19,7 +19,7 @@ use runahead_policy::ration::Ration;
 use runahead_policy::readahead::Streams;
 use runahead_policy::refork::Refork;
 use runahead_protocol::learnt::{self, Table};
-use runahead_protocol::log::Log;
+use runahead_protocol::log::{Log, life};
 use runahead_protocol::reads;
 use runahead_protocol::session::SESSION_LEN_MAX;
 use runahead_protocol::stats::{Counter, Header, Loss, Slot};
@@ -412,9 +412,13 @@ pub struct State {
     pub partial: AtomicU64,
     /// Of those, pages whose wait was not shorter than any other's.
     pub late: AtomicU64,
-    /// Unpredicted faults since that copy ended, or [`u32::MAX`] once it is known
-    /// to have paid.
-    pub since_ended: AtomicU32,
+    /// Unpredicted faults since that copy was judged, while none runs; the largest
+    /// number once it is known to have paid.
+    pub since_judged: AtomicU32,
+    /// Of those, ones for pages that it had predicted.
+    pub late_since_judged: AtomicU64,
+    /// Pages that the program had come to when it was judged.
+    pub used_when_judged: AtomicU64,
     /// Minor faults of this process when its last copy was made, plus one; 0:
     /// that one has been accounted for.
     pub faults_at_copy: AtomicU64,
@@ -655,6 +659,12 @@ impl State {
         // SAFETY: null, or one of CONFIG.logs, which stay mapped in the
         // process that mapped them; a forked child has a null here.
         unsafe { self.log.load(Relaxed).as_ref() }
+    }
+
+    /// Whether there is a speculative process that has not parked.
+    pub fn copy_lives(&self) -> bool {
+        self.speculative.load(Relaxed) != 0
+            && self.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)
     }
 
     /// No more speculation in this process.

@@ -72,7 +72,10 @@ pub struct Stat {
     pub rdev: u64,
     /// Size in bytes.
     pub size: i64,
-    rest: [u64; 11],
+    block_len: i64,
+    /// What it takes on its device, in 512 bytes.
+    pub blocks: i64,
+    rest: [u64; 9],
 }
 
 /// File type bits of `mode`.

@@ -94,8 +94,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Maps a file whose pages have been forgotten, and walks over other memory
-/// instead.
+/// Maps a file whose pages have been forgotten, looks at the first, and walks over
+/// other memory.
 const ELSEWHERE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -111,8 +111,7 @@ int main(int argc, char **argv) {
     memset(heap, 1, heap_len);
     if (write(fd, heap, len) != len || fsync(fd) != 0) return 9;
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    mmap(0, len, PROT_READ, MAP_PRIVATE, fd, 0);
-    unsigned long sum = 0;
+    unsigned long sum = *(volatile char *)mmap(0, len, PROT_READ, MAP_PRIVATE, fd, 0);
     for (unsigned long i = 0; i < 40000000; i++)
         sum += heap[i * 2654435761 % (heap_len / 4096) * 4096]++;
     printf("%lx\n0\n", sum);

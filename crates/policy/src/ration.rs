@@ -47,11 +47,11 @@ const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
 
 /// How many pages such a one may import (section 5.1), those beside a page that
 /// it touches among them: importing, it is slower than its program as long as it
-/// comes to pages that it has not. Copies that save something import less in
-/// all (FFTPDE some 1300 pages, MATVEC 130).
+/// comes to pages that it has not. Copies that save something import about as much
+/// in all, not before their first hit (FFTPDE some 1300 pages, MATVEC 130).
 const BEHIND_IMPORTS_MAX: u64 = 1024;
 
-/// But as long as this, in stalls, it may take whatever it imports: on a disk it
+/// But as long as this, in stalls, it may take, whatever it imports: on a disk it
 /// comes to the front with the next stall or the one after.
 const BEHIND_TIMES_MIN: u64 = 8;
 
@@ -201,8 +201,7 @@ pub struct Ration {
     /// Processor time that the copy of the last synchronisation took while the
     /// program did not wait, in ns.
     last_cpu_ns: u64,
-    /// What a page saves that the program came to while no wait of its was
-    /// noticed, in ns.
+    /// What a page saves that a copy for what is expected has prefetched, in ns.
     unseen_ns: u64,
 }
 
@@ -219,19 +218,14 @@ impl Ration {
         }
     }
 
-    /// More is about to be waited for than a read or two: so many bytes, of whose
-    /// waits nobody will tell. They count as waited for, at 1 GB/s. Whether that
-    /// is worth a question.
-    pub fn expects(&mut self, bytes: u64) -> bool {
-        if self.expected_in_vain >= EXPECTED_IN_VAIN_MAX {
-            return false;
-        }
-        self.first_stalls = FIRST_STALLS;
-        self.unaided_ns = self.unaided_ns.saturating_sub(bytes);
-        true
+    /// Whether a copy may be made for `bytes` that are about to be waited for,
+    /// of whose waits nobody will tell: those count as waited for, a byte in a
+    /// nanosecond.
+    pub fn may_expect(&self, bytes: u64) -> bool {
+        self.expected_in_vain < EXPECTED_IN_VAIN_MAX && self.unaided_ns <= bytes
     }
 
-    /// Pages that a copy may import before it has predicted anything: one for
+    /// Pages that a copy may import after it has predicted anything last: one for
     /// what is expected ends then by itself, since no stall may come at which it
     /// would be given up.
     pub fn imports_max(expects: bool) -> u32 {
@@ -311,7 +305,7 @@ impl Ration {
     fn saved_ns(&self, hits: u64, partial: u64) -> u64 {
         let halves = hits.saturating_mul(2).saturating_sub(partial);
         let stall_ns = match self.stall_ns {
-            0 => self.unseen_ns,
+            _ if self.expects => self.unseen_ns,
             stall_ns if self.is_charged() => stall_ns.min(self.usual_ns),
             stall_ns => stall_ns,
         };
@@ -359,11 +353,6 @@ impl Ration {
         if !core::mem::take(&mut self.open) {
             return;
         }
-        if core::mem::take(&mut self.expects) && hits < HITS_AFTER_FAULT_MIN {
-            // That says little of copies at waits.
-            self.expected_in_vain += 1;
-            return;
-        }
         let awaited = self.awaits;
         self.awaits |= shares && hits == 0;
         if self.awaits && !awaited {
@@ -380,7 +369,11 @@ impl Ration {
         // copy's own cycles and the copy-on-write faults are not: count all.
         let ran_ahead = (!self.after_fault || hits >= HITS_AFTER_FAULT_MIN)
             && (!awaited || hits >= HITS_AWAITED_MIN);
-        if !(ran_ahead && self.pays(benefit_ns)) {
+        let pays = ran_ahead && self.pays(benefit_ns);
+        if core::mem::take(&mut self.expects) {
+            // In vain, it says little of copies at waits.
+            self.expected_in_vain = if pays { 0 } else { self.expected_in_vain + 1 };
+        } else if !pays {
             let spent_ns = (self.last_cpu_ns / CPU_PER_LOSS).min(SPENT_MAX_NS);
             let lost_ns = self.last_cost_ns.saturating_add(spent_ns).saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
@@ -393,6 +386,11 @@ impl Ration {
         }
     }
 
+    /// Whether the copy of the last synchronisation is still to be judged.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// Since the copy of the last synchronisation was judged to be in vain, `hits`
     /// more of the pages that it had prefetched have come true: whether it has
     /// paid after all, and stalls are passed over no more.
@@ -402,7 +400,7 @@ impl Ration {
     /// copy prefetches the inner pages of the next sixty, the program waits for
     /// the leaf of the first).
     pub fn came_true(&mut self, hits: u64) -> bool {
-        let benefit_ns = self.stall_ns.saturating_mul(hits);
+        let benefit_ns = self.saved_ns(hits, 0);
         if self.open || hits < HITS_AFTER_FAULT_MIN {
             return false;
         }
@@ -441,8 +439,8 @@ impl Ration {
         self.cpu_ns = self.cpu_ns.saturating_add(ns);
     }
 
-    /// A page that the program finds saves `ns`, as long as it never waited
-    /// where that was noticed.
+    /// A page that the program finds saves `ns`, where it goes through many in
+    /// order and nobody is told of its waits.
     pub fn unseen(&mut self, ns: u64) {
         self.unseen_ns = ns;
     }

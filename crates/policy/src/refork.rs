@@ -73,16 +73,20 @@ impl Refork {
     /// memory, whose stalls take `stall_ns`; `swapped`: some of it may be on a
     /// swap device, which only an importing copy can prefetch from.
     pub fn choose(&self, resident_bytes: u64, stall_ns: u64, swapped: bool) -> Kind {
-        let per_mib =
-            if self.full_ns_per_mib == 0 { FULL_NS_PER_MIB } else { self.full_ns_per_mib };
-        let full_ns =
-            (resident_bytes >> 20).saturating_mul(per_mib).saturating_add(self.copy_on_write_ns);
+        let full_ns = self.full_ns(resident_bytes);
         let import_ns = if self.import_ns == 0 { IMPORT_NS } else { self.import_ns };
         if swapped || full_ns > import_ns.saturating_add(stall_ns.max(WORTH_NS)) {
             Kind::Importing
         } else {
             Kind::Full
         }
+    }
+
+    /// What a full copy of a process with so much anonymous memory costs it, in ns.
+    pub fn full_ns(&self, resident_bytes: u64) -> u64 {
+        let per_mib =
+            if self.full_ns_per_mib == 0 { FULL_NS_PER_MIB } else { self.full_ns_per_mib };
+        (resident_bytes >> 20).saturating_mul(per_mib).saturating_add(self.copy_on_write_ns)
     }
 
     /// Faults of the normal process since its last full copy took `ns`, for

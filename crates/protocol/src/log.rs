@@ -87,7 +87,7 @@ pub struct Log {
     /// Number of the processor on which the normal process was after its last
     /// wait, plus 1; 0: not known.
     pub processor_plus1: AtomicU32,
-    /// Pages that it may import before it has predicted anything.
+    /// Pages that the speculative process may import after its last prediction.
     pub imports_max: AtomicU32,
     /// Changes of the program's large mappings so far, when it was copied.
     pub large_changes: AtomicU32,

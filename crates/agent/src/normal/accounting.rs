@@ -9,7 +9,7 @@ use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::ration::Ration;
-use runahead_protocol::log::{Log, PAGES_MAX, life};
+use runahead_protocol::log::{Log, PAGES_MAX};
 use runahead_protocol::stats::{Counter, Park};
 
 /// Tells the ration what the speculative process came to, once.
@@ -40,11 +40,15 @@ pub fn account(state: &State, rations: &mut Rations) {
     look_elsewhere(state, ration);
     state.cpu_at_copy_ns.store(0, Relaxed);
     let (hits, partial) = found(state);
-    // Of a program whose waits nobody noticed, each page saves its part of the wait
-    // for a window.
+    // Of a program that goes through what it has mapped, each page saves its part of
+    // the wait for a window.
     let latency_ns = state.log().map_or(0, |log| log.latency_ns.load(Relaxed));
     ration.unseen(latency_ns.min(LATENCY_MAX_NS) / STREAM_MAX as u64);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
+    if ration.is_open() {
+        let used = state.log().map_or(0, |log| log.pages.consumed.load(Relaxed));
+        state.used_when_judged.store(used, Relaxed);
+    }
     ration.outcome(hits, partial, shares);
 }
 
@@ -77,7 +81,7 @@ pub fn gains(state: &State, ration: &mut Ration, passed_ns: u64) -> bool {
 fn look_elsewhere(state: &State, ration: &mut Ration) {
     let before_ns = state.cpu_at_copy_ns.load(Relaxed);
     let owned = state.owner.load(Relaxed) == crate::arch::thread_pointer();
-    let lives = state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
+    let lives = state.copy_lives();
     let scouts = state.scouts.load(Relaxed) != 0;
     if before_ns == 0 || !owned || !lives || scouts || !ration.is_charged() {
         return;
@@ -126,28 +130,43 @@ pub fn look_at_pages(state: &State) {
     }
 }
 
-/// At a fault that nobody predicted, while there is no copy: whether so much of
-/// what the last one predicted has come true since it ended that it has paid.
-/// Asked at the first such fault, the second, the fourth, and so on.
-pub fn has_paid_late(state: &State, ration: &mut Ration) -> bool {
-    let faults = state.since_ended.load(Relaxed);
-    if faults == u32::MAX || state.speculative.load(Relaxed) != 0 || ration.unaided_ns() == 0 {
-        return false;
+/// [`State::since_judged`] once the copy judged last is known to have paid.
+const PAID: u32 = u32::MAX;
+
+/// At a fault for the page at `address` that nobody predicted, while no copy
+/// runs: looks whether so much of what the last one predicted has come true since
+/// it was judged that it has paid, and tells the ration. At the first such fault,
+/// the second, the fourth, and so on.
+pub fn judge_again(state: &State, ration: &mut Ration, address: usize) {
+    let faults = state.since_judged.load(Relaxed);
+    if faults == PAID || state.copy_lives() || ration.unaided_ns() == 0 {
+        return;
     }
-    state.since_ended.store(faults.saturating_add(1), Relaxed);
-    let pays = (faults + 1).is_power_of_two()
-        && logs::latest(state).is_some_and(|log| ration.came_true(come_true_since(log)));
-    if pays {
-        state.since_ended.store(u32::MAX, Relaxed);
+    let Some(log) = logs::latest(state) else { return };
+    state.since_judged.store(faults.saturating_add(1).min(PAID - 1), Relaxed);
+    if log.pages.contains((address / sys::PAGE_SIZE) as u64) {
+        // It was still on its way.
+        state.late_since_judged.fetch_add(1, Relaxed);
     }
-    pays
+    if !(faults + 1).is_power_of_two() {
+        return;
+    }
+    let present = come_true_since(log, state.used_when_judged.load(Relaxed));
+    if ration.came_true(present.saturating_sub(state.late_since_judged.load(Relaxed))) {
+        state.since_judged.store(PAID, Relaxed);
+    }
 }
 
-/// About how many of the pages that a copy predicted last, and that the program
-/// had not come to when it ended, the program has mapped by now.
-fn come_true_since(log: &Log) -> u64 {
+/// Whether the copy judged last has paid after all.
+pub fn is_known_to_have_paid(state: &State) -> bool {
+    state.since_judged.load(Relaxed) == PAID
+}
+
+/// About how many of the pages that a copy predicted, from number `first` on, the
+/// program has mapped by now.
+fn come_true_since(log: &Log, first: u64) -> u64 {
     let tail = log.pages.tail.load(Relaxed);
-    let span = tail.saturating_sub(log.pages.consumed.load(Relaxed)).min(PAGES_MAX as u64);
+    let span = tail.saturating_sub(first).min(PAGES_MAX as u64);
     let looks = span.min(LOOKS);
     let fd = if looks == 0 { -1 } else { sys::open_read(b"/proc/self/pagemap\0") };
     if fd < 0 {
@@ -219,6 +238,7 @@ mod tests {
     use super::*;
     use crate::arch::nr;
     use crate::sys::call;
+    use runahead_protocol::log::life;
     use std::boxed::Box;
     use std::time::Duration;
 
@@ -235,13 +255,11 @@ mod tests {
             // SAFETY: a page of the mapping above.
             unsafe { (page(at) as *mut u8).write_volatile(1) };
         };
-        assert_eq!(come_true_since(&log), 0);
+        assert_eq!(come_true_since(&log, 0), 0);
         (20..PAGES).for_each(touch);
-        assert_eq!(come_true_since(&log), 20);
-        log.pages.consumed.store(20, Relaxed);
-        assert_eq!(come_true_since(&log), 20, "of those that it had not come to");
-        log.pages.consumed.store(PAGES as u64, Relaxed);
-        assert_eq!(come_true_since(&log), 0);
+        assert_eq!(come_true_since(&log, 0), 20);
+        assert_eq!(come_true_since(&log, 20), 20, "of those that it had not come to");
+        assert_eq!(come_true_since(&log, PAGES as u64), 0);
         // SAFETY: the mapping above.
         unsafe { call(nr::MUNMAP, &[memory, PAGES * sys::PAGE_SIZE]) };
     }
@@ -253,6 +271,7 @@ mod tests {
         let log: &Log = Box::leak(unsafe { Box::new_zeroed().assume_init() });
         state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
         log.life.store(life::RUNNING, Relaxed);
+        state.speculative.store(i32::MAX, Relaxed);
         state.owner.store(crate::arch::thread_pointer(), Relaxed);
         state.hits.store(50, Relaxed);
         // 50 stalls of 50 us are half of what it sleeps, and that counts twice.

@@ -2,8 +2,7 @@
 //! where page faults may wait for storage, on which device, and whether it is
 //! time to ask for notices of them ([`super::notice`]).
 
-use super::processors::idle_processors;
-use super::{asking, notice};
+use super::{asking, notice, synchronise};
 use crate::Gate;
 use crate::arch::nr;
 use crate::import::regions::swap_exists;
@@ -28,6 +27,9 @@ pub const SWAPPED_BYTES: usize = 24 << 20;
 /// hundred times.
 const SEQUENCE_BYTES: usize = 16 << 20;
 
+/// `MAP_TYPE`: of the flags of mmap(2), which kind of mapping it is.
+const MAP_TYPE: usize = 0xf;
+
 /// `MAP_DENYWRITE`, which the kernel ignores (mmap(2)).
 const MAP_DENYWRITE: usize = 0x800;
 
@@ -42,7 +44,8 @@ const SAMPLES_ELSEWHERE: usize = 4;
 const SAMPLE_EVERY: u32 = 64;
 
 /// After an mmap(2) with arguments `args` that came to `result`. Where much of a
-/// file is mapped to be read, and its first page is not in memory: how many bytes.
+/// file is mapped to be read, its first page is not in memory, and a copy may be
+/// made before that is touched: how many bytes.
 /// What the program waits for when it goes through them in order, the kernel
 /// counts as no major fault, and nobody gets notice of it.
 pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option<usize> {
@@ -66,18 +69,20 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option
         return None;
     }
     remember(state, result as usize, len, sys::device_of(fd as i32));
-    let reads_only = protection & sys::PROT_WRITE == 0 || flags & sys::MAP_PRIVATE != 0;
-    let sequence = len >= SEQUENCE_BYTES && protection & sys::PROT_READ != 0 && reads_only;
-    if sequence {
-        // Before the first page is asked about: whoever serves a read that this
-        // starts would count among the runnable.
-        idle_processors(state, sys::now_ns());
+    if !may_be_asked_about(state) {
+        return None;
     }
+    let shares = flags & MAP_TYPE != sys::MAP_PRIVATE;
+    let reads = protection & sys::PROT_READ != 0 && !(shares && protection & sys::PROT_WRITE != 0);
+    // Before the first page is asked about: whoever serves a read that this
+    // starts would count among the runnable.
+    let sequence = len >= SEQUENCE_BYTES && reads && synchronise::may_expect(state, len as u64);
     let noticed = state.notice.load(Relaxed) != 0;
     if noticed && !sequence {
         return None;
     }
-    let Missing { sample, bytes } = first_missing(state, fd, offset, len)?;
+    let samples = if noticed { 1 } else { SAMPLES };
+    let Missing { sample, bytes } = first_missing(state, fd, offset, len, samples)?;
     if !noticed {
         notice::want(state);
     }
@@ -184,15 +189,23 @@ struct Missing {
     bytes: usize,
 }
 
-/// Looks at pages of a file, evenly spaced, until one is missing (whose read
-/// has then been started).
-#[cold]
-fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<Missing> {
+/// Whether the pages of one mapping more may be asked about.
+fn may_be_asked_about(state: &State) -> bool {
     let mapping = state.large_mappings.load(Relaxed);
     let enough = state.samples.load(Relaxed) >= SAMPLES_MAX;
-    if enough && !mapping.is_multiple_of(SAMPLE_EVERY) && !stalls_always() {
-        return None;
-    }
+    !enough || mapping.is_multiple_of(SAMPLE_EVERY) || stalls_always()
+}
+
+/// Looks at the first `samples` of [`SAMPLES`] pages of a file, evenly spaced,
+/// until one is missing (whose read has then been started).
+#[cold]
+fn first_missing(
+    state: &State,
+    fd: usize,
+    offset: usize,
+    len: usize,
+    samples: u32,
+) -> Option<Missing> {
     // A mapping may reach far beyond its file: databases map what they may
     // grow to.
     let mut stat = sys::Stat::default();
@@ -201,7 +214,10 @@ fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<
     }
     let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
     let regular = stat.mode & sys::S_IFMT == sys::S_IFREG;
-    let missing = |sample| Some(Missing { sample, bytes: if regular { len } else { 0 } });
+    // Of a hole nothing is waited for.
+    let stored = (stat.blocks.max(0) as usize).saturating_mul(512);
+    let missing =
+        |sample| Some(Missing { sample, bytes: if regular { len.min(stored) } else { 0 } });
     if stalls_always() {
         return missing(0);
     }
@@ -210,7 +226,7 @@ fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<
     }
     let mut byte = 0u8;
     let vector = IoVec { base: core::ptr::from_mut(&mut byte) as usize, len: 1 };
-    for sample in 0..SAMPLES as usize {
+    for sample in 0..samples as usize {
         let at = offset + len / SAMPLES as usize * sample;
         let args = [fd, from_ref(&vector) as usize, 1, at, 0, sys::RWF_NOWAIT];
         state.samples.fetch_add(1, Relaxed);
@@ -219,6 +235,8 @@ fn first_missing(state: &State, fd: usize, offset: usize, len: usize) -> Option<
             1 => {}
             0 => return None, // It has been cut off meanwhile.
             sys::EAGAIN => return missing(sample),
+            // Asking there takes calls that may wait.
+            _ if samples < SAMPLES => return None,
             _ => return missing(first_missing_elsewhere(fd, &stat, offset, len)?),
         }
     }

@@ -3,9 +3,8 @@
 //! comes, so a synchronisation here is not hidden by it: it pays through what
 //! it prefetches next.
 
-use super::stall::is_hopeless;
 use super::synchronise::{self, Stall};
-use super::{logs, waiting};
+use super::{accounting, logs, waiting};
 use crate::arch::{nr, thread_pointer};
 use crate::speculative::{self, Parent};
 use crate::state::State;
@@ -106,7 +105,8 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
         state.fault_context.store(0, Relaxed);
         waiting::await_before_unseen(state);
     }
-    passes_over.unwrap_or(0)
+    // The copy before has paid after all: what the ration said is void.
+    if accounting::is_known_to_have_paid(state) { 0 } else { passes_over.unwrap_or(0) }
 }
 
 /// After an mmap(2) with this result, of so many bytes of a file: nothing of them
@@ -114,11 +114,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
 /// notice of its waits. Returns in the copy, too, if it makes one.
 #[cold]
 pub fn before_sequence(state: &'static State, result: isize, bytes: usize) -> isize {
-    let life = state.log().map_or(life::NONE, |log| log.life.load(Relaxed));
     let now_ns = sys::now_ns();
-    if !matches!(life, life::PARKED | life::NONE) || is_hopeless(state, Standing::None, now_ns) {
-        return result;
-    }
     let stall = Stall::Mapping(result as usize, bytes as u64);
     let copy = synchronise::attempt(state, &stall, Standing::None, now_ns, &mut |log, parent| {
         speculative::begin_after(state, log, parent, result)

@@ -494,7 +494,7 @@ fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: u64) {
         faults if faults >= u64::from(PERIOD_STEP) => PERIOD_STEP,
         _ => 1,
     };
-    let next = if state.speculative.load(Relaxed) != 0 {
+    let next = if state.copy_lives() {
         entry.idle.store(0, Relaxed);
         1
     } else if bearable > period {

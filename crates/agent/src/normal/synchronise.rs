@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, found, gains, has_paid_late, look_at_pages};
+use super::accounting::{account, found, gains, judge_again, look_at_pages};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -87,7 +87,7 @@ pub fn attempt(
     let child = state.speculative.load(Relaxed);
     let others = child != 0
         && state.owner.load(Relaxed) != crate::arch::thread_pointer()
-        && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)
+        && state.copy_lives()
         && runs(child);
     if others || !super::own(state) {
         return None;
@@ -117,6 +117,12 @@ pub fn attempt(
             end(state, &mut rations.control, Park::Disabled);
             return None;
         }
+        if let Stall::Mapping(_, bytes) = stall
+            && !pays_unhidden(state, rations, *bytes)
+        {
+            state.count(Counter::SyncsDeclined, 1);
+            return None;
+        }
         if standing == Standing::OffTrack && comes_back(state) {
             state.count(Counter::SyncsDeclined, 1);
             return None;
@@ -132,18 +138,8 @@ pub fn attempt(
         if standing != Standing::Behind && !scouted {
             account(state, rations);
         }
-        if matches!(stall, Stall::Fault(_)) {
-            has_paid_late(state, &mut rations.synchronisations);
-        }
-        if let Stall::Mapping(_, bytes) = stall {
-            // No wait hides what it costs (17 µs per MiB): a small part of what
-            // reading as much takes.
-            let (kind, resident_bytes) = kind(state, &rations.refork, 0);
-            let dear = kind == Kind::Full && resident_bytes > *bytes;
-            if dear || !rations.synchronisations.expects(*bytes) {
-                state.count(Counter::SyncsDeclined, 1);
-                return None;
-            }
+        if let Stall::Fault(address) = stall {
+            judge_again(state, &mut rations.synchronisations, *address);
         }
         match decide(state, &mut rations.synchronisations, stall, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
@@ -169,14 +165,50 @@ pub fn attempt(
     })?
 }
 
+/// Whether a copy may be made for `bytes` of a file that is mapped now, before
+/// anything of it is touched.
+pub fn may_expect(state: &State, bytes: u64) -> bool {
+    CONFIG.mode.load(Relaxed) == Mode::Speculate as u32
+        && state.disabled.load(Relaxed) == 0
+        && super::own(state)
+        && (state.speculative.load(Relaxed) == 0 || has_ended(state) && !has_reads_left(state))
+        && state.try_locked(|rations, _| {
+            let now_ns = sys::now_ns();
+            stalls_always()
+                || rations.synchronisations.may_expect(bytes)
+                    && idle_processors(state, now_ns) == Processors::Idle
+        }) == Some(true)
+}
+
+/// Whether reads that the last copy predicted may still come.
+fn has_reads_left(state: &State) -> bool {
+    state.log().is_some_and(|log| log.lead() > 0)
+}
+
+/// The same, of what a copy costs: no wait hides it, so it is to be a small part of
+/// what reading so many bytes takes.
+fn pays_unhidden(state: &State, rations: &Rations, bytes: u64) -> bool {
+    let (kind, resident_bytes) = kind(state, &rations.refork, 0);
+    let cheap = kind == Kind::Importing
+        || rations.refork.full_ns(resident_bytes)
+            <= (bytes / READING_PER_COPY).min(UNHIDDEN_NS_MAX);
+    (stalls_always() || rations.synchronisations.may_expect(bytes)) && cheap
+}
+
+/// What part of the time that reading takes (a byte in a nanosecond) a full copy
+/// may take that no wait hides.
+const READING_PER_COPY: u64 = 64;
+
+/// The longest that one may take, in ns: no call is to take noticeably longer.
+const UNHIDDEN_NS_MAX: u64 = 2_000_000;
+
 /// Whether the copy, which did not predict this read, has come back to the
 /// program's reads after such ones before, more often than it was kept for that.
 /// It leaves some out: what it misses is less than what it finds.
 fn comes_back(state: &State) -> bool {
     let times = state.found_again.load(Relaxed);
     state.found_again.store(times.saturating_sub(1), Relaxed);
-    let lives = || state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED);
-    times != 0 && !stalls_always() && lives()
+    times != 0 && !stalls_always() && state.copy_lives()
 }
 
 /// Tells the ration of the waits that were only timed.
@@ -219,6 +251,13 @@ fn decide(
         // No look at the processors, whose cost no wait would hide.
         Standing::None if ration.unaided_ns() > 0 && matches!(stall, Stall::Fault(_)) => {
             Decision::PassOver
+        }
+        // What the ration says of stalls has been asked (`pays_unhidden`).
+        Standing::None if matches!(stall, Stall::Mapping(..)) => {
+            match idle_processors(state, now_ns) {
+                Processors::Idle => Decision::Synchronise,
+                Processors::BusyNow | Processors::Busy => Decision::PassOver,
+            }
         }
         _ => {
             let processors = idle_processors(state, now_ns);
@@ -303,7 +342,8 @@ fn synchronise(
     log.directories.usual_ns.store(ration.stall_ns(), Relaxed);
     log.directories.readers_max.store(readers_max, Relaxed);
     rations.refork.handed_over(state.handed_ns.swap(0, Relaxed));
-    let (kind, resident_bytes) = kind(state, &rations.refork, ration.stall_ns());
+    let hides_ns = if expects { 0 } else { ration.stall_ns() };
+    let (kind, resident_bytes) = kind(state, &rations.refork, hides_ns);
     if let Some(request) = request
         && !request.started
         && request.offset != OFFSET_NONE
@@ -330,6 +370,12 @@ fn synchronise(
     let answered = scouts || helped && aide_runs(state);
     if !answered || kind == Kind::Full {
         regions.clear();
+    }
+    // What is left would take longer than nothing hides.
+    let unbearable = expects && kind == Kind::Importing;
+    if unbearable && regions.all().is_empty() {
+        log.life.store(life::NONE, Relaxed);
+        return None;
     }
     // SAFETY: queries.
     let (tid, parent) = unsafe { (call(nr::GETTID, &[]), call(nr::GETPPID, &[])) };
@@ -362,6 +408,10 @@ fn synchronise(
     }
     if !regions.mark() {
         regions.forget();
+        if unbearable {
+            log.life.store(life::NONE, Relaxed);
+            return None;
+        }
     }
     // No signal can run one of the program's handlers in the copy: all are
     // blocked (`State::try_locked`).
@@ -429,7 +479,8 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
     state.copy_took_ns.store(0, Relaxed);
     state.adrift.store(0, Relaxed);
     state.found_again.store(0, Relaxed);
-    state.since_ended.store(0, Relaxed);
+    state.since_judged.store(0, Relaxed);
+    state.late_since_judged.store(0, Relaxed);
     counters.iter().for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
     state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);

@@ -187,7 +187,7 @@ fn is_unknown(accessed: [usize; 2]) -> bool {
 /// Fewer looks where they lead to nothing, as with notices
 /// (`notice::pace`).
 fn pace(state: &State) {
-    if state.speculative.load(Relaxed) != 0 {
+    if state.copy_lives() {
         state.watch_idle.store(0, Relaxed);
         state.watch_slower.store(0, Relaxed);
         return;

@@ -95,6 +95,9 @@ struct Imports {
     held_from: usize,
     held_len: usize,
     held_pages: usize,
+    /// Predictions so far, and the pages that had been imported at the last.
+    predicted: u64,
+    imported_before: u64,
 }
 
 static IMPORTS: Own<Imports> = Own(UnsafeCell::new(Imports {
@@ -108,6 +111,8 @@ static IMPORTS: Own<Imports> = Own(UnsafeCell::new(Imports {
     held_from: 0,
     held_len: 0,
     held_pages: 0,
+    predicted: 0,
+    imported_before: 0,
 }));
 
 /// `struct uffdio_range`, and what the operations put behind it.
@@ -159,14 +164,6 @@ fn empty(fd: usize, region: &Region) -> bool {
     Operation { words }.call(fd, UFFDIO_REGISTER) == 0
 }
 
-/// Pages that may be imported by now.
-fn imports_max() -> u64 {
-    super::log().map_or(u64::MAX, |log| {
-        let nothing = log.tail.load(Relaxed) == 0 && log.pages.tail.load(Relaxed) == 0;
-        if nothing { u64::from(log.imports_max.load(Relaxed)) } else { u64::MAX }
-    })
-}
-
 /// At a fault: fills in the page at `address` if it is one that the copy did
 /// not get. False where the fault is another one.
 pub fn resolve(address: usize) -> bool {
@@ -205,9 +202,21 @@ pub fn touches(address: usize, len: usize) -> bool {
 }
 
 impl Imports {
+    /// Whether so many pages have been imported since the last prediction that
+    /// none is to be hoped for.
+    fn has_imported_in_vain(&mut self, desk: &Desk) -> bool {
+        let Some(log) = super::log() else { return false };
+        let imported = desk.imported.load(Relaxed);
+        let predicted = log.tail.load(Relaxed).wrapping_add(log.pages.tail.load(Relaxed));
+        if predicted != self.predicted {
+            (self.predicted, self.imported_before) = (predicted, imported);
+        }
+        imported.saturating_sub(self.imported_before) > u64::from(log.imports_max.load(Relaxed))
+    }
+
     fn touched(&mut self, desk: &Desk, region: &Region, at: usize) -> bool {
         let (first, count, prefetch) = self.window(region, at);
-        if desk.imported.load(Relaxed) > imports_max() {
+        if self.has_imported_in_vain(desk) {
             super::park(Park::Behind, -1);
         }
         self.make_room(count);

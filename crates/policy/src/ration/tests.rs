@@ -60,16 +60,27 @@ fn a_copy_that_predicts_nothing_is_given_up_in_time() {
 #[test]
 fn what_is_mapped_counts_as_waited_for() {
     let mut ration = Ration::default();
-    for _ in 0..EXPECTED_IN_VAIN_MAX {
-        assert!(ration.expects(16 << 20));
-        assert_eq!(ration.decide(Standing::None, Processors::Idle), Decision::Synchronise);
+    let mut made = |ration: &mut Ration, hits: u64| {
+        assert!(ration.may_expect(16 << 20));
         ration.synchronised(300_000, true);
         ration.expected();
         assert!(!ration.is_hopeless(1_000_000_000, 10_000), "how long stalls are is not known");
-        ration.outcome(0, 0, false);
+        ration.unseen(50_000);
+        ration.outcome(hits, 0, false);
         assert_eq!(ration.unaided_ns(), 0, "it says nothing of other copies");
-    }
-    assert!(!ration.expects(16 << 20));
+    };
+    made(&mut ration, 0);
+    made(&mut ration, 1000);
+    made(&mut ration, 0);
+    // Each page saves its part of a window.
+    made(&mut ration, 10);
+    assert!(!ration.may_expect(16 << 20), "two in a row");
+    let mut waits = begun();
+    waits.stalled(1_000_000);
+    waits.synchronised(1_000_000, false);
+    waits.outcome(0, 0, false);
+    assert!(!waits.may_expect(16 << 20), "32 ms are to be waited unaided");
+    assert!(waits.may_expect(64 << 20));
 }
 
 /// On a heap of 4 GiB, beside a copy that takes its part of the memory's time.
