@@ -60,7 +60,7 @@ fn a_copy_that_predicts_nothing_is_given_up_in_time() {
 #[test]
 fn what_is_mapped_counts_as_waited_for() {
     let mut ration = Ration::default();
-    let mut made = |ration: &mut Ration, hits: u64| {
+    let made = |ration: &mut Ration, hits: u64| {
         assert!(ration.may_expect(16 << 20));
         ration.synchronised(300_000, true);
         ration.expected();
