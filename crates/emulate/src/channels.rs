@@ -34,6 +34,15 @@ impl<K: Kernel> Context<'_, K> {
     pub(crate) fn pipe2(&mut self, a: [usize; 6]) -> Answer {
         let reader = self.add_imaginary(Kind::Other, O_RDONLY, a[1])?;
         let writer = self.add_imaginary(Kind::Other, O_WRONLY, a[1])?;
+        // A number that no other pipe has while this is open.
+        let number = u64::MAX - writer as u64;
+        for end in [reader, writer] {
+            let id = self.id(end)?;
+            self.e.table.file_mut(id).ino = number;
+        }
+        // What was left in an earlier one.
+        self.e.pipes.take((0, number), u64::MAX);
+        self.e.pipes.watch((0, number));
         self.store_pair(a[0], reader, writer)
     }
 

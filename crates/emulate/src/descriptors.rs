@@ -4,7 +4,7 @@
 //! at the start and private (interception.md, section 2.4); a real
 //! descriptor exists only behind a [`File`] that was needed.
 
-use crate::abi::{EBADF, ESPIPE, S_IFDIR, S_IFMT};
+use crate::abi::{EBADF, ESPIPE, S_IFDIR, S_IFIFO, S_IFMT};
 use crate::outcome::{Stop, errno};
 use crate::residency::Oracle;
 use runahead_policy::release::RANGES_MAX;
@@ -174,6 +174,11 @@ impl File {
         matches!(self.kind, Kind::Regular | Kind::Sink)
     }
 
+    /// Whether it is a pipe or a FIFO.
+    pub(crate) fn is_pipe(&self) -> bool {
+        self.kind == Kind::Other && self.mode & S_IFMT == S_IFIFO
+    }
+
     /// Whether it is, or names, a directory that exists in appearance only.
     pub(crate) fn is_imaginary_directory(&self) -> bool {
         let named = self.kind == Kind::Path && self.real_plus1 == 0 && self.inherited_plus1 == 0;
@@ -239,6 +244,15 @@ impl Descriptors {
             Some(slot) if slot.file_plus1 != 0 => Ok(FileId(slot.file_plus1 - 1)),
             _ => errno(EBADF),
         }
+    }
+
+    /// Whether the program has the end of a pipe from which it could read, given its
+    /// device and inode number.
+    pub(crate) fn reads_from(&self, pipe: (u64, u64)) -> bool {
+        self.slots.iter().filter(|slot| slot.file_plus1 != 0).any(|slot| {
+            let file = self.file(FileId(slot.file_plus1 - 1));
+            file.is_pipe() && file.readable() && (file.dev, file.ino) == pipe
+        })
     }
 
     /// A description.

@@ -7,6 +7,7 @@ use crate::descriptors::{Descriptors, File, Kind};
 use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::outcome::Outcome;
+use crate::pipes::Pipes;
 use crate::prefetch::Prefetcher;
 use crate::release::Release;
 use crate::residency::{Methods, Oracle};
@@ -139,6 +140,7 @@ pub struct Emulator {
     pub(crate) identity: Identity,
     pub(crate) table: Descriptors,
     pub(crate) names: Names,
+    pub(crate) pipes: Pipes,
     pub(crate) walker: Walker,
     pub(crate) prefetcher: Prefetcher,
     pub(crate) release: Release,
@@ -181,6 +183,7 @@ impl Default for Emulator {
             identity: Identity::default(),
             table: Descriptors::EMPTY,
             names: Names::EMPTY,
+            pipes: Pipes::EMPTY,
             walker: Walker::default(),
             prefetcher: Prefetcher::empty(),
             release: Release::default(),

@@ -88,7 +88,7 @@ table! {
     PREADV2 => Emulate(preadv2), "like preadv; RWF_NOWAIT asks as the program itself would";
     SENDFILE => Emulate(sendfile), "a read of its input; what goes out is swallowed";
     COPY_FILE_RANGE => Emulate(copy_file_range), "a read of its input; what goes out is swallowed";
-    SPLICE => Emulate(splice), "a read of its input where that is a file; pipes have no data here";
+    SPLICE => Emulate(splice), "a read of its input where that is a file; of a pipe, what has so come there";
     READAHEAD => Emulate(readahead), "a prefetch that the program announces itself";
     FADVISE64 => Emulate(fadvise64), "WILLNEED prefetches; what would drop pages is left out";
     // Opening and descriptors.

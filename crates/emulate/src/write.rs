@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::descriptors::{File, FileId, Kind};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, park};
+use crate::pipes::PIPE_BYTES;
 use crate::runs::NOWAIT_WINDOW_BYTES;
 use runahead_protocol::stats::Park;
 
@@ -84,6 +85,10 @@ impl<K: Kernel> Context<'_, K> {
             }
         } else {
             file.seekable_if(at.is_some())?;
+            if file.is_pipe() {
+                let identity = (file.dev, file.ino);
+                self.e.pipes.put(identity, len);
+            }
         }
         self.e.counters.swallowed_bytes = self.e.counters.swallowed_bytes.wrapping_add(len);
         Ok(len as usize)
@@ -226,7 +231,7 @@ impl<K: Kernel> Context<'_, K> {
         if !self.e.table.file(input).is_file() {
             return park(Park::NeedsInput);
         }
-        self.transfer((a[1], input, a[2]), (output, 0), a[3] as u64, true)
+        self.transfer((a[1], input, a[2]), (output, 0), a[3] as u64)
     }
 
     /// `copy_file_range(in, off_in, out, off_out, len, flags)`. Programs
@@ -242,17 +247,50 @@ impl<K: Kernel> Context<'_, K> {
             }
             return Err(refused);
         }
-        self.transfer((a[0], input, a[1]), (output, a[3]), a[4] as u64, true)
+        self.transfer((a[0], input, a[1]), (output, a[3]), a[4] as u64)
     }
 
-    /// `splice(in, off_in, out, off_out, len, flags)`: one side is a pipe.
-    /// The normal side does not count it as a read.
+    /// `splice(in, off_in, out, off_out, len, flags)`: one side is a pipe. What
+    /// goes from a file into it is a read; as much comes out again.
     pub(crate) fn splice(&mut self, a: [usize; 6]) -> Answer {
-        let (input, output) = (self.id(a[0])?, self.writable(a[2])?);
-        if !self.e.table.file(input).is_file() {
+        const FLAGS: usize = 0xf;
+        // In the kernel's order (fs/splice.c, Linux 6.18).
+        if a[4] == 0 {
+            return Ok(0);
+        }
+        if a[5] as u32 as usize & !FLAGS != 0 {
+            return errno(EINVAL);
+        }
+        let (input, output) = (self.id(a[0])?, self.id(a[2])?);
+        let (from, to) = (*self.e.table.file(input), *self.e.table.file(output));
+        if from.is_pipe() && a[1] != 0 || to.is_pipe() && a[3] != 0 {
+            return errno(ESPIPE);
+        }
+        if !from.readable() || !to.writable() {
+            return errno(EBADF);
+        }
+        let len = (a[4] as u64).min(PIPE_BYTES);
+        if !from.is_file() {
+            if from.is_pipe() && to.is_file() && to.status_flags as usize & O_APPEND != 0 {
+                return errno(EINVAL);
+            }
+            let identity = (from.dev, from.ino);
+            if from.is_pipe() && to.is_pipe() && identity == (to.dev, to.ino) {
+                return errno(EINVAL);
+            }
+            let taken = if from.is_pipe() { self.e.pipes.take(identity, len) } else { 0 };
+            return match taken {
+                0 => park(Park::NeedsInput),
+                taken => self.delivered((output, a[3]), taken),
+            };
+        }
+        if to.is_pipe() && self.e.table.reads_from((to.dev, to.ino)) {
+            self.e.pipes.watch((to.dev, to.ino));
+        }
+        if !to.is_pipe() || !self.e.pipes.has_room((to.dev, to.ino), len) {
             return park(Park::NeedsInput);
         }
-        self.transfer((a[0], input, a[1]), (output, a[3]), a[4] as u64, false)
+        self.transfer((a[0], input, a[1]), (output, a[3]), len)
     }
 
     fn transfer(
@@ -260,19 +298,27 @@ impl<K: Kernel> Context<'_, K> {
         (in_fd, input, in_offset): (usize, FileId, usize),
         (output, out_offset): (FileId, usize),
         len: u64,
-        logged: bool,
     ) -> Answer {
         let file = *self.e.table.file(input);
         if !file.readable() {
             return errno(EBADF);
         }
         let at = if in_offset == 0 { file.offset } else { self.load_words::<1>(in_offset)?[0] };
-        let done = self.read_elsewhere(in_fd, input, (at, len), logged)?;
+        let mut done = self.read_elsewhere(in_fd, input, (at, len), true)?;
+        if self.e.table.file(output).is_pipe() {
+            // Page by page, of which a pipe holds so many.
+            done = done.min(PIPE_BYTES - at % PAGE_BYTES);
+        }
         if in_offset == 0 {
             self.e.table.file_mut(input).offset = at.saturating_add(done);
         } else {
             self.store_words(in_offset, &[at.saturating_add(done)])?;
         }
+        self.delivered((output, out_offset), done)
+    }
+
+    /// So many bytes have come from elsewhere.
+    fn delivered(&mut self, (output, out_offset): (FileId, usize), done: u64) -> Answer {
         if out_offset == 0 {
             return self.wrote(output, done, None);
         }

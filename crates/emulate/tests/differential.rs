@@ -49,6 +49,7 @@ enum Op {
     ReadLink(usize),
     Pipe,
     Sendfile(usize, usize, usize),
+    Splice(usize, usize, usize, usize),
     Ftruncate(usize, i64),
     Mkdir(usize),
     Unlink(usize),
@@ -234,6 +235,13 @@ fn perform(side: &mut dyn Side, op: &Op) -> Seen {
             |side, at| side.call(nr::PIPE2, &[at, libc::O_CLOEXEC as usize]),
         ),
         Op::Sendfile(out, input, len) => plain(side.call(nr::SENDFILE, &[out, input, 0, len])),
+        // It would wait for whoever fills or drains a pipe.
+        Op::Splice(input, out, len, flags) => {
+            plain(side.call(
+                nr::SPLICE,
+                &[input, 0, out, 0, len, flags | libc::SPLICE_F_NONBLOCK as usize],
+            ))
+        }
         Op::Ftruncate(fd, len) => plain(side.call(nr::FTRUNCATE, &[fd, len as usize])),
         Op::Mkdir(path) => {
             let path = text(side, WRITABLE[path]);
@@ -432,10 +440,28 @@ fn writing() -> impl Strategy<Value = Op> {
             .prop_map(|(fd, len, at)| Op::Pwrite(fd, len, at.min(100_000))),
         1 => (fd.clone(), fd.clone(), 0..20_000usize)
             .prop_map(|(out, input, len)| Op::Sendfile(out, input, len)),
+        3 => (fd.clone(), fd.clone(), 0..90_000usize, 0..0x12usize)
+            .prop_map(|(input, out, len, flags)| Op::Splice(input, out, len, flags)),
         1 => (fd, 0..20_000i64).prop_map(|(fd, len)| Op::Ftruncate(fd, len)),
         1 => path.clone().prop_map(Op::Mkdir),
         2 => path.clone().prop_map(Op::Unlink),
         2 => (path.clone(), path).prop_map(|(from, to)| Op::Rename(from, to)),
+    ]
+}
+
+/// What is done with the big file (0), a pipe (1 and 2) and an empty file (3, and 4
+/// for appending).
+fn splicing() -> impl Strategy<Value = Op> {
+    let len = prop_oneof![3 => 0..20_000usize, 1 => 0..90_000usize];
+    let flags = prop_oneof![9 => Just(0), 1 => 0..0x12usize];
+    prop_oneof![
+        8 => (len.clone(), flags.clone()).prop_map(|(len, flags)| Op::Splice(0, 2, len, flags)),
+        8 => (len, flags).prop_map(|(len, flags)| Op::Splice(1, 3, len, flags)),
+        1 => (0..5usize, 0..5usize).prop_map(|(input, out)| Op::Splice(input, out, 100, 0)),
+        1 => (1..3000usize).prop_map(|len| Op::Write(2, len)),
+        1 => (0..500_000i64).prop_map(|at| Op::Lseek(0, at, 0)),
+        2 => (0..5usize).prop_map(|fd| Op::Lseek(fd, 0, 1)),
+        1 => Just(Op::Fstat(3)),
     ]
 }
 
@@ -467,6 +493,23 @@ proptest! {
             }
             prop_assert_eq!(real, emulated, "call {} of {:?}", index, ops);
         }
+    }
+
+    /// From files into a pipe, and from there into another file.
+    #[test]
+    fn pieces_go_through_pipes_as_the_kernel_moves_them(
+        steps in prop::collection::vec(splicing(), 1..40)
+    ) {
+        let big = PATHS.iter().position(|path| *path == "./big").unwrap();
+        let mut ops = vec![
+            Op::Open(big, libc::O_RDONLY),
+            Op::Pipe,
+            Op::Create(2, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC),
+            Op::Create(2, libc::O_WRONLY | libc::O_APPEND),
+        ];
+        ops.extend(steps);
+        let (real, emulated) = run_both(&ops);
+        prop_assert_eq!(&real[..], &emulated[..real.len()], "{:?}", ops);
     }
 
     /// Pipes are left out: they fill up, and end with their other side.

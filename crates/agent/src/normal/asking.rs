@@ -7,7 +7,7 @@
 //! `RWF_NOWAIT`.
 
 use super::processors::are_busy_at_first;
-use super::reads::WAIT_US;
+use super::reads::{WAIT_US, is_transfer};
 use super::{OFFSET_NONE, Request, streams};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, ticks};
@@ -120,7 +120,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     match result {
         sys::EAGAIN => {
             request.started = true;
-            if matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE) {
+            if is_transfer(frame.number) {
                 // One byte was asked for; the call itself would read more.
                 start_read(request.fd, request.offset, request.len.min(READ_AROUND_BYTES));
             }
@@ -132,9 +132,8 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
         ..=0 => Answer::Resident(0),
         got => {
             let got = got as usize;
-            let whole = request.len == u64::MAX
-                || got as u64 >= request.len
-                || matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
+            let whole =
+                request.len == u64::MAX || got as u64 >= request.len || is_transfer(frame.number);
             if whole { Answer::Resident(got) } else { ask_rest(request, buffer, got) }
         }
     }

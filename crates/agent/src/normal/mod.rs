@@ -99,7 +99,7 @@ enum Watch {
 fn watch(number: usize) -> Watch {
     match number {
         nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => Watch::Read,
-        nr::SENDFILE | nr::COPY_FILE_RANGE => Watch::Transfer,
+        number if reads::is_transfer(number) => Watch::Transfer,
         nr::GETDENTS | nr::GETDENTS64 => Watch::List,
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP => Watch::Open,
         nr::DUP2 | nr::DUP3 => Watch::Renumber,
@@ -183,9 +183,10 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
 /// A call that reads.
 #[inline]
 fn read(state: &'static State, frame: &mut Frame) -> isize {
-    match frame.number {
-        nr::SENDFILE | nr::COPY_FILE_RANGE => reads::transfer(state, frame),
-        _ => reads::read(state, frame),
+    if reads::is_transfer(frame.number) {
+        reads::transfer(state, frame)
+    } else {
+        reads::read(state, frame)
     }
 }
 

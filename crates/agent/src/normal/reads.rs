@@ -27,6 +27,7 @@ use crate::state::{CONFIG, State, class, stalls_always};
 use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use runahead_emulate::PIPE_BYTES;
 use runahead_policy::ration::{SHORT_STALL_NS, Standing};
 use runahead_protocol::log::{FLAG_END, FLAG_PREFETCHED, Log, Prediction, life};
 use runahead_protocol::stats::Counter;
@@ -139,11 +140,17 @@ pub fn read(state: &'static State, frame: &mut Frame) -> isize {
     watched(state, frame, request, class)
 }
 
-/// `sendfile`, `copy_file_range`: reads of their input's range.
+/// Whether a call reads its input's range into another descriptor.
+pub fn is_transfer(number: usize) -> bool {
+    matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
+}
+
+/// `sendfile`, `copy_file_range`, `splice`: reads of their input's range.
 pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
     let [first, second, _, fourth, fifth, _] = frame.args;
     let (fd, len) = match frame.number {
         nr::SENDFILE => (second, fourth),
+        nr::SPLICE => (first, fifth.min(PIPE_BYTES as usize)),
         _ => (first, fifth),
     };
     let Some(class) = state.class(fd as u32 as usize) else { return plain(frame) };

@@ -8,6 +8,7 @@
 
 use crate::arch::{Frame, nr, thread_pointer};
 use crate::normal::Request;
+use crate::normal::reads::is_transfer;
 use crate::state::{CONFIG, State, class, lock};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -156,13 +157,15 @@ pub fn at_stall(
         return None;
     }
     let has_places = state.streams.with(stat.dev, |entry| entry.device.has_places())?;
-    let transfers = matches!(frame.number, nr::SENDFILE | nr::COPY_FILE_RANGE);
+    let transfers = is_transfer(frame.number);
+    // What splice(2) is asked for goes through a pipe, piece by piece.
+    let says_all = transfers && frame.number != nr::SPLICE;
     let miss = Miss {
         file: stat.ino.wrapping_add(1).max(1),
         offset: request.offset,
         len: if transfers { request.len.min(FIRST_READ_BYTES) } else { request.len },
         size,
-        known: if transfers { request.len } else { 0 },
+        known: if says_all { request.len } else { 0 },
         place: if has_places { place(request.fd, request.offset) } else { None },
         now_ns: sys::now_ns(),
     };
@@ -385,12 +388,12 @@ fn place(fd: i32, offset: u64) -> Option<u64> {
 }
 
 /// The offset that a call names in the program's memory (sendfile(2),
-/// copy_file_range(2)), read so that a wild pointer does nothing.
+/// copy_file_range(2), splice(2)), read so that a wild pointer does nothing.
 pub fn named_offset(frame: &Frame) -> Option<u64> {
     let [_, second, third, ..] = frame.args;
     let at = match frame.number {
         nr::SENDFILE => third,
-        nr::COPY_FILE_RANGE => second,
+        nr::COPY_FILE_RANGE | nr::SPLICE => second,
         _ => return None,
     };
     if at == 0 {

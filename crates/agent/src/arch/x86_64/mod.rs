@@ -111,6 +111,7 @@ pub mod nr {
     pub const EXECVEAT: usize = 322;
     pub const USERFAULTFD: usize = 323;
     pub const COPY_FILE_RANGE: usize = 326;
+    pub const SPLICE: usize = 275;
     pub const RSEQ: usize = 334;
     pub const PREADV2: usize = 327;
     pub const STATX: usize = 332;
