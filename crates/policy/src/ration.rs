@@ -305,7 +305,8 @@ impl Ration {
     fn saved_ns(&self, hits: u64, partial: u64) -> u64 {
         let halves = hits.saturating_mul(2).saturating_sub(partial);
         let stall_ns = match self.stall_ns {
-            _ if self.expects => self.unseen_ns,
+            0 if self.expects => self.unseen_ns,
+            stall_ns if self.expects => self.unseen_ns.min(stall_ns),
             stall_ns if self.is_charged() => stall_ns.min(self.usual_ns),
             stall_ns => stall_ns,
         };
@@ -362,18 +363,22 @@ impl Ration {
         let charged_ns = self.owed_ns.saturating_add(self.charged_ns());
         self.owed_ns = charged_ns.saturating_sub(saved_ns).min(OWED_NS_MAX);
         let benefit_ns = saved_ns.saturating_sub(charged_ns);
-        self.copies = self.copies.saturating_add(1);
-        self.benefits_ns = self.benefits_ns.saturating_add(benefit_ns);
-        self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
         // What the normal process pays is partly hidden by the wait, but the
         // copy's own cycles and the copy-on-write faults are not: count all.
         let ran_ahead = (!self.after_fault || hits >= HITS_AFTER_FAULT_MIN)
             && (!awaited || hits >= HITS_AWAITED_MIN);
+        let before_ns = self.benefits_ns;
+        self.benefits_ns = before_ns.saturating_add(benefit_ns);
         let pays = ran_ahead && self.pays(benefit_ns);
-        if core::mem::take(&mut self.expects) {
-            // In vain, it says little of copies at waits.
-            self.expected_in_vain = if pays { 0 } else { self.expected_in_vain + 1 };
-        } else if !pays {
+        if self.expects && !pays {
+            // It says little of copies at waits.
+            self.expected_in_vain += 1;
+            self.benefits_ns = before_ns;
+            return;
+        }
+        self.copies = self.copies.saturating_add(1);
+        self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
+        if !pays {
             let spent_ns = (self.last_cpu_ns / CPU_PER_LOSS).min(SPENT_MAX_NS);
             let lost_ns = self.last_cost_ns.saturating_add(spent_ns).saturating_sub(benefit_ns);
             let stall_ns = self.stall_ns.max(1);
@@ -384,6 +389,12 @@ impl Ration {
             self.unaided_ns = doubled_ns.max(least_ns);
             self.unaided_last_ns = self.unaided_ns;
         }
+    }
+
+    /// Whether anything is left undone because the copy of the last synchronisation
+    /// was judged to be in vain.
+    pub fn holds_back(&self) -> bool {
+        self.unaided_ns != 0 || self.expects && self.expected_in_vain != 0
     }
 
     /// Whether the copy of the last synchronisation is still to be judged.
@@ -419,6 +430,9 @@ impl Ration {
         let pays = benefit_ns > self.cost_ns.saturating_mul(2) && !self.is_too_dear();
         if pays {
             (self.unaided_ns, self.unaided_last_ns) = (0, 0);
+            if self.expects {
+                self.expected_in_vain = 0;
+            }
         }
         pays
     }

@@ -74,16 +74,26 @@ impl Refork {
     /// swap device, which only an importing copy can prefetch from.
     pub fn choose(&self, resident_bytes: u64, stall_ns: u64, swapped: bool) -> Kind {
         let full_ns = self.full_ns(resident_bytes);
-        let import_ns = if self.import_ns == 0 { IMPORT_NS } else { self.import_ns };
-        if swapped || full_ns > import_ns.saturating_add(stall_ns.max(WORTH_NS)) {
+        if swapped || full_ns > self.import_ns().saturating_add(stall_ns.max(WORTH_NS)) {
             Kind::Importing
         } else {
             Kind::Full
         }
     }
 
-    /// What a full copy of a process with so much anonymous memory costs it, in ns.
-    pub fn full_ns(&self, resident_bytes: u64) -> u64 {
+    /// What a copy of a process with so much anonymous memory costs it, in ns.
+    pub fn cost_ns(&self, kind: Kind, resident_bytes: u64) -> u64 {
+        match kind {
+            Kind::Full => self.full_ns(resident_bytes),
+            Kind::Importing => self.import_ns(),
+        }
+    }
+
+    fn import_ns(&self) -> u64 {
+        if self.import_ns == 0 { IMPORT_NS } else { self.import_ns }
+    }
+
+    fn full_ns(&self, resident_bytes: u64) -> u64 {
         let per_mib =
             if self.full_ns_per_mib == 0 { FULL_NS_PER_MIB } else { self.full_ns_per_mib };
         (resident_bytes >> 20).saturating_mul(per_mib).saturating_add(self.copy_on_write_ns)

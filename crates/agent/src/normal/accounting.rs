@@ -40,14 +40,11 @@ pub fn account(state: &State, rations: &mut Rations) {
     look_elsewhere(state, ration);
     state.cpu_at_copy_ns.store(0, Relaxed);
     let (hits, partial) = found(state);
-    // Of a program that goes through what it has mapped, each page saves its part of
-    // the wait for a window.
-    let latency_ns = state.log().map_or(0, |log| log.latency_ns.load(Relaxed));
-    ration.unseen(latency_ns.min(LATENCY_MAX_NS) / STREAM_MAX as u64);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     if ration.is_open() {
         let used = state.log().map_or(0, |log| log.pages.consumed.load(Relaxed));
         state.used_when_judged.store(used, Relaxed);
+        ration.unseen(state.log().map_or(0, page_ns));
     }
     ration.outcome(hits, partial, shares);
 }
@@ -95,8 +92,15 @@ fn look_elsewhere(state: &State, ration: &mut Ration) {
     ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns));
 }
 
-/// Latency of a device that is believed, in ns.
-const LATENCY_MAX_NS: u64 = 1_000_000_000;
+/// What a page saves a program that goes through what it has mapped: its part of the
+/// wait for a window, and no more than what the device takes to bring it, which is
+/// not inflated by a copy that comes seldom to look whether something has come.
+fn page_ns(log: &Log) -> u64 {
+    let by_window_ns = log.latency_ns.load(Relaxed) / STREAM_MAX as u64;
+    let page_ns = sys::PAGE_SIZE as u64 * 1_000_000_000;
+    let bytes_per_s = log.bytes_per_s.load(Relaxed);
+    page_ns.checked_div(bytes_per_s).map_or(by_window_ns, |ns| ns.min(by_window_ns))
+}
 
 /// What a fault for a page that is shared with a copy costs the program, in
 /// ns.
@@ -139,7 +143,7 @@ const PAID: u32 = u32::MAX;
 /// the second, the fourth, and so on.
 pub fn judge_again(state: &State, ration: &mut Ration, address: usize) {
     let faults = state.since_judged.load(Relaxed);
-    if faults == PAID || state.copy_lives() || ration.unaided_ns() == 0 {
+    if faults == PAID || state.copy_lives() || !ration.holds_back() {
         return;
     }
     let Some(log) = logs::latest(state) else { return };

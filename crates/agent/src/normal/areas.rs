@@ -214,8 +214,11 @@ fn first_missing(
     }
     let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));
     let regular = stat.mode & sys::S_IFMT == sys::S_IFREG;
-    // Of a hole nothing is waited for.
-    let stored = (stat.blocks.max(0) as usize).saturating_mul(512);
+    // Of a hole nothing is waited for; of no blocks at all some file systems tell.
+    let stored = match stat.blocks {
+        ..=0 => len,
+        blocks => (blocks as usize).saturating_mul(512),
+    };
     let missing =
         |sample| Some(Missing { sample, bytes: if regular { len.min(stored) } else { 0 } });
     if stalls_always() {

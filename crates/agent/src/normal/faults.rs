@@ -37,8 +37,8 @@ pub struct Waited {
 
 /// After a fault. In the speculative process that it makes, it returns there
 /// too, and what returns from here goes on with the program. Returns how many of
-/// the next ones are passed over, whatever they are.
-pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
+/// the next ones are passed over, whatever they are; `None`: it was predicted.
+pub fn at_fault(state: &'static State, waited: &Waited) -> Option<u64> {
     let &Waited { address, faults, mask, live, ucontext, longest_ns } = waited;
     let now_ns = sys::now_ns();
     let each_ns = stalled(state, now_ns).checked_div(u64::from(faults)).unwrap_or(0);
@@ -70,8 +70,12 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
             if usual_ns != 0 && stalled_ns >= usual_ns / 4 * 3 {
                 late(&state.late);
             }
+            if !rations.synchronisations.is_open() {
+                // Not what a copy that has parked is judged again for.
+                late(&state.late_since_judged);
+            }
         });
-        return 0;
+        return None;
     }
     state.count(Counter::StallsUnpredicted, u64::from(faults));
     let standing = match log {
@@ -106,7 +110,8 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
         waiting::await_before_unseen(state);
     }
     // The copy before has paid after all: what the ration said is void.
-    if accounting::is_known_to_have_paid(state) { 0 } else { passes_over.unwrap_or(0) }
+    let void = accounting::is_known_to_have_paid(state);
+    Some(passes_over.filter(|_| !void).unwrap_or(0))
 }
 
 /// After an mmap(2) with this result, of so many bytes of a file: nothing of them

@@ -101,10 +101,9 @@ pub fn attempt(
     // One that somebody has killed is not behind: it is not there.
     let gone = standing == Standing::Behind && child != 0 && !runs(child);
     let standing = if gone { Standing::None } else { standing };
-    let begin = (state.begun.swap(1, Relaxed) == 0).then(|| learnt::start(state));
     state.try_locked(|rations, mask| {
-        if let Some(start) = begin {
-            rations.synchronisations.begin(start);
+        if state.begun.swap(1, Relaxed) == 0 {
+            rations.synchronisations.begin(learnt::start(state));
         }
         tell(state, rations);
         // Asked under the lock, for which whoever bars copies waits.
@@ -115,12 +114,6 @@ pub fn attempt(
         if !rations.control.permits(state, rations.synchronisations.stall_ns(), now_ns) {
             state.count(Counter::SyncsDeclined, 1);
             end(state, &mut rations.control, Park::Disabled);
-            return None;
-        }
-        if let Stall::Mapping(_, bytes) = stall
-            && !pays_unhidden(state, rations, *bytes)
-        {
-            state.count(Counter::SyncsDeclined, 1);
             return None;
         }
         if standing == Standing::OffTrack && comes_back(state) {
@@ -138,8 +131,15 @@ pub fn attempt(
         if standing != Standing::Behind && !scouted {
             account(state, rations);
         }
-        if let Stall::Fault(address) = stall {
-            judge_again(state, &mut rations.synchronisations, *address);
+        match stall {
+            Stall::Fault(address) => {
+                judge_again(state, &mut rations.synchronisations, *address);
+            }
+            Stall::Mapping(_, bytes) if !pays_unhidden(state, rations, *bytes) => {
+                state.count(Counter::SyncsDeclined, 1);
+                return None;
+            }
+            _ => {}
         }
         match decide(state, &mut rations.synchronisations, stall, standing, now_ns) {
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
@@ -171,32 +171,53 @@ pub fn may_expect(state: &State, bytes: u64) -> bool {
     CONFIG.mode.load(Relaxed) == Mode::Speculate as u32
         && state.disabled.load(Relaxed) == 0
         && super::own(state)
-        && (state.speculative.load(Relaxed) == 0 || has_ended(state) && !has_reads_left(state))
+        && !state.copy_lives()
         && state.try_locked(|rations, _| {
             let now_ns = sys::now_ns();
-            stalls_always()
-                || rations.synchronisations.may_expect(bytes)
-                    && idle_processors(state, now_ns) == Processors::Idle
+            is_used_up(state)
+                && (stalls_always()
+                    || rations.synchronisations.may_expect(bytes)
+                        && idle_processors(state, now_ns) == Processors::Idle)
         }) == Some(true)
 }
 
-/// Whether reads that the last copy predicted may still come.
-fn has_reads_left(state: &State) -> bool {
-    state.log().is_some_and(|log| log.lead() > 0)
+/// Whether nothing more comes of a copy that has parked, if there is one: it was
+/// this thread's, its reads are made, and of its last page the program has either
+/// come to it or unmapped it.
+fn is_used_up(state: &State) -> bool {
+    if state.speculative.load(Relaxed) == 0 {
+        return true;
+    }
+    look_at_pages(state);
+    let unmapped = |log: &Log| {
+        let last = log.pages.get(log.pages.tail.load(Relaxed).wrapping_sub(1));
+        last.is_some_and(|page| {
+            !areas::is_watched(state, (page as usize).wrapping_mul(sys::PAGE_SIZE))
+        })
+    };
+    state.owner.load(Relaxed) == crate::arch::thread_pointer()
+        && state.log().is_some_and(|log| log.lead() <= 0 && (has_ended(state) || unmapped(log)))
 }
 
 /// The same, of what a copy costs: no wait hides it, so it is to be a small part of
 /// what reading so many bytes takes.
 fn pays_unhidden(state: &State, rations: &Rations, bytes: u64) -> bool {
     let (kind, resident_bytes) = kind(state, &rations.refork, 0);
-    let cheap = kind == Kind::Importing
-        || rations.refork.full_ns(resident_bytes)
-            <= (bytes / READING_PER_COPY).min(UNHIDDEN_NS_MAX);
-    (stalls_always() || rations.synchronisations.may_expect(bytes)) && cheap
+    let bearable_ns = (bytes / READING_PER_COPY).min(UNHIDDEN_NS_MAX);
+    let cheap = rations.refork.cost_ns(kind, resident_bytes) <= bearable_ns;
+    if !cheap || !stalls_always() && !rations.synchronisations.may_expect(bytes) {
+        return false;
+    }
+    if kind == Kind::Importing {
+        // Without an aide it would be a full one.
+        state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
+        return aide_runs(state);
+    }
+    true
 }
 
-/// What part of the time that reading takes (a byte in a nanosecond) a full copy
-/// may take that no wait hides.
+/// What part of the time that reading takes (a byte in a nanosecond) a copy may
+/// take that no wait hides.
 const READING_PER_COPY: u64 = 64;
 
 /// The longest that one may take, in ns: no call is to take noticeably longer.
@@ -371,9 +392,10 @@ fn synchronise(
     if !answered || kind == Kind::Full {
         regions.clear();
     }
-    // What is left would take longer than nothing hides.
+    // What is left would take longer than may be with nothing to hide it.
     let unbearable = expects && kind == Kind::Importing;
     if unbearable && regions.all().is_empty() {
+        state.count(Counter::SyncsDeclined, 1);
         log.life.store(life::NONE, Relaxed);
         return None;
     }
@@ -409,6 +431,7 @@ fn synchronise(
     if !regions.mark() {
         regions.forget();
         if unbearable {
+            state.count(Counter::SyncsDeclined, 1);
             log.life.store(life::NONE, Relaxed);
             return None;
         }
