@@ -35,7 +35,6 @@ enum Kind {
     Preadv2,
     Sendfile,
     CopyFileRange,
-    Splice,
     /// Returns a descriptor.
     Opens,
     Close,
@@ -77,7 +76,6 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"sendfile", Kind::Sendfile),
     (b"sendfile64", Kind::Sendfile),
     (b"copy_file_range", Kind::CopyFileRange),
-    (b"splice", Kind::Splice),
     (b"open", Kind::Opens),
     (b"open64", Kind::Opens),
     (b"__open_2", Kind::Opens),
@@ -368,8 +366,7 @@ impl Kind {
             | Kind::Readv
             | Kind::Preadv
             | Kind::Preadv2
-            | Kind::CopyFileRange
-            | Kind::Splice => Some(if fits { first as i32 } else { -1 }),
+            | Kind::CopyFileRange => Some(if fits { first as i32 } else { -1 }),
             _ => None,
         }
     }
@@ -388,7 +385,6 @@ impl Kind {
             // The offset is two arguments to the kernel.
             Kind::Preadv2 => (nr::PREADV2, [a0, a1, a2, a3, 0, a4]),
             Kind::Sendfile => (nr::SENDFILE, [a0, a1, a2, a3, 0, 0]),
-            Kind::Splice => (nr::SPLICE, [a0, a1, a2, a3, a4, a5]),
             _ => (nr::COPY_FILE_RANGE, [a0, a1, a2, a3, a4, a5]),
         }
     }

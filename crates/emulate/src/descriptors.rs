@@ -176,7 +176,8 @@ impl File {
 
     /// Whether it is a pipe or a FIFO.
     pub(crate) fn is_pipe(&self) -> bool {
-        self.kind == Kind::Other && self.mode & S_IFMT == S_IFIFO
+        // What is imaginary and no pipe (an event's descriptor) has no number.
+        self.kind == Kind::Other && self.mode & S_IFMT == S_IFIFO && self.ino != 0
     }
 
     /// Whether it is, or names, a directory that exists in appearance only.

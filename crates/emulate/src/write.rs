@@ -254,21 +254,17 @@ impl<K: Kernel> Context<'_, K> {
     /// goes from a file into it is a read; as much comes out again.
     pub(crate) fn splice(&mut self, a: [usize; 6]) -> Answer {
         const FLAGS: usize = 0xf;
-        // In the kernel's order (fs/splice.c, Linux 6.18).
-        if a[4] == 0 {
-            return Ok(0);
+        let refused = self.refuses_splice(a, FLAGS);
+        if refused.is_some() && self.id(a[0]).is_ok_and(|input| self.e.table.file(input).is_file())
+        {
+            // The normal process's attempt counts as a read there, too.
+            self.log_refused(a[0], (a[4] as u64).min(PIPE_BYTES));
         }
-        if a[5] as u32 as usize & !FLAGS != 0 {
-            return errno(EINVAL);
+        if let Some(answer) = refused {
+            return answer;
         }
         let (input, output) = (self.id(a[0])?, self.id(a[2])?);
         let (from, to) = (*self.e.table.file(input), *self.e.table.file(output));
-        if from.is_pipe() && a[1] != 0 || to.is_pipe() && a[3] != 0 {
-            return errno(ESPIPE);
-        }
-        if !from.readable() || !to.writable() {
-            return errno(EBADF);
-        }
         let len = (a[4] as u64).min(PIPE_BYTES);
         if !from.is_file() {
             if from.is_pipe() && to.is_file() && to.status_flags as usize & O_APPEND != 0 {
@@ -291,6 +287,29 @@ impl<K: Kernel> Context<'_, K> {
             return park(Park::NeedsInput);
         }
         self.transfer((a[0], input, a[1]), (output, a[3]), len)
+    }
+
+    /// Whether the kernel moves nothing, and what it answers, in its order
+    /// (fs/splice.c, Linux 6.18).
+    fn refuses_splice(&self, a: [usize; 6], flags: usize) -> Option<Answer> {
+        if a[4] == 0 {
+            return Some(Ok(0));
+        }
+        if a[5] as u32 as usize & !flags != 0 {
+            return Some(errno(EINVAL));
+        }
+        let (Ok(input), Ok(output)) = (self.id(a[0]), self.id(a[2])) else {
+            return Some(errno(EBADF));
+        };
+        let (from, to) = (self.e.table.file(input), self.e.table.file(output));
+        if from.is_pipe() && a[1] != 0 || to.is_pipe() && a[3] != 0 {
+            return Some(errno(ESPIPE));
+        }
+        if !from.readable() || !to.writable() {
+            return Some(errno(EBADF));
+        }
+        let no_pipe = !matches!(to.kind, Kind::Other | Kind::Free);
+        (from.is_file() && no_pipe).then_some(errno(EINVAL))
     }
 
     fn transfer(

@@ -92,11 +92,14 @@ fn look_elsewhere(state: &State, ration: &mut Ration) {
     ration.waited_elsewhere(passed_ns.saturating_sub(spent_ns));
 }
 
+/// Latency of a device that is believed, in ns.
+const LATENCY_MAX_NS: u64 = 1_000_000_000;
+
 /// What a page saves a program that goes through what it has mapped: its part of the
 /// wait for a window, and no more than what the device takes to bring it, which is
 /// not inflated by a copy that comes seldom to look whether something has come.
 fn page_ns(log: &Log) -> u64 {
-    let by_window_ns = log.latency_ns.load(Relaxed) / STREAM_MAX as u64;
+    let by_window_ns = log.latency_ns.load(Relaxed).min(LATENCY_MAX_NS) / STREAM_MAX as u64;
     let page_ns = sys::PAGE_SIZE as u64 * 1_000_000_000;
     let bytes_per_s = log.bytes_per_s.load(Relaxed);
     page_ns.checked_div(bytes_per_s).map_or(by_window_ns, |ns| ns.min(by_window_ns))

@@ -68,15 +68,19 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option
         }
         return None;
     }
-    remember(state, result as usize, len, sys::device_of(fd as i32));
-    if !may_be_asked_about(state) {
-        return None;
-    }
     let shares = flags & MAP_TYPE != sys::MAP_PRIVATE;
     let reads = protection & sys::PROT_READ != 0 && !(shares && protection & sys::PROT_WRITE != 0);
     // Before the first page is asked about: whoever serves a read that this
     // starts would count among the runnable.
-    let sequence = len >= SEQUENCE_BYTES && reads && synchronise::may_expect(state, len as u64);
+    let sequence = len >= SEQUENCE_BYTES
+        && reads
+        && may_be_asked_about(state)
+        && synchronise::may_expect(state, len as u64);
+    // Not before: where the last copy's pages were, this may be.
+    remember(state, result as usize, len, sys::device_of(fd as i32));
+    if !may_be_asked_about(state) {
+        return None;
+    }
     let noticed = state.notice.load(Relaxed) != 0;
     if noticed && !sequence {
         return None;

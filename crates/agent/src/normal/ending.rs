@@ -146,7 +146,9 @@ pub(super) fn scout_beside(state: &State, child: i32) -> Option<&AtomicI32> {
 /// other thread makes one afterwards where the caller has barred it before
 /// ([`State::barred`], [`State::disable`]).
 pub fn end_speculation(state: &'static State) {
-    if state.epoch.load(SeqCst) == 0 && state.lock.load(SeqCst) == lock::FREE {
+    // The aide may be there before the first copy.
+    let none = state.epoch.load(SeqCst) == 0 && state.aide.load(SeqCst) <= 0;
+    if none && state.lock.load(SeqCst) == lock::FREE {
         return;
     }
     await_detached(state);

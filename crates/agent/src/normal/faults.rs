@@ -25,6 +25,8 @@ pub struct Waited {
     pub address: Option<usize>,
     /// It is the last of so many since the notice before.
     pub faults: u32,
+    /// So many of them are the copy's to answer for, if it predicted this one.
+    pub blamed: u32,
     /// The thread's signal mask.
     pub mask: u64,
     /// A place on the thread's stack, or where its registers lie there.
@@ -37,9 +39,9 @@ pub struct Waited {
 
 /// After a fault. In the speculative process that it makes, it returns there
 /// too, and what returns from here goes on with the program. Returns how many of
-/// the next ones are passed over, whatever they are; `None`: it was predicted.
-pub fn at_fault(state: &'static State, waited: &Waited) -> Option<u64> {
-    let &Waited { address, faults, mask, live, ucontext, longest_ns } = waited;
+/// the next ones are passed over, whatever they are.
+pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
+    let &Waited { address, faults, blamed, mask, live, ucontext, longest_ns } = waited;
     let now_ns = sys::now_ns();
     let each_ns = stalled(state, now_ns).checked_div(u64::from(faults)).unwrap_or(0);
     let stalled_ns = each_ns.min(longest_ns);
@@ -62,7 +64,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> Option<u64> {
         // A partial stall: prefetched, or about to be, just not early enough.
         // As a hit it is counted with the other pages that have been used.
         let late = |counter: &AtomicU64| {
-            counter.store(counter.load(Relaxed).wrapping_add(u64::from(faults)), Relaxed);
+            counter.store(counter.load(Relaxed).wrapping_add(u64::from(blamed)), Relaxed);
         };
         late(&state.partial);
         state.try_locked(|rations, _| {
@@ -75,7 +77,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> Option<u64> {
                 late(&state.late_since_judged);
             }
         });
-        return None;
+        return 0;
     }
     state.count(Counter::StallsUnpredicted, u64::from(faults));
     let standing = match log {
@@ -111,7 +113,7 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> Option<u64> {
     }
     // The copy before has paid after all: what the ration said is void.
     let void = accounting::is_known_to_have_paid(state);
-    Some(passes_over.filter(|_| !void).unwrap_or(0))
+    passes_over.filter(|_| !void).unwrap_or(0)
 }
 
 /// After an mmap(2) with this result, of so many bytes of a file: nothing of them

@@ -464,13 +464,13 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
     let context = unsafe { SignalContext::of(notice.ucontext) };
     let at = context.instruction();
     let in_agent = at >= CONFIG.image_start.load(Relaxed) && at < CONFIG.image_end.load(Relaxed);
-    let mut passes_over = Some(0);
+    let mut passes_over = 0;
     if !in_agent && is_watched(state, address) {
         let waited = faults::Waited {
             address: Some(address),
-            // A copy made since the last notice, where a file was mapped, is not to
-            // blame for those before.
-            faults: if state.copy_lives() { 1 } else { period },
+            faults: period,
+            // Beside a copy that runs each is noticed: there were more only before it.
+            blamed: if state.copy_lives() { 1 } else { period },
             // SAFETY: the kernel's argument of a running handler.
             mask: unsafe { SignalContext::mask(notice.ucontext) },
             live: notice.ucontext,
@@ -487,14 +487,8 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
 
 /// How many faults the next notice is to be of: each, while a copy runs; less
 /// where notices lead to nothing, or will, because so many faults are passed
-/// over (`None`: this one was predicted, and says nothing of notices).
-fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: Option<u64>) {
-    let lives = state.copy_lives();
-    let passes_over = match passes_over {
-        Some(faults) => faults,
-        None if lives => 0,
-        None => return,
-    };
+/// over.
+fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: u64) {
     let idle = entry.idle.load(Relaxed) + 1;
     let bearable = match passes_over / PASSED_OVER_PER_PERIOD {
         _ if idle < IDLE_NOTICES_KNOWN => 1,
@@ -502,7 +496,7 @@ fn pace(state: &State, entry: &NoticedThread, period: u32, passes_over: Option<u
         faults if faults >= u64::from(PERIOD_STEP) => PERIOD_STEP,
         _ => 1,
     };
-    let next = if lives {
+    let next = if state.copy_lives() {
         entry.idle.store(0, Relaxed);
         1
     } else if bearable > period {

@@ -255,6 +255,9 @@ pub(super) fn timed_call(frame: &Frame) -> (isize, u64) {
 /// not.
 #[inline]
 fn timed_plain(frame: &Frame) -> (isize, u64) {
+    if frame.number == nr::SPLICE && !waits_for_storage(frame) {
+        return (plain(frame), 0);
+    }
     let ticks_per_us = CONFIG.ticks_per_us.load(Relaxed);
     if ticks_per_us == 0 {
         let start_ns = sys::now_ns();
@@ -268,6 +271,22 @@ fn timed_plain(frame: &Frame) -> (isize, u64) {
         return (result, 0);
     }
     (result, waited(passed.saturating_mul(1000) / ticks_per_us, result))
+}
+
+/// Whether what a call may wait for is storage, and not the room in the pipe that
+/// splice(2) fills first.
+pub(super) fn waits_for_storage(frame: &Frame) -> bool {
+    const POLLOUT: u64 = 4;
+    if frame.number != nr::SPLICE {
+        return true;
+    }
+    let [_, _, out, ..] = frame.args;
+    // struct pollfd: descriptor, events, what is so.
+    let mut poll = u64::from(out as u32) | POLLOUT << 32;
+    let at = core::ptr::from_mut(&mut poll) as usize;
+    // SAFETY: a question about one descriptor, without a wait.
+    let ready = unsafe { sys::call(nr::POLL, &[at, 1, 0]) };
+    ready != 0
 }
 
 /// A plain read and how long it waited for storage, in ns; 0: not at all.
@@ -400,6 +419,9 @@ fn tracked(state: &'static State, frame: &mut Frame, mut request: Request, mut c
         // the next, and from then on no read for the one that it is.
         locate(state, frame, &mut request, class);
     }
+    if frame.number == nr::SPLICE && is_rest(state, log, &request, number) {
+        return plain(frame);
+    }
     let (standing, prediction) = standing(state, log, &request, number);
     // A read that was predicted is of a file; of others that must be known
     // before they count.
@@ -418,6 +440,17 @@ fn tracked(state: &'static State, frame: &mut Frame, mut request: Request, mut c
     let (result, waited_ns) = waited_plain(state, frame);
     came_true(state, &prediction, waited_ns);
     result
+}
+
+/// Whether a splice(2) moves what is left of the last one: there was not as much
+/// room in the pipe as the copy had in its own.
+fn is_rest(state: &State, log: &Log, request: &Request, number: u64) -> bool {
+    let last = log.get(entry(state, number).wrapping_sub(1)).filter(|_| number != 0);
+    last.is_some_and(|last| {
+        let into = request.offset.wrapping_sub(last.offset);
+        let located = request.offset != OFFSET_NONE;
+        located && last.fd == request.fd && into != 0 && into < last.len
+    })
 }
 
 /// Counts what was just read of a directory as the thread's next read: what the

@@ -5,7 +5,7 @@
 
 use super::credit::{book_question, earn, rests};
 use super::processors::holds_busy;
-use super::reads::waited;
+use super::reads::{waited, waits_for_storage};
 use super::{Request, streams, synchronise, waiting, whole_files};
 use crate::arch::{Frame, processor};
 use crate::hook::plain;
@@ -47,10 +47,11 @@ pub(super) fn stall(
     book_question(state, began);
     let synchronised_ns = sys::now_ns();
     handover::ask(state);
+    let for_storage = waits_for_storage(frame);
     let result = plain(frame);
     waiting::await_before_unseen(state);
     let end_ns = sys::now_ns();
-    let waited_ns = waited(end_ns.saturating_sub(start_ns), result);
+    let waited_ns = if for_storage { waited(end_ns.saturating_sub(start_ns), result) } else { 0 };
     if waited_ns != 0 {
         count_stall(state, waited_ns, true);
         earn(state, waited_ns);
@@ -64,7 +65,9 @@ pub(super) fn stall(
         if state.abandoned.swap(0, Relaxed) != 0 {
             ration.given_up();
         }
-        ration.stalled(end_ns.saturating_sub(synchronised_ns));
+        if for_storage {
+            ration.stalled(end_ns.saturating_sub(synchronised_ns));
+        }
         if state.speculative.load(Relaxed) == 0 { ration.unaided_ns() } else { 0 }
     });
     state.passes_over_ns.store(passes_over_ns.unwrap_or(0), Relaxed);

@@ -174,10 +174,9 @@ pub fn may_expect(state: &State, bytes: u64) -> bool {
         && !state.copy_lives()
         && state.try_locked(|rations, _| {
             let now_ns = sys::now_ns();
-            is_used_up(state)
-                && (stalls_always()
-                    || rations.synchronisations.may_expect(bytes)
-                        && idle_processors(state, now_ns) == Processors::Idle)
+            let pays = stalls_always() || rations.synchronisations.may_expect(bytes);
+            pays && is_used_up(state)
+                && (stalls_always() || idle_processors(state, now_ns) == Processors::Idle)
         }) == Some(true)
 }
 
@@ -209,6 +208,9 @@ fn pays_unhidden(state: &State, rations: &Rations, bytes: u64) -> bool {
         return false;
     }
     if kind == Kind::Importing {
+        if state.epoch.load(Relaxed) == 0 && !permitted(state) {
+            return false;
+        }
         // Without an aide it would be a full one.
         state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
         return aide_runs(state);

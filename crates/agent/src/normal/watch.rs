@@ -157,6 +157,7 @@ pub unsafe extern "C" fn ra_waited(registers: *const Registers, index: usize) ->
     let waited = faults::Waited {
         address,
         faults: u32::try_from(waits).unwrap_or(u32::MAX),
+        blamed: u32::try_from(waits).unwrap_or(u32::MAX),
         mask: redirect.mask(),
         live: stack,
         ucontext: None,

@@ -29,6 +29,7 @@ pub mod nr {
     pub const OPEN: usize = 2;
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
+    pub const POLL: usize = 7;
     pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
