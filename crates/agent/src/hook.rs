@@ -28,7 +28,7 @@ pub extern "C" fn ra_before(frame: &mut Frame) {
         // The table parks all of these: it does not return. Were it to, the
         // filter would trap the call.
         role::SPECULATIVE => _ = speculative::call(frame),
-        role::NORMAL => normal::before_process(state),
+        role::NORMAL => normal::before_process(state, frame),
         _ => {}
     }
 }

@@ -413,6 +413,8 @@ impl Kind {
             Kind::Syscall if normal::changes_rights(first) => normal::before_alone(state),
             Kind::Prctl if normal::restricts(nr::PRCTL, first) => normal::restricted(state),
             Kind::Syscall if normal::restricts(first, second) => normal::restricted(state),
+            Kind::Prctl => normal::before_prctl(first),
+            Kind::Syscall if first == nr::PRCTL => normal::before_prctl(second),
             Kind::Syscall if matches!(first, nr::UNSHARE | nr::SETNS) => {
                 normal::before_namespaces(state);
             }

@@ -197,22 +197,28 @@ fn take<T>(cell: &AtomicPtr<T>) -> *mut T {
     if cell.load(Relaxed).is_null() { none } else { cell.swap(none, Relaxed) }
 }
 
+/// Puts memory of this process's own in the place of what it shares with its parent:
+/// a handler that has forked may return, in the child, into a call of the agent's
+/// that looks at it.
+fn replace(at: usize, len: usize) {
+    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
+    let protection = sys::PROT_READ | sys::PROT_WRITE;
+    // SAFETY: the agent's own mapping, for which zeros are valid.
+    unsafe { call(nr::MMAP, &[at, len, protection, flags, usize::MAX, 0]) };
+}
+
 /// A forked child's first hooked call: the kernel has emptied its state.
 #[cold]
 pub fn in_child(state: &'static State) {
     for cell in &CONFIG.logs {
         let log = take(cell);
         if !log.is_null() {
-            let len = size_of::<runahead_protocol::log::Log>();
-            // SAFETY: the parent's log, which nothing here refers to any
-            // more: the state that did has been emptied.
-            unsafe { call(nr::MUNMAP, &[log as usize, len]) };
+            replace(log as usize, size_of::<runahead_protocol::log::Log>());
         }
     }
     let desk = take(&CONFIG.desk);
     if !desk.is_null() {
-        // SAFETY: the parent's, which nothing here refers to any more.
-        unsafe { call(nr::MUNMAP, &[desk as usize, DESK_LEN]) };
+        replace(desk as usize, DESK_LEN);
     }
     if CONFIG.forbidden.load(Relaxed) != 0 {
         state.role.store(role::OFF, Release);

@@ -175,6 +175,9 @@ pub struct Config {
     /// The program has said what its children get of its memory (madvise(2)):
     /// nothing is marked there any more, in this process and its children.
     pub advised: AtomicU32,
+    /// 1: the signal of notices was ignored when this process or a parent took it,
+    /// and is to be so again in what it executes.
+    pub notice_ignored: AtomicU32,
     /// 1: importing copies may be made.
     pub imports: AtomicU32,
     /// 1: the program's library makes calls that no hook sees: in tier T0, and
@@ -261,6 +264,7 @@ pub static CONFIG: Config = Config {
     desk: AtomicPtr::new(core::ptr::null_mut()),
     // Until the memory calls are hooked, nobody would hear of such advice.
     advised: AtomicU32::new(1),
+    notice_ignored: AtomicU32::new(0),
     imports: AtomicU32::new(1),
     unseen: AtomicU32::new(0),
     closes_inside: AtomicU32::new(0),
@@ -510,8 +514,6 @@ pub struct State {
     /// Whether notice of page faults is wanted: 0: no; 1: by every thread; 2:
     /// it was refused.
     pub notice: AtomicU32,
-    /// 1 where the notices' signal was ignored before.
-    pub notice_ignored: AtomicU32,
     /// Questions whether a mapped page is there that are left.
     pub samples: AtomicU32,
     /// Large mappings made so far.

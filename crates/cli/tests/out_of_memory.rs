@@ -137,8 +137,17 @@ fn no_copy_is_made_where_there_is_no_room() {
     ok(&Command::new("gcc").args(["-O1", "-w", "-o"]).args([&program, &source]).output().unwrap());
     let data = bed.path("data");
     fs::write(&data, vec![7; 4096]).unwrap();
-    for (limit, found) in [(LIMIT_BYTES, "1\n"), (NO_ROOM_BYTES, "0\n")] {
+    let cases = [
+        (LIMIT_BYTES, false, "1\n"),
+        (NO_ROOM_BYTES, false, "0\n"),
+        // Nor where it would not be ended alone, however much room there is.
+        (LIMIT_BYTES, true, "0\n"),
+    ];
+    for (limit, all_or_none, found) in cases {
         let cgroup = Cgroup::new(limit);
+        if all_or_none {
+            cgroup.end_all_or_none();
+        }
         let mut command = Command::new(RUNAHEAD);
         command.args(["--test=10", "--"]).arg(&program).arg(&data);
         cgroup.enter(command.env("XDG_CACHE_HOME", bed.path("cache")));

@@ -32,6 +32,8 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
         bar(state);
         end_speculation(state);
         super::notice::before_exec(state);
+    } else {
+        super::notice::before_childs_exec();
     }
     let result = with_session(state, frame, environment_arg);
     if own {

@@ -32,6 +32,8 @@ pub struct Group {
     looked: bool,
     /// The lowest limit on it, in bytes; 0: none is set or seen.
     limit_bytes: u64,
+    /// Whether a copy that runs out of memory may not be ended alone.
+    is_fatal: bool,
     /// Its `memory.stat` and NUL, where there is a limit.
     statistics: Path,
     /// Whether [`Group::tasks_max`] has been looked for; what it is, 0: none.
@@ -56,6 +58,7 @@ impl Group {
     pub const EMPTY: Group = Group {
         looked: false,
         limit_bytes: 0,
+        is_fatal: false,
         statistics: Path::EMPTY,
         looked_for_tasks: false,
         tasks_max: 0,
@@ -87,8 +90,15 @@ impl Group {
     /// Whether a copy may be made as far as the cgroup's limit goes. Anonymous
     /// memory takes the room away only where there is no swap for it: a program
     /// that pages is at its limit all the time.
+    ///
+    /// None is made where the OOM killer would not take the copy alone: a group may
+    /// be ended as a whole (`memory.oom.group`), or wait (version 1's
+    /// `oom_kill_disable`).
     pub fn has_room(&mut self) -> bool {
         self.look();
+        if self.is_fatal {
+            return false;
+        }
         let limit = self.limit_bytes;
         if limit == 0 {
             return true;
@@ -105,7 +115,9 @@ impl Group {
     fn look(&mut self) {
         if !self.looked {
             self.looked = true;
-            self.limit_bytes = self.statistics.find().unwrap_or(0);
+            let found = self.statistics.find();
+            let (limit, is_fatal) = found.unwrap_or_default();
+            (self.limit_bytes, self.is_fatal) = (limit.unwrap_or(0), is_fatal);
         }
     }
 
@@ -151,17 +163,27 @@ impl Path {
     }
 
     /// Becomes the `memory.stat` of the group that this process is in, and
-    /// returns the lowest limit on it; `None` where there is none.
-    fn find(&mut self) -> Option<u64> {
-        let limit = self.find_limit(&MEMORY)?;
+    /// returns the lowest limit on it, and whether the OOM killer takes more, or
+    /// less, than one process; `None` where nothing is known of it.
+    fn find(&mut self) -> Option<(Option<u64>, bool)> {
+        let (root_len, version1) = self.find_group(&MEMORY)?;
+        let limit = self.lowest(root_len, MEMORY.limit(version1), read_limit);
+        let flag = self.lowest(root_len, OOM.limit(version1), read_flag);
         self.add(b"/memory.stat")?;
-        limit
+        Some((limit, flag.is_some()))
     }
 
     /// Becomes the directory of the group that this process is in as for this
     /// controller, and returns the lowest limit on it, if there is one; `None`
     /// where nothing is known of the group.
     fn find_limit(&mut self, controller: &Controller) -> Option<Option<u64>> {
+        let (root_len, version1) = self.find_group(controller)?;
+        Some(self.lowest(root_len, controller.limit(version1), read_limit))
+    }
+
+    /// The same, without the limit: how long the path of the hierarchy's root is,
+    /// and whether that is version 1's.
+    fn find_group(&mut self, controller: &Controller) -> Option<(usize, bool)> {
         // Where the controller is version 1's, the line of version 2 says
         // nothing about it.
         let version1 = self.own(controller, true);
@@ -174,7 +196,7 @@ impl Path {
         if self.bytes.get(root_len..self.len) == Some(b"/") || !self.is_directory() {
             self.cut(root_len);
         }
-        Some(self.lowest_limit(root_len, controller.limit(version1)))
+        Some((root_len, version1))
     }
 
     /// Becomes the directory of this controller's cgroup of this version, as far
@@ -206,13 +228,13 @@ impl Path {
         sys::stat(self.with_nul(), &mut stat) && stat.mode & sys::S_IFMT == sys::S_IFDIR
     }
 
-    /// The lowest limit on this directory and those above it, whose first has
-    /// a path of `root_len` bytes.
-    fn lowest_limit(&mut self, root_len: usize, name: &LimitName) -> Option<u64> {
+    /// The lowest number that `read` finds in this directory and those above it,
+    /// whose first has a path of `root_len` bytes.
+    fn lowest(&mut self, root_len: usize, name: &LimitName, read: Reader) -> Option<u64> {
         let mut level_len = self.len;
         let mut lowest = None;
         while level_len >= root_len {
-            let limit = self.limit_at(level_len, name);
+            let limit = self.limit_at(level_len, name, read);
             lowest = limit.into_iter().chain(lowest).min();
             let level = self.bytes.get(..level_len)?;
             level_len = level.iter().rposition(|&byte| byte == b'/')?;
@@ -223,11 +245,11 @@ impl Path {
     /// The limit on the directory whose path are the first `level_len` bytes.
     /// No copy is made of them: there may be little stack.
     #[inline(never)]
-    fn limit_at(&mut self, level_len: usize, name: &LimitName) -> Option<u64> {
+    fn limit_at(&mut self, level_len: usize, name: &LimitName, read: Reader) -> Option<u64> {
         let mut name = *name;
         let end = level_len + name.len();
         swap(self.bytes.get_mut(level_len..end)?, &mut name);
-        let limit = self.bytes.get(..end).and_then(read_limit);
+        let limit = self.bytes.get(..end).and_then(read);
         swap(self.bytes.get_mut(level_len..end)?, &mut name);
         limit
     }
@@ -235,6 +257,9 @@ impl Path {
 
 /// Name of a file with a limit, ended by NUL.
 type LimitName = [u8; 23];
+
+/// Reads such a file.
+type Reader = fn(&[u8]) -> Option<u64>;
 
 /// A controller of cgroups (cgroups(7)).
 struct Controller {
@@ -254,6 +279,12 @@ impl Controller {
 const MEMORY: Controller = Controller {
     version1: b"/memory",
     limits: [*b"/memory.limit_in_bytes\0", *b"/memory.max\0          \0"],
+};
+
+/// What happens where memory runs out.
+const OOM: Controller = Controller {
+    version1: b"/memory",
+    limits: [*b"/memory.oom_control\0   ", *b"/memory.oom.group\0     "],
 };
 
 const TASKS: Controller =
@@ -329,6 +360,17 @@ fn swap(bytes: &mut [u8], others: &mut [u8]) {
 fn read_limit(path: &[u8]) -> Option<u64> {
     let mut text = [0u8; 32];
     limit(procfs::read(path, &mut text)?)
+}
+
+/// 1 where more or less than one process is ended; `path` ends in NUL.
+fn read_flag(path: &[u8]) -> Option<u64> {
+    let mut text = [0u8; 64];
+    is_fatal(procfs::read(path, &mut text)?).then_some(1)
+}
+
+/// As `memory.oom.group` and version 1's `memory.oom_control` say.
+fn is_fatal(text: &[u8]) -> bool {
+    text.starts_with(b"1") || text.starts_with(b"oom_kill_disable 1")
 }
 
 fn limit(text: &[u8]) -> Option<u64> {
@@ -549,11 +591,11 @@ mod tests {
         path.add(root.join("a/b").to_str().unwrap().as_bytes()).unwrap();
         assert!(path.is_directory());
         let root_len = root.to_str().unwrap().len();
-        assert_eq!(path.lowest_limit(root_len, MEMORY.limit(false)), Some(33_554_432));
-        assert_eq!(path.lowest_limit(root_len, MEMORY.limit(true)), None);
+        assert_eq!(path.lowest(root_len, MEMORY.limit(false), read_limit), Some(33_554_432));
+        assert_eq!(path.lowest(root_len, MEMORY.limit(true), read_limit), None);
         std::fs::write(root.join("a/b/pids.max"), "64\n").unwrap();
         std::fs::write(root.join("a/pids.max"), "max\n").unwrap();
-        assert_eq!(path.lowest_limit(root_len, TASKS.limit(false)), Some(64));
+        assert_eq!(path.lowest(root_len, TASKS.limit(false), read_limit), Some(64));
         std::fs::remove_dir_all(&root).unwrap();
         assert!(!path.is_directory());
     }

@@ -152,7 +152,7 @@ pub fn stub_kind(number: usize) -> StubKind {
 /// One system call of the program.
 #[inline]
 pub fn call(state: &'static State, frame: &mut Frame) -> isize {
-    let [first, second, ..] = frame.args;
+    let [first, second, third, ..] = frame.args;
     match watch(frame.number) {
         Watch::Nothing => plain(frame),
         Watch::Read | Watch::Transfer if record::wanted() => record::around(state, frame, read),
@@ -173,6 +173,11 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
         }
         Watch::CloseRange => {
             state.forget_range(first as u32 as usize, second as u32 as usize);
+            if third as u32 & CLOSE_RANGE_UNSHARE != 0 {
+                // Who is in the table would be left with the program's locks,
+                // and drop them.
+                return alone(state, frame);
+            }
             closing(state, frame)
         }
         Watch::Fcntl => fcntl(state, frame, first, second),
@@ -220,17 +225,17 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             notice::this_thread(state);
             return result;
         }
-        Watch::ThreadEnds => notice::thread_ends(state),
+        Watch::ThreadEnds => {
+            notice::thread_ends(state);
+            let made = state.epoch.load(Relaxed) != 0 || state.aide.load(Relaxed) > 0;
+            if made && own(state) && crate::import::regions::is_single_threaded() {
+                ending(state, first as i32);
+            }
+        }
         Watch::Limit(at) => notice::before_limit(state, frame.args.get(at).copied()),
         Watch::Delicate => delicate(state),
         Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
-        Watch::Restrict if frame.number == nr::PRCTL && first == PR_SET_TSC => {
-            // From here on rdtsc may fault: use the clock.
-            CONFIG.ticks_per_us.store(0, Relaxed);
-        }
-        Watch::Restrict if frame.number == nr::PRCTL && first == watch::PR_SET_PTRACER => {
-            CONFIG.says_tracer.store(1, Relaxed);
-        }
+        Watch::Restrict if frame.number == nr::PRCTL => before_prctl(first),
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
             return alone(state, frame);
         }
@@ -338,23 +343,42 @@ pub fn before_namespaces(state: &'static State) {
     }
 }
 
-/// Before a process is made. A copy counts as one of the user's processes:
-/// where few are allowed, none of them is one of ours.
+/// Before a process or a thread is made. A copy counts as one of the user's
+/// processes: where few are allowed, none of them is one of ours.
 #[cold]
-pub fn before_process(state: &'static State) {
+pub fn before_process(state: &'static State, frame: &Frame) {
     handover::await_made(state);
-    if state.speculative.load(Relaxed) == 0 || !own(state) {
+    let helped = state.aide.load(Relaxed) > 0 || ending::unreaped(state) != 0;
+    if state.speculative.load(Relaxed) == 0 && !helped || !own(state) {
         return;
     }
     let few = few_processes();
     if few {
         state.disable(Loss::ProcessLimit);
     }
-    // A copy parks where the program makes a process; a scout knows nothing of
-    // it and would keep directories open beside the child, which may unmount.
-    if few || state.scouts.load(Relaxed) != 0 {
+    // A copy parks where the program makes a process; but one that computes on
+    // what it does not have, or is behind, or is about to end, keeps open what it
+    // has mapped, and a file that was written cannot be executed meanwhile. A
+    // scout knows nothing of it and would keep directories open beside the child,
+    // which may unmount.
+    let stays = state.speculative.load(Relaxed) != 0 || ending::unreaped(state) != 0;
+    if few || stays && !makes_thread(frame) || state.scouts.load(Relaxed) != 0 {
+        synchronise::judge(state);
         end_speculation(state);
     }
+}
+
+/// Whether a clone(2) or clone3(2) makes a thread. A wild pointer is the kernel's
+/// to find.
+fn makes_thread(frame: &Frame) -> bool {
+    const CLONE_THREAD: u64 = 0x1_0000;
+    let [first, ..] = frame.args;
+    let flags = match frame.number {
+        nr::CLONE => first as u64,
+        nr::CLONE3 => streams::word_at(first).unwrap_or(0),
+        _ => 0,
+    };
+    flags & CLONE_THREAD != 0
 }
 
 /// Whether the limit on processes (RLIMIT_NPROC) is so low that a program may
@@ -387,6 +411,7 @@ const PR_SET_SECCOMP: usize = 22;
 const PR_SET_TSC: usize = 26;
 const SECCOMP_SET_MODE_STRICT: usize = 0;
 const SECCOMP_SET_MODE_FILTER: usize = 1;
+const CLOSE_RANGE_UNSHARE: u32 = 2;
 const F_DUPFD: usize = 0;
 const F_SETFL: usize = 4;
 const F_OFD_SETLK: usize = 37;
@@ -457,6 +482,16 @@ pub fn delicate(state: &'static State) {
     }
 }
 
+/// Before a prctl(2) that has this first argument.
+pub fn before_prctl(option: usize) {
+    match option {
+        // From here on rdtsc may fault: use the clock.
+        PR_SET_TSC => CONFIG.ticks_per_us.store(0, Relaxed),
+        watch::PR_SET_PTRACER => CONFIG.says_tracer.store(1, Relaxed),
+        _ => {}
+    }
+}
+
 /// Whether a call (`number` with first argument `first`) installs a seccomp
 /// filter.
 pub fn restricts(number: usize, first: usize) -> bool {
@@ -484,12 +519,14 @@ pub fn restricted(state: &'static State) {
 #[cold]
 fn filtered(state: &'static State, frame: &Frame) -> isize {
     if own(state) {
+        let (forbidden, disabled) = (CONFIG.forbidden.load(Relaxed), state.disabled.load(SeqCst));
         restricted(state);
         let result = plain(frame);
         if result < 0 {
-            // It was refused: nothing has changed.
-            CONFIG.forbidden.store(0, Relaxed);
-            state.disabled.store(0, Relaxed);
+            // It was refused: nothing has changed, neither why there was no
+            // speculation before.
+            CONFIG.forbidden.store(forbidden, Relaxed);
+            state.disabled.store(disabled, SeqCst);
             state.role.store(role::NORMAL, Relaxed);
         }
         return result;

@@ -111,7 +111,7 @@ pub fn want(state: &'static State) {
     if state.notice.load(Relaxed) != 0 || state.disabled.load(Relaxed) != 0 || !own(state) {
         return;
     }
-    let ready = queue_is_long() && install(state);
+    let ready = queue_is_long() && install();
     state.notice.store(if ready { WANTED } else { REFUSED }, Relaxed);
     if ready {
         this_thread(state);
@@ -160,7 +160,7 @@ struct Action {
 /// posix_spawn(3) starts has it ignored (it resets all signals so that no
 /// handler of its own runs in between); what it executes finds that again
 /// ([`before_exec`]).
-fn install(state: &State) -> bool {
+fn install() -> bool {
     let ours = on_notice as *const () as usize;
     let mut old = Action::default();
     let at = core::ptr::from_mut(&mut old) as usize;
@@ -171,7 +171,7 @@ fn install(state: &State) -> bool {
         return false;
     }
     if old.handler == SIG_IGN {
-        state.notice_ignored.store(1, Relaxed);
+        CONFIG.notice_ignored.store(1, Relaxed);
     }
     let action = Action {
         handler: ours,
@@ -184,12 +184,25 @@ fn install(state: &State) -> bool {
     (unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) }) == 0
 }
 
-/// The signal is as it was.
-fn uninstall(state: &State) {
-    let ignored = state.notice_ignored.load(Relaxed) != 0;
+/// The signal is as it was, unless its handler is not ours any more: glibc takes it
+/// once, when a thread is cancelled first.
+fn uninstall() {
+    if !is_ours() {
+        return;
+    }
+    let ignored = CONFIG.notice_ignored.load(Relaxed) != 0;
     let action = Action { handler: if ignored { SIG_IGN } else { 0 }, ..Action::default() };
     // SAFETY: nothing sends the signal any more.
     unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) };
+}
+
+/// Whether the signal's handler is ours.
+fn is_ours() -> bool {
+    let mut action = Action::default();
+    let at = core::ptr::from_mut(&mut action) as usize;
+    // SAFETY: the kernel writes one struct sigaction.
+    let asked = unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, 0, at, 8]) };
+    asked == 0 && action.handler == on_notice as *const () as usize
 }
 
 fn entry(state: &'static State, thread: usize) -> Option<&'static NoticedThread> {
@@ -230,7 +243,7 @@ fn arm(state: &'static State) {
     });
     if armed == Some(false) {
         if state.noticed.iter().all(|entry| entry.ring.load(Relaxed) == 0) {
-            uninstall(state);
+            uninstall();
             otherwise(state);
         } else {
             refused(state);
@@ -373,10 +386,9 @@ pub fn thread_ends(state: &'static State) {
 /// Where the exec fails, the next call arms again; where the signal was
 /// ignored, notices are over then.
 pub fn before_exec(state: &'static State) {
-    if state.notice_ignored.load(Relaxed) != 0 {
-        let action = Action { handler: SIG_IGN, ..Action::default() };
-        // SAFETY: from now on the signal, which is ours, has no effect.
-        unsafe { call(nr::RT_SIGACTION, &[SIGNAL as usize, from_ref(&action) as usize, 0, 8]) };
+    if CONFIG.notice_ignored.load(Relaxed) != 0 {
+        // From now on the signal, where it is ours, has no effect.
+        uninstall();
     }
     if state.notice.load(Relaxed) != WANTED {
         return;
@@ -391,6 +403,13 @@ pub fn before_exec(state: &'static State) {
     // SAFETY: takes signals of this number out of the queue, without waiting.
     while unsafe { call(nr::RT_SIGTIMEDWAIT, &args) } == SIGNAL as isize {}
     sys::set_signal_mask(old);
+}
+
+/// The same in a child by vfork(2), whose handlers are its own; its memory is not.
+pub fn before_childs_exec() {
+    if CONFIG.notice_ignored.load(Relaxed) != 0 {
+        uninstall();
+    }
 }
 
 /// Before prlimit64(2) or setrlimit(2): the queue may become short.

@@ -396,6 +396,11 @@ pub fn named_offset(frame: &Frame) -> Option<u64> {
         nr::COPY_FILE_RANGE | nr::SPLICE => second,
         _ => return None,
     };
+    word_at(at).filter(|&value| value <= i64::MAX as u64)
+}
+
+/// Eight bytes of the program's memory, read so that a wild pointer does nothing.
+pub fn word_at(at: usize) -> Option<u64> {
     if at == 0 {
         return None;
     }
@@ -407,7 +412,7 @@ pub fn named_offset(frame: &Frame) -> Option<u64> {
     let args = [own, local_at as usize, 1, remote_at as usize, 1, 0];
     // SAFETY: copies eight bytes into `value`, or fails.
     let copied = unsafe { sys::call(all_nr::PROCESS_VM_READV, &args) };
-    (copied == 8 && value <= i64::MAX as u64).then_some(value)
+    (copied == 8).then_some(value)
 }
 
 #[cfg(test)]

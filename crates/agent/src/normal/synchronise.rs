@@ -225,6 +225,17 @@ const READING_PER_COPY: u64 = 64;
 /// The longest that one may take, in ns: no call is to take noticeably longer.
 const UNHIDDEN_NS_MAX: u64 = 2_000_000;
 
+/// Judges this thread's copy, which is about to be ended for a reason that is not
+/// its fault.
+pub fn judge(state: &State) {
+    if state.speculative.load(Relaxed) != 0
+        && state.owner.load(Relaxed) == crate::arch::thread_pointer()
+        && state.scouts.load(Relaxed) == 0
+    {
+        state.try_locked(|rations, _| account(state, rations));
+    }
+}
+
 /// Whether the copy, which did not predict this read, has come back to the
 /// program's reads after such ones before, more often than it was kept for that.
 /// It leaves some out: what it misses is less than what it finds.
@@ -322,7 +333,21 @@ fn permitted(state: &State) -> bool {
         state.disable(Loss::ProcessLimit);
         return false;
     }
+    if begins_namespace() {
+        state.disable(Loss::Namespace);
+        return false;
+    }
     true
+}
+
+/// Whether the next child would be in another namespace of processes than this
+/// one, as its first: what executed this program has unshared that.
+fn begins_namespace() -> bool {
+    let (mut own, mut childrens) = (sys::Stat::default(), sys::Stat::default());
+    // The second is not there before there is such a child.
+    sys::stat(b"/proc/self/ns/pid\0", &mut own)
+        && (!sys::stat(b"/proc/self/ns/pid_for_children\0", &mut childrens)
+            || own.ino != childrens.ino)
 }
 
 fn synchronise(

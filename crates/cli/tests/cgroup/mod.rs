@@ -48,6 +48,14 @@ impl Cgroup {
         line.and_then(|count| count.parse().ok()).unwrap_or(0)
     }
 
+    /// Where memory runs out, not one process is ended, but all or none.
+    #[allow(dead_code, reason = "not all tests ask")]
+    pub fn end_all_or_none(&self) {
+        let files = ["memory.oom_control", "memory.oom.group"].map(|file| self.0.join(file));
+        let file = files.iter().find(|file| file.exists()).expect("the kernel has one of them");
+        fs::write(file, "1").unwrap();
+    }
+
     /// The command will run in it.
     pub fn enter(&self, command: &mut Command) {
         let procs = self.0.join("cgroup.procs");

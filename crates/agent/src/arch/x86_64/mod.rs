@@ -489,12 +489,15 @@ pub unsafe fn on_stack(
     unsafe { ra_on_stack(top, function, argument) }
 }
 
-/// Time-stamp counter.
+/// Time-stamp counter; 0 where nobody knows its rate.
 #[inline]
 pub fn ticks() -> u64 {
+    if crate::state::CONFIG.ticks_per_us.load(core::sync::atomic::Ordering::Relaxed) == 0 {
+        return 0;
+    }
     let (low, high): (u32, u32);
-    // SAFETY: rdtsc reads a counter; where it is forbidden (PR_SET_TSC) the
-    // session carries no tick rate and this is not called.
+    // SAFETY: rdtsc reads a counter; where it is forbidden (PR_SET_TSC) no rate
+    // is known.
     unsafe {
         asm!("rdtsc", out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
     };
