@@ -1,3 +1,4 @@
+// not: refused (tier T0 does not see that a process is made)
 /* Writes a program through a mapping and executes it at once: nobody has the file
  * open for writing any more. */
 #include "common.h"
