@@ -132,4 +132,28 @@ static const char *ended(int status)
 		snprintf(text, sizeof text, "continued");
 	return text;
 }
+/* A file of 4 MiB, mapped: large enough for notices of its page faults. */
+#define LARGE_LEN (4 << 20)
+static unsigned char *map_large(void)
+{
+	int fd = open("large", O_RDWR | O_CREAT, 0600);
+	CHECK(ftruncate(fd, LARGE_LEN) == 0);
+	return mmap(NULL, LARGE_LEN, PROT_READ, MAP_SHARED, fd, 0);
+}
+
+static unsigned touch_large(const unsigned char *map)
+{
+	unsigned sum = 0;
+	for (long at = 0; at < LARGE_LEN; at += 4096)
+		sum += map[at];
+	return sum;
+}
+
+/* Ignores a signal, one that libc lets nobody handle among them. */
+static void ignore_signal(long signal)
+{
+	struct { void (*handler)(int); unsigned long flags, restorer, mask; } action = { SIG_IGN, 0, 0, 0 };
+	CHECK(syscall(SYS_rt_sigaction, signal, &action, NULL, 8) == 0);
+}
+
 #endif

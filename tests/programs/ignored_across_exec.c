@@ -2,7 +2,6 @@
  * that no libc lets through among them: 32 is the agent's for notices of page
  * faults, 33 nobody's. */
 #include "common.h"
-#define BYTES (4 << 20)
 static void ignored(void)
 {
 	char line[256];
@@ -12,30 +11,20 @@ static void ignored(void)
 			printf("%s", line);
 	fclose(status);
 }
-static void ignore(long signal)
-{
-	struct { void (*handler)(int); unsigned long flags, restorer, mask; } action = { SIG_IGN, 0, 0, 0 };
-	CHECK(syscall(SYS_rt_sigaction, signal, &action, NULL, 8) == 0);
-}
 int main(int argc, char **argv)
 {
 	if (argc == 2) {
 		ignored();
 		return 0;
 	}
-	ignore(32), ignore(33);
-	int fd = open("large", O_RDWR | O_CREAT, 0600);
-	CHECK(ftruncate(fd, BYTES) == 0);
-	unsigned char *map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
-	unsigned sum = ahead(3);
-	for (long at = 0; at < BYTES; at += 4096)
-		sum += map[at];
+	ignore_signal(32), ignore_signal(33);
+	unsigned char *map = map_large();
+	unsigned sum = ahead(3) + touch_large(map);
 	printf("%u\n", sum), fflush(stdout);
 	if (argc == 1) {
 		/* One exec that fails, and then one that does not. */
 		execl("/nonexistent", argv[0], NULL);
-		for (long at = 0; at < BYTES; at += 4096)
-			sum += map[at];
+		touch_large(map);
 		execl("/proc/self/exe", argv[0], "again", NULL);
 	}
 	perror("execute");

@@ -87,6 +87,10 @@ impl<K: Kernel> Context<'_, K> {
             file.seekable_if(at.is_some())?;
             if file.is_pipe() {
                 let identity = (file.dev, file.ino);
+                if !self.e.pipes.has_room(identity, len) {
+                    // It waits until the program itself has emptied it.
+                    return park(Park::NeedsOther);
+                }
                 self.e.pipes.put(identity, len);
             }
         }
@@ -253,27 +257,18 @@ impl<K: Kernel> Context<'_, K> {
     /// `splice(in, off_in, out, off_out, len, flags)`: one side is a pipe. What
     /// goes from a file into it is a read; as much comes out again.
     pub(crate) fn splice(&mut self, a: [usize; 6]) -> Answer {
-        const FLAGS: usize = 0xf;
-        let refused = self.refuses_splice(a, FLAGS);
-        if refused.is_some() && self.id(a[0]).is_ok_and(|input| self.e.table.file(input).is_file())
-        {
-            // The normal process's attempt counts as a read there, too.
-            self.log_refused(a[0], (a[4] as u64).min(PIPE_BYTES));
-        }
-        if let Some(answer) = refused {
+        if let Some(answer) = self.refuses_splice(a) {
+            if self.id(a[0]).is_ok_and(|input| self.e.table.file(input).is_file()) {
+                // The normal process's attempt counts as a read there, too.
+                self.log_refused(a[0], (a[4] as u64).min(PIPE_BYTES));
+            }
             return answer;
         }
         let (input, output) = (self.id(a[0])?, self.id(a[2])?);
         let (from, to) = (*self.e.table.file(input), *self.e.table.file(output));
         let len = (a[4] as u64).min(PIPE_BYTES);
         if !from.is_file() {
-            if from.is_pipe() && to.is_file() && to.status_flags as usize & O_APPEND != 0 {
-                return errno(EINVAL);
-            }
             let identity = (from.dev, from.ino);
-            if from.is_pipe() && to.is_pipe() && identity == (to.dev, to.ino) {
-                return errno(EINVAL);
-            }
             let taken = if from.is_pipe() { self.e.pipes.take(identity, len) } else { 0 };
             return match taken {
                 0 => park(Park::NeedsInput),
@@ -291,11 +286,12 @@ impl<K: Kernel> Context<'_, K> {
 
     /// Whether the kernel moves nothing, and what it answers, in its order
     /// (fs/splice.c, Linux 6.18).
-    fn refuses_splice(&self, a: [usize; 6], flags: usize) -> Option<Answer> {
+    fn refuses_splice(&self, a: [usize; 6]) -> Option<Answer> {
+        const FLAGS: usize = 0xf;
         if a[4] == 0 {
             return Some(Ok(0));
         }
-        if a[5] as u32 as usize & !flags != 0 {
+        if a[5] as u32 as usize & !FLAGS != 0 {
             return Some(errno(EINVAL));
         }
         let (Ok(input), Ok(output)) = (self.id(a[0]), self.id(a[2])) else {
@@ -308,8 +304,11 @@ impl<K: Kernel> Context<'_, K> {
         if !from.readable() || !to.writable() {
             return Some(errno(EBADF));
         }
-        let no_pipe = !matches!(to.kind, Kind::Other | Kind::Free);
-        (from.is_file() && no_pipe).then_some(errno(EINVAL))
+        let no_pipe = from.is_file() && !matches!(to.kind, Kind::Other | Kind::Free);
+        let appends = to.is_file() && to.status_flags as usize & O_APPEND != 0;
+        let itself = to.is_pipe() && (from.dev, from.ino) == (to.dev, to.ino);
+        let wrong = no_pipe || from.is_pipe() && (appends || itself);
+        wrong.then_some(errno(EINVAL))
     }
 
     fn transfer(

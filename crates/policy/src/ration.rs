@@ -47,8 +47,8 @@ const BEHIND_TIMES_MAX: u64 = 2 * BEHIND_STALLS_MAX as u64;
 
 /// How many pages such a one may import (section 5.1), those beside a page that
 /// it touches among them: importing, it is slower than its program as long as it
-/// comes to pages that it has not. Copies that save something import about as much
-/// in all, not before their first hit (FFTPDE some 1300 pages, MATVEC 130).
+/// comes to pages that it has not. In its whole life a copy that saves something
+/// imports about as much (FFTPDE some 1300 pages, MATVEC 130).
 const BEHIND_IMPORTS_MAX: u64 = 1024;
 
 /// But as long as this, in stalls, it may take, whatever it imports: on a disk it

@@ -255,7 +255,7 @@ pub(super) fn timed_call(frame: &Frame) -> (isize, u64) {
 /// not.
 #[inline]
 fn timed_plain(frame: &Frame) -> (isize, u64) {
-    if frame.number == nr::SPLICE && !waits_for_storage(frame) {
+    if !waits_for_storage(frame) {
         return (plain(frame), 0);
     }
     let ticks_per_us = CONFIG.ticks_per_us.load(Relaxed);
@@ -275,6 +275,7 @@ fn timed_plain(frame: &Frame) -> (isize, u64) {
 
 /// Whether what a call may wait for is storage, and not the room in the pipe that
 /// splice(2) fills first.
+#[inline]
 pub(super) fn waits_for_storage(frame: &Frame) -> bool {
     const POLLOUT: u64 = 4;
     if frame.number != nr::SPLICE {

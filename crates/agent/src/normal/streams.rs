@@ -274,13 +274,10 @@ pub fn ended(state: &State, stalled: &Stalled, ns: u64, now_ns: u64) {
 /// Whether a speculative process runs ahead of this thread, or is being made:
 /// then that prefetches.
 fn runs_ahead(state: &State) -> bool {
-    use runahead_protocol::log::life;
     if state.lock.load(Relaxed) == lock::HANDED {
         return true;
     }
-    state.speculative.load(Relaxed) != 0
-        && state.owner.load(Relaxed) == thread_pointer()
-        && state.log().is_some_and(|log| log.life.load(Relaxed) != life::PARKED)
+    state.owner.load(Relaxed) == thread_pointer() && state.copy_lives()
 }
 
 /// Doubles the window of the kernel's own readahead for this description
