@@ -2,7 +2,7 @@
 //! where page faults may wait for storage, on which device, and whether it is
 //! time to ask for notices of them ([`super::notice`]).
 
-use super::{asking, notice, synchronise};
+use super::{asking, notice, sequence};
 use crate::Gate;
 use crate::arch::nr;
 use crate::import::regions::swap_exists;
@@ -75,7 +75,7 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option
     let sequence = len >= SEQUENCE_BYTES
         && reads
         && may_be_asked_about(state)
-        && synchronise::may_expect(state, len as u64);
+        && sequence::may_expect(state, len as u64);
     // Not before: where the last copy's pages were, this may be.
     remember(state, result as usize, len, sys::device_of(fd as i32));
     if !may_be_asked_about(state) {

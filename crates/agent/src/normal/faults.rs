@@ -116,22 +116,6 @@ pub fn at_fault(state: &'static State, waited: &Waited) -> u64 {
     passes_over.filter(|_| !void).unwrap_or(0)
 }
 
-/// After an mmap(2) with this result, of so many bytes of a file: nothing of them
-/// has been read yet, and if the program goes through them in order nobody gets
-/// notice of its waits. Returns in the copy, too, if it makes one.
-#[cold]
-pub fn before_sequence(state: &'static State, result: isize, bytes: usize) -> isize {
-    let now_ns = sys::now_ns();
-    let stall = Stall::Mapping(result as usize, bytes as u64);
-    let copy = synchronise::attempt(state, &stall, Standing::None, now_ns, &mut |log, parent| {
-        speculative::begin_after(state, log, parent, result)
-    });
-    if copy.is_none() {
-        waiting::await_before_unseen(state);
-    }
-    result
-}
-
 /// Whether the page predicted last is one that the program has not mapped.
 fn runs_elsewhere(log: &Log) -> bool {
     let tail = log.pages.tail.load(Relaxed);

@@ -19,6 +19,7 @@ mod notice;
 mod processors;
 mod reads;
 mod record;
+mod sequence;
 mod stall;
 mod streams;
 mod synchronise;
@@ -203,7 +204,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         Watch::Map => {
             let result = plain(frame);
             return match areas::mapped(state, result, &frame.args) {
-                Some(bytes) => faults::before_sequence(state, result, bytes),
+                Some(bytes) => sequence::before_sequence(state, result, bytes),
                 None => result,
             };
         }

@@ -10,7 +10,7 @@ use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
-use super::{OFFSET_NONE, Request, areas, capture, learnt};
+use super::{OFFSET_NONE, Request, areas, capture, learnt, sequence};
 use crate::arch::{Frame, nr};
 use crate::import::handover::{self, Side};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
@@ -135,7 +135,7 @@ pub fn attempt(
             Stall::Fault(address) => {
                 judge_again(state, &mut rations.synchronisations, *address);
             }
-            Stall::Mapping(_, bytes) if !pays_unhidden(state, rations, *bytes) => {
+            Stall::Mapping(_, bytes) if !sequence::pays_unhidden(state, rations, *bytes) => {
                 state.count(Counter::SyncsDeclined, 1);
                 return None;
             }
@@ -164,66 +164,6 @@ pub fn attempt(
         }
     })?
 }
-
-/// Whether a copy may be made for `bytes` of a file that is mapped now, before
-/// anything of it is touched.
-pub fn may_expect(state: &State, bytes: u64) -> bool {
-    CONFIG.mode.load(Relaxed) == Mode::Speculate as u32
-        && state.disabled.load(Relaxed) == 0
-        && super::own(state)
-        && !state.copy_lives()
-        && state.try_locked(|rations, _| {
-            let now_ns = sys::now_ns();
-            let pays = stalls_always() || rations.synchronisations.may_expect(bytes);
-            pays && is_used_up(state)
-                && (stalls_always() || idle_processors(state, now_ns) == Processors::Idle)
-        }) == Some(true)
-}
-
-/// Whether nothing more comes of a copy that has parked, if there is one: it was
-/// this thread's, its reads are made, and of its last page the program has either
-/// come to it or unmapped it.
-fn is_used_up(state: &State) -> bool {
-    if state.speculative.load(Relaxed) == 0 {
-        return true;
-    }
-    look_at_pages(state);
-    let unmapped = |log: &Log| {
-        let last = log.pages.get(log.pages.tail.load(Relaxed).wrapping_sub(1));
-        last.is_some_and(|page| {
-            !areas::is_watched(state, (page as usize).wrapping_mul(sys::PAGE_SIZE))
-        })
-    };
-    state.owner.load(Relaxed) == crate::arch::thread_pointer()
-        && state.log().is_some_and(|log| log.lead() <= 0 && (has_ended(state) || unmapped(log)))
-}
-
-/// The same, of what a copy costs: no wait hides it, so it is to be a small part of
-/// what reading so many bytes takes.
-fn pays_unhidden(state: &State, rations: &Rations, bytes: u64) -> bool {
-    let (kind, resident_bytes) = kind(state, &rations.refork, 0);
-    let bearable_ns = (bytes / READING_PER_COPY).min(UNHIDDEN_NS_MAX);
-    let cheap = rations.refork.cost_ns(kind, resident_bytes) <= bearable_ns;
-    if !cheap || !stalls_always() && !rations.synchronisations.may_expect(bytes) {
-        return false;
-    }
-    if kind == Kind::Importing {
-        if state.epoch.load(Relaxed) == 0 && !permitted(state) {
-            return false;
-        }
-        // Without an aide it would be a full one.
-        state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
-        return aide_runs(state);
-    }
-    true
-}
-
-/// What part of the time that reading takes (a byte in a nanosecond) a copy may
-/// take that no wait hides.
-const READING_PER_COPY: u64 = 64;
-
-/// The longest that one may take, in ns: no call is to take noticeably longer.
-const UNHIDDEN_NS_MAX: u64 = 2_000_000;
 
 /// Judges this thread's copy, which is about to be ended for a reason that is not
 /// its fault.
@@ -256,7 +196,7 @@ pub fn tell(state: &State, rations: &mut Rations) {
 /// predict: nothing more comes of it, and for as long as it counts as there
 /// each of the thread's reads is asked about. Predicted pages may still be
 /// used.
-fn has_ended(state: &State) -> bool {
+pub(super) fn has_ended(state: &State) -> bool {
     state.speculative.load(Relaxed) != 0
         && state.owner.load(Relaxed) == crate::arch::thread_pointer()
         && state.log().is_some_and(|log| {
@@ -286,7 +226,7 @@ fn decide(
         Standing::None if ration.unaided_ns() > 0 && matches!(stall, Stall::Fault(_)) => {
             Decision::PassOver
         }
-        // What the ration says of stalls has been asked (`pays_unhidden`).
+        // What the ration says of stalls has been asked ([`sequence::pays_unhidden`]).
         Standing::None if matches!(stall, Stall::Mapping(..)) => {
             match idle_processors(state, now_ns) {
                 Processors::Idle => Decision::Synchronise,
@@ -319,7 +259,7 @@ fn decide(
 /// descriptors are opened again through, and a copy takes no other process's
 /// place.
 #[cold]
-fn permitted(state: &State) -> bool {
+pub(super) fn permitted(state: &State) -> bool {
     let Some(status) = status::read::<{ status::SMALL_STACK }>() else {
         state.disable(Loss::NoProc);
         return false;
@@ -542,7 +482,7 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
 
 /// Which kind of copy to make, and of how much resident anonymous memory; the
 /// regions of an importing one have been found then.
-fn kind(state: &State, refork: &Refork, stall_ns: u64) -> (Kind, u64) {
+pub(super) fn kind(state: &State, refork: &Refork, stall_ns: u64) -> (Kind, u64) {
     let changes = state.large_changes.load(Relaxed);
     // SAFETY: the ration's lock is held.
     let regions = unsafe { regions() };
@@ -562,7 +502,7 @@ fn kind(state: &State, refork: &Refork, stall_ns: u64) -> (Kind, u64) {
 
 /// Whether there is an aide, which is started where there is none. Where that
 /// is refused, no more is tried.
-fn aide_runs(state: &State) -> bool {
+pub(super) fn aide_runs(state: &State) -> bool {
     let aide = state.aide.load(Relaxed);
     if aide > 0 {
         if runs(aide) {
