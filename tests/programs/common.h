@@ -138,7 +138,7 @@ static unsigned char *map_large(void)
 {
 	int fd = open("large", O_RDWR | O_CREAT, 0600);
 	CHECK(ftruncate(fd, LARGE_LEN) == 0);
-	return mmap(NULL, LARGE_LEN, PROT_READ, MAP_SHARED, fd, 0);
+	return (unsigned char *)mmap(NULL, LARGE_LEN, PROT_READ, MAP_SHARED, fd, 0);
 }
 
 static unsigned touch_large(const unsigned char *map)
