@@ -32,7 +32,7 @@ pub(super) fn end(state: &State, control: &mut Control, reason: Park) {
 /// [`kill`], and tells memory control what is left of it.
 pub(super) fn end_accounted(state: &State, control: &mut Control, reason: Park) {
     if let Some(log) = state.log() {
-        control.ended(control::unused_bytes(state, log));
+        control.ending(state, log);
     }
     kill(state, reason);
 }
