@@ -151,22 +151,16 @@ pub fn judge_again(state: &State, ration: &mut Ration, address: usize) {
     }
     let Some(log) = logs::latest(state) else { return };
     state.since_judged.store(faults.saturating_add(1).min(PAID - 1), Relaxed);
-    late_since_judged(state, address);
+    if log.pages.contains((address / sys::PAGE_SIZE) as u64) {
+        // It was still on its way.
+        state.late_since_judged.fetch_add(1, Relaxed);
+    }
     if !(faults + 1).is_power_of_two() {
         return;
     }
     let present = come_true_since(log, state.used_when_judged.load(Relaxed));
     if ration.came_true(present.saturating_sub(state.late_since_judged.load(Relaxed))) {
         state.since_judged.store(PAID, Relaxed);
-    }
-}
-
-/// Of a fault for the page at `address` while no copy runs: where the last one
-/// predicted it, it was still on its way, or has been evicted again.
-pub fn late_since_judged(state: &State, address: usize) {
-    let page = (address / sys::PAGE_SIZE) as u64;
-    if logs::latest(state).is_some_and(|log| log.pages.contains(page)) {
-        state.late_since_judged.fetch_add(1, Relaxed);
     }
 }
 
@@ -177,7 +171,7 @@ pub fn is_known_to_have_paid(state: &State) -> bool {
 
 /// About how many of the pages that a copy predicted, from number `first` on, the
 /// program has mapped by now.
-pub fn come_true_since(log: &Log, first: u64) -> u64 {
+fn come_true_since(log: &Log, first: u64) -> u64 {
     let tail = log.pages.tail.load(Relaxed);
     let span = tail.saturating_sub(first).min(PAGES_MAX as u64);
     let looks = span.min(LOOKS);

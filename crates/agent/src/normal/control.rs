@@ -10,9 +10,9 @@
 //! anyway, and at most once an interval. In a cgroup with hardly any room no
 //! copy is made at all.
 
-use super::accounting::{come_true_since, look_at_pages, pages_used};
+use super::accounting::{look_at_pages, pages_used};
 use super::group::Group;
-use super::logs;
+use super::outstanding::Outstanding;
 use crate::import::desk;
 use crate::procfs;
 use crate::state::{CONFIG, State};
@@ -47,45 +47,28 @@ const TASKS_FEW: u64 = 1024;
 /// the threshold would be so many stalls that nothing ever reached it.
 const STALL_MIN_NS: u64 = 60_000;
 
-/// Intervals after a copy's end in which what it predicted may come true: later
-/// most has been evicted where memory is short, and nothing is to be decided where
-/// it is not.
-const ENDED_INTERVALS: u64 = 16;
-
-/// A copy that has ended, and what it predicted for later.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ended {
-    epoch: u32,
-    /// Number of the first page that the program had not come to.
-    first: u64,
-    /// Pages from there on that have been credited.
-    credited: u64,
-    /// Swapped pages that it had brought back and nobody has used.
-    swapped_ahead: u64,
-    /// Intervals that this is remembered for; 0: it is not.
-    intervals_left: u64,
-}
-
-/// What is counted at the start of an interval.
+/// What is known at the start of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Refaults until then, plus 1; 0: not read yet.
     refaults: u64,
     /// SpecPages_p then.
     speculative_pages: u64,
-    /// Swapped pages that copies have brought back and nobody has used.
-    swapped_ahead: u64,
+    /// Refaults until then that are not counted yet.
+    deferred: u64,
 }
 
 impl Counts {
-    /// Pages that somebody has missed since `before`. The kernel counts a page when
-    /// it is brought back: one that a copy asked for has stalled nobody, and is
-    /// counted when it is used (and credited as removed: Figure 4) or forgotten.
-    fn refaults_since(&self, before: &Counts) -> u64 {
-        self.refaults
-            .wrapping_sub(before.refaults)
-            .saturating_add(before.swapped_ahead)
-            .saturating_sub(self.swapped_ahead)
+    /// Pages that have been missed since `before`. The kernel counts a page when it
+    /// is brought back, whoever asks: one of `swapped_ahead` pages that a copy has
+    /// asked for and the program has not come to has stalled nobody. It is counted
+    /// when the program comes to it, and then it is a removed stall as well, or when
+    /// it is evicted. What is put off is what the kernel has counted, and no more.
+    fn refaults_since(&mut self, before: &Counts, swapped_ahead: u64) -> u64 {
+        let counted = self.refaults.saturating_sub(before.refaults);
+        let due = counted.saturating_add(before.deferred);
+        self.deferred = due.min(swapped_ahead);
+        due - self.deferred
     }
 }
 
@@ -101,8 +84,8 @@ pub struct Control {
     /// Bytes that ended copies had prefetched and nobody has used, as far as they
     /// may still be in memory.
     unused_bytes: u64,
-    /// The copy that ended last.
-    ended: Ended,
+    /// Swapped pages that the copy that ended last had prefetched.
+    outstanding: Outstanding,
     /// Since when speculation is disabled, in ns.
     disabled_since_ns: u64,
     /// There is not enough memory for a copy.
@@ -140,35 +123,36 @@ impl Control {
     }
 
     fn end_interval(&mut self, state: &State, stall_ns: u64, passed_ns: u64, now_ns: u64) {
-        // Several intervals without a look share what is counted.
-        let intervals = (passed_ns / INTERVAL_NS).clamp(1, INTERVALS_MAX);
-        // What came true until now belongs to them.
+        // What came true until now belongs to this interval.
         look_at_pages(state);
         let removed_halves = removed_halves(state)
             .saturating_sub(self.removed_halves)
-            .saturating_add(2 * self.come_true_since_end(state, intervals));
-        let reading = self.group.read().unwrap_or_default();
-        self.no_room = !self.group.has_room();
-        let now = Counts {
-            // One for "read, and none so far".
-            refaults: reading.refaults.wrapping_add(1),
-            speculative_pages: self.speculative_pages(state),
-            swapped_ahead: self.swapped_ahead(state),
-        };
+            .saturating_add(2 * self.outstanding.look());
         let before = self.counts;
+        let speculative_pages = self.speculative_pages(state);
+        self.no_room = !self.group.has_room();
+        let Some(reading) = self.group.read() else {
+            self.begin(state, now_ns, Counts { speculative_pages, ..before });
+            return;
+        };
+        // One for "read, and none so far".
+        let refaults = reading.refaults.wrapping_add(1);
+        let mut now = Counts { refaults, speculative_pages, deferred: 0 };
+        let known = before.refaults != 0;
+        let swapped_ahead = state.log().map_or(0, swapped_ahead);
+        let swapped_ahead = swapped_ahead.saturating_add(self.outstanding.pages());
+        let refaulted = if known { now.refaults_since(&before, swapped_ahead) } else { 0 };
         self.begin(state, now_ns, now);
-        if before.refaults == 0 {
+        if !known {
             return;
         }
-        let added = refaults_added(
-            now.refaults_since(&before),
-            // The eviction list is as long as there are speculative pages, and what is
-            // read in again before there are any is not on it.
-            now.speculative_pages.midpoint(before.speculative_pages),
-            reading.resident_pages,
-            PAGES_PER_STALL,
-        );
+        // The eviction list is as long as there are speculative pages, and what is
+        // read in again before there are any is not on it.
+        let pages = speculative_pages.midpoint(before.speculative_pages);
+        let added = refaults_added(refaulted, pages, reading.resident_pages, PAGES_PER_STALL);
         let removed = removed_halves.saturating_mul(STALL) / 2;
+        // Several intervals without a look share what was counted.
+        let intervals = (passed_ns / INTERVAL_NS).clamp(1, INTERVALS_MAX);
         let parameters =
             Parameters::bounding(LOST_PER_MILLE, INTERVAL_NS, stall_ns.max(STALL_MIN_NS));
         for _ in 0..intervals {
@@ -202,53 +186,16 @@ impl Control {
         self.disabled_since_ns = now_ns;
     }
 
-    /// The present copy is about to end: what it had prefetched and the program has
-    /// not used counts as speculative for a while.
+    /// The present copy is about to end.
     pub fn ending(&mut self, state: &State, log: &Log) {
-        self.unused_bytes = self.unused_bytes.saturating_add(unused_bytes(state, log));
-        self.ended = Ended {
-            epoch: log.epoch.load(Relaxed),
-            first: log.pages.consumed.load(Relaxed),
-            credited: 0,
-            swapped_ahead: swapped_ahead(log),
-            intervals_left: ENDED_INTERVALS,
+        let swapped = desk().map_or(0, |desk| desk.prefetched.load(Relaxed));
+        let bytes = if swapped != 0 && swapped >= log.prefetches.load(Relaxed) {
+            let before = core::mem::replace(&mut self.outstanding, Outstanding::of(log));
+            before.pages() * PAGE_SIZE as u64
+        } else {
+            unused_bytes(state, log)
         };
-    }
-
-    /// Whether predictions of a copy that has ended may still come true.
-    pub fn awaits_predictions(&self) -> bool {
-        self.ended.intervals_left != 0
-    }
-
-    /// Pages that the last copy, which has ended, predicted, and that the program
-    /// has used without a wait since the last interval. Benefit goes on while
-    /// speculation is stopped (section 6.1); these pages are no longer speculative.
-    fn come_true_since_end(&mut self, state: &State, intervals: u64) -> u64 {
-        if self.ended.intervals_left == 0 {
-            return 0;
-        }
-        let is_last =
-            |log: &&Log| state.log().is_none() && log.epoch.load(Relaxed) == self.ended.epoch;
-        let pages = logs::latest(state).filter(is_last).map_or(0, |log| {
-            let late = state.late_since_judged.load(Relaxed);
-            come_true_since(log, self.ended.first).saturating_sub(late)
-        });
-        let ended = &mut self.ended;
-        let more = pages.saturating_sub(ended.credited);
-        ended.credited += more;
-        ended.swapped_ahead = ended.swapped_ahead.saturating_sub(more);
-        ended.intervals_left = ended.intervals_left.saturating_sub(intervals);
-        if ended.intervals_left == 0 {
-            ended.swapped_ahead = 0;
-        }
-        self.unused_bytes = self.unused_bytes.saturating_sub(more * PAGE_SIZE as u64);
-        more
-    }
-
-    /// Swapped pages that copies have brought back and nobody has used.
-    fn swapped_ahead(&self, state: &State) -> u64 {
-        let present = state.log().map_or(0, swapped_ahead);
-        self.ended.swapped_ahead.saturating_add(present)
+        self.unused_bytes = self.unused_bytes.saturating_add(bytes);
     }
 
     /// SpecPages_p: what prefetching brought in and nobody used yet, and the
@@ -257,7 +204,9 @@ impl Control {
         let child = state.speculative.load(Relaxed);
         let own = if child == 0 { 0 } else { own_pages(child) };
         let waiting = state.log().map_or(0, |log| unused_bytes(state, log));
-        speculative_pages(own, self.unused_bytes.saturating_add(waiting), 0, PAGE_SIZE as u64)
+        let ended = self.outstanding.pages().saturating_mul(PAGE_SIZE as u64);
+        let unused = self.unused_bytes.saturating_add(waiting).saturating_add(ended);
+        speculative_pages(own, unused, 0, PAGE_SIZE as u64)
     }
 }
 
@@ -278,9 +227,13 @@ pub fn unused_bytes(state: &State, log: &Log) -> u64 {
 /// Swapped pages that the present copy has brought back and the program has not
 /// come to.
 fn swapped_ahead(log: &Log) -> u64 {
-    // Values from the log and the desk may be noise: bound them.
-    let prefetched = desk().map_or(0, |desk| desk.prefetched.load(Relaxed).min(1 << 32));
-    prefetched.saturating_sub(log.pages.consumed.load(Relaxed))
+    // Values from the log and the desk may be noise: they are bounded by what the
+    // kernel has counted.
+    let Some(desk) = desk() else { return 0 };
+    let prefetched = desk.prefetched.load(Relaxed);
+    let is_all = prefetched >= log.pages.tail.load(Relaxed);
+    let consumed = if is_all { &log.pages.consumed } else { &desk.consumed };
+    prefetched.saturating_sub(consumed.load(Relaxed))
 }
 
 /// Ranges and pages of the present copy that the program has used.
@@ -344,54 +297,21 @@ mod tests {
 
     #[test]
     fn a_page_that_a_copy_brought_back_has_stalled_nobody_until_it_is_used() {
-        let counts = |refaults, swapped_ahead| Counts { refaults, swapped_ahead, ..before() };
-        fn before() -> Counts {
-            Counts { refaults: 1, ..Counts::default() }
-        }
-        assert_eq!(counts(501, 500).refaults_since(&before()), 0);
-        assert_eq!(counts(541, 500).refaults_since(&before()), 40, "the program's own");
-        assert_eq!(counts(501, 100).refaults_since(&counts(501, 500)), 400, "used, or forgotten");
-        assert_eq!(counts(501, 900).refaults_since(&before()), 0, "noise");
-    }
-
-    #[test]
-    fn what_comes_true_after_a_copys_end_is_credited_once_and_for_a_while() {
-        const PAGES: usize = 32;
-        let mut control = Control::default();
-        let state = crate::state::zeroed();
-        let log = logs::fresh_log(&state, 0).unwrap();
-        let memory = crate::sys::map_anonymous(PAGES * PAGE_SIZE, crate::sys::MAP_PRIVATE);
-        assert_ne!(memory, 0);
-        let page = |at: usize| memory + at * PAGE_SIZE;
-        let touch = |at: usize| {
-            // SAFETY: a page of the mapping above.
-            unsafe { (page(at) as *mut u8).write_volatile(1) };
+        let mut before = Counts { refaults: 1, ..Counts::default() };
+        let mut next = |refaults, swapped_ahead| {
+            let mut now = Counts { refaults, ..Counts::default() };
+            let missed = now.refaults_since(&before, swapped_ahead);
+            before = now;
+            missed
         };
-        // It has come to half of them when the copy ends.
-        (0..PAGES).for_each(|at| log.pages.push((page(at) / PAGE_SIZE) as u64));
-        (0..PAGES / 2).for_each(touch);
-        log.pages.consumed.store(PAGES as u64 / 2, Relaxed);
-        log.prefetches.store(PAGES as u64, Relaxed);
-        log.prefetched_bytes.store((PAGES * PAGE_SIZE) as u64, Relaxed);
-        state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
-        control.ending(&state, log);
-        control.ended.swapped_ahead = 16;
-        assert_eq!(control.come_true_since_end(&state, 1), 0, "it is still there");
-        state.log.store(core::ptr::null_mut(), Relaxed);
-        assert_eq!(control.come_true_since_end(&state, 1), 0);
-        assert_eq!(control.unused_bytes, (16 * PAGE_SIZE) as u64);
-        (16..28).for_each(touch);
-        // Two of these had been evicted before.
-        state.late_since_judged.store(2, Relaxed);
-        assert_eq!(control.come_true_since_end(&state, 1), 10);
-        assert_eq!(control.come_true_since_end(&state, 1), 0, "once");
-        assert_eq!(control.unused_bytes, (6 * PAGE_SIZE) as u64);
-        assert_eq!((control.ended.swapped_ahead, control.awaits_predictions()), (6, true));
-        (28..PAGES).for_each(touch);
-        assert_eq!(control.come_true_since_end(&state, ENDED_INTERVALS), 4);
-        assert_eq!((control.ended.swapped_ahead, control.awaits_predictions()), (0, false));
-        state.late_since_judged.store(0, Relaxed);
-        assert_eq!(control.come_true_since_end(&state, 1), 0, "it is forgotten");
+        assert_eq!(next(541, 500), 40, "the program's own");
+        assert_eq!(next(541, 100), 400, "used");
+        assert_eq!(next(541, 100), 0);
+        assert_eq!(next(541, 0), 100, "the copy has ended");
+        // No more comes back than the kernel has counted, whatever a copy says.
+        assert_eq!(next(561, u64::MAX), 0);
+        assert_eq!(next(561, 0), 20);
+        assert_eq!(next(400, 0), 0, "nobody counts backwards");
     }
 
     #[test]

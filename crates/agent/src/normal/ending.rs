@@ -31,7 +31,8 @@ pub(super) fn end(state: &State, control: &mut Control, reason: Park) {
 
 /// [`kill`], and tells memory control what is left of it.
 pub(super) fn end_accounted(state: &State, control: &mut Control, reason: Park) {
-    if let Some(log) = state.log() {
+    // A child by vfork has the same state, and its parent's copy is not its own.
+    if let Some(log) = state.log().filter(|_| super::own(state)) {
         control.ending(state, log);
     }
     kill(state, reason);

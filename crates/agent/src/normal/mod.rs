@@ -16,6 +16,7 @@ pub mod group;
 mod learnt;
 pub mod logs;
 mod notice;
+mod outstanding;
 mod processors;
 mod reads;
 mod record;

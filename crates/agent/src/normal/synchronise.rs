@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, found, gains, judge_again, late_since_judged, look_at_pages};
+use super::accounting::{account, found, gains, judge_again, look_at_pages};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -114,11 +114,6 @@ pub fn attempt(
         if !rations.control.permits(state, rations.synchronisations.stall_ns(), now_ns) {
             state.count(Counter::SyncsDeclined, 1);
             end(state, &mut rations.control, Park::Disabled);
-            if let Stall::Fault(address) = stall
-                && rations.control.awaits_predictions()
-            {
-                late_since_judged(state, *address);
-            }
             return None;
         }
         if standing == Standing::OffTrack && comes_back(state) {

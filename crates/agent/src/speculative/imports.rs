@@ -379,8 +379,15 @@ impl Imports {
             let total = desk.consumed.load(Relaxed).wrapping_add(consumed as u64);
             desk.consumed.store(total, Relaxed);
             if let Some(log) = super::log() {
-                let used = log.pages.consumed.load(Relaxed).wrapping_add(consumed as u64);
-                log.pages.consumed.store(used.min(log.pages.tail.load(Relaxed)), Relaxed);
+                let tail = log.pages.tail.load(Relaxed);
+                let used = log.pages.consumed.load(Relaxed);
+                // The normal process looks, too, and knows of the same pages: where
+                // all are swapped ones, what is left says how far it has come.
+                let used = match desk.prefetched.load(Relaxed) >= tail {
+                    true => used.max(tail.saturating_sub(self.ahead_len as u64)),
+                    false => used.wrapping_add(consumed as u64),
+                };
+                log.pages.consumed.store(used.min(tail), Relaxed);
             }
         }
         true
