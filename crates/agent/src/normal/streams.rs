@@ -16,16 +16,14 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use runahead_emulate::arch::nr as all_nr;
 use runahead_policy::competitive::streams::{Action, PIECE_BYTES_MAX, WINDOW_BYTES};
 use runahead_policy::competitive::{Crowd, Device, Miss, Streams};
-use runahead_protocol::session::{self, Mode};
+use runahead_protocol::session::{self, DEVICES_MAX, Mode};
 use runahead_protocol::stats::Counter;
-
-/// Devices on which streams are followed at once.
-const DEVICES_MAX: usize = 2;
 
 /// Looks at the lock before a stall is passed over.
 const SPINS_MAX: u32 = 64;
 
-/// Streams of this process, by device. All-zero is a valid start.
+/// Streams of this process, by device: as many as a launcher names.
+/// All-zero is a valid start.
 #[derive(Debug)]
 pub struct Table {
     /// 1 while a thread is in one of the entries.
@@ -162,6 +160,7 @@ pub fn at_stall(
     let says_all = transfers && frame.number != nr::SPLICE;
     let miss = Miss {
         file: stat.ino.wrapping_add(1).max(1),
+        by: thread_pointer() as u64,
         offset: request.offset,
         len: if transfers { request.len.min(FIRST_READ_BYTES) } else { request.len },
         size,
@@ -415,6 +414,19 @@ pub fn word_at(at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disks_that_are_read_in_turn_keep_their_streams() {
+        let state = crate::state::zeroed();
+        let disks = 1..=DEVICES_MAX as u64;
+        for dev in disks.clone() {
+            state.streams.with(dev, |entry| entry.device.latency_ns = 1000 + dev);
+        }
+        for dev in disks {
+            let known = state.streams.with(dev, |entry| entry.device.latency_ns);
+            assert_eq!(known, Some(1000 + dev));
+        }
+    }
 
     #[test]
     fn who_was_left_in_the_table_is_no_crowd() {

@@ -62,7 +62,15 @@ const ENDED_NS_MIN: u64 = 200_000_000;
 const STOPPED_WAITS: u64 = 3;
 const STOPPED_NS_MIN: u64 = 50_000_000;
 
-/// The longest wait is forgotten by this part at each stall.
+/// So has one whose thread has had so many stalls elsewhere since, beyond the most
+/// of late between two of one stream: as many as one that goes on takes to show
+/// that it is longer than the depth. Behind a scheduler that serves one thread
+/// several times in a row, those that get to the ends of their files do so long
+/// before anybody has waited for three waits.
+const STOPPED_BEYOND: u32 = 3;
+
+/// The longest wait, and the most stalls between, are forgotten by this part at
+/// each stall.
 const LONGEST_FORGOTTEN: u64 = 64;
 
 /// Runs after which the depth recovers by a half, if few of them are evicted.
@@ -85,6 +93,8 @@ const SHRINK_MAX: u32 = 4;
 pub struct Miss {
     /// The file, by a number that is its own (from its device and inode).
     pub file: u64,
+    /// The thread that reads, by a number that is its own; 0: nobody knows.
+    pub by: u64,
     /// First byte read.
     pub offset: u64,
     /// Bytes asked for.
@@ -139,6 +149,9 @@ pub struct Streams {
     /// Longest wait of late, in ns. The smoothed one is short for a while when
     /// many streams wait for the rest of a request that has just come.
     longest_ns: u64,
+    /// Most stalls elsewhere that a thread had of late between two of one stream:
+    /// it reads so many at once.
+    between: u32,
     /// Halvings of the depth because prefetched pages were evicted.
     shrink: u32,
     /// Runs since the last change of `shrink`.
@@ -173,6 +186,7 @@ impl Streams {
         established: 0,
         wait_ns: 0,
         longest_ns: 0,
+        between: 0,
         shrink: 0,
         runs: 0,
         evictions: 0,
@@ -217,6 +231,7 @@ impl Streams {
         stream.offset = miss.offset;
         stream.read_end = miss.offset.saturating_add(miss.len);
         (stream.at_ns, stream.waits) = (miss.now_ns, true);
+        (stream.by, stream.elsewhere) = (miss.by, 0);
         stream.size = miss.size;
         stream.credited = last.credited.saturating_sub(miss.offset - last.offset);
         stream.stopped = false;
@@ -448,21 +463,29 @@ impl Streams {
     fn find(&mut self, miss: &Miss) -> Option<usize> {
         let mut found: Option<(usize, u64)> = None;
         let stopped_ns = (STOPPED_WAITS * self.longest_ns).max(STOPPED_NS_MIN);
+        let elsewhere_max = self.between.saturating_add(STOPPED_BEYOND);
         for (index, stream) in self.table.iter_mut().enumerate().take(self.used as usize) {
-            let continued = stream.file == miss.file && continues(stream, miss);
-            let passed_ns = miss.now_ns.saturating_sub(stream.at_ns);
-            if !continued && !stream.waits && !stream.stopped && passed_ns > stopped_ns {
-                stopped(stream, &mut self.ends, &mut self.beginnings);
-            }
-            if continued {
+            if stream.file == miss.file && continues(stream, miss) {
                 // The nearest one behind.
                 let behind = miss.offset - stream.offset;
                 if found.is_none_or(|(_, least)| behind < least) {
                     found = Some((index, behind));
                 }
+                continue;
+            }
+            if miss.by != 0 && stream.by == miss.by {
+                stream.elsewhere = stream.elsewhere.saturating_add(1);
+            }
+            let passed_ns = miss.now_ns.saturating_sub(stream.at_ns);
+            let left = passed_ns > stopped_ns || stream.elsewhere > elsewhere_max;
+            if !stream.waits && !stream.stopped && left {
+                stopped(stream, &mut self.ends, &mut self.beginnings);
             }
         }
-        found.map(|(index, _)| index)
+        let (index, _) = found?;
+        let between = self.table.get(index).map_or(0, |stream| stream.elsewhere);
+        self.between = between.max(self.between - self.between / LONGEST_FORGOTTEN as u32);
+        Some(index)
     }
 
     /// A new stream, or a random read, in the place of the one that has not
@@ -489,6 +512,7 @@ impl Streams {
             long_at: if shows { long_at } else { 0 },
             at_start: miss.offset == 0,
             file: miss.file,
+            by: miss.by,
             offset: miss.offset,
             read_end,
             end: read_end,

@@ -46,6 +46,8 @@ pub fn waited(wait_ns: u64) -> Box<Streams> {
 #[derive(Default)]
 pub struct Reader {
     file: u64,
+    /// The thread; 0: nobody knows.
+    pub by: u64,
     /// Where its file lies.
     place: u64,
     length: u64,
@@ -91,6 +93,7 @@ impl Reader {
         let place = self.place + offset;
         let miss = Miss {
             file: self.file,
+            by: self.by,
             offset,
             len,
             size: self.size,
@@ -204,21 +207,38 @@ impl Cost {
 }
 
 /// Handlers of a server, each with `files_each` open files that it reads in
-/// turns, all of them up to some length: requests are served in the order of
-/// their arrival.
+/// turns, all of them up to some length.
 pub struct Server<'a> {
     streams: &'a mut Streams,
     pub disk: Disk,
     files: u64,
-    handlers: Vec<Vec<Reader>>,
+    handlers: Vec<Handler>,
+    pub order: Order,
+}
+
+/// Which handler the disk serves next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// In the order of arrival.
+    Arrival,
+    /// One for as long as it reads the files of a request, as schedulers do that
+    /// anticipate its next read.
+    Anticipated,
+}
+
+#[derive(Default)]
+struct Handler {
+    readers: Vec<Reader>,
+    /// When the disk served it last.
+    served_ns: u64,
 }
 
 pub const FILE_BYTES: u64 = 4 << 20;
 
 impl<'a> Server<'a> {
     pub fn new(streams: &'a mut Streams, device: Device, handlers: usize) -> Self {
-        let handlers = (0..handlers).map(|_| Vec::new()).collect();
-        Self { streams, disk: Disk::new(device), files: 0, handlers }
+        let handlers = (0..handlers).map(|_| Handler::default()).collect();
+        Self { streams, disk: Disk::new(device), files: 0, handlers, order: Order::Arrival }
     }
 
     /// Opens `requests` times `files_each` files of 4 MiB, of each of which a
@@ -236,12 +256,12 @@ impl<'a> Server<'a> {
         let mut left = requests;
         while left != 0 {
             for handler in 0..self.handlers.len() {
-                if self.handlers[handler].iter().all(Reader::is_at_end) {
+                if self.handlers[handler].readers.iter().all(Reader::is_at_end) {
                     if left == 0 {
                         continue;
                     }
                     left -= 1;
-                    self.handlers[handler] = (0..files_each)
+                    self.handlers[handler].readers = (0..files_each)
                         .map(|_| {
                             self.files += 1;
                             let length = length();
@@ -258,21 +278,28 @@ impl<'a> Server<'a> {
         optimal_s / (self.disk.busy_s - began_s)
     }
 
-    /// Lets a handler read until it has waited for the disk.
+    /// Lets a handler read until it has waited for the disk, or until its request
+    /// has been answered.
     fn until_stall(&mut self, handler: usize) {
-        let count = self.handlers.len() as u64;
-        let Some(readers) = self.handlers.get_mut(handler) else { return };
+        let (number, count) = (handler as u64 + 1, self.handlers.len() as u64);
+        let Some(Handler { readers, served_ns }) = self.handlers.get_mut(handler) else { return };
         while readers.iter().any(|reader| !reader.is_at_end()) {
             let mut stalled = false;
             for reader in readers.iter_mut().filter(|reader| !reader.is_at_end()) {
                 let began_ns = self.disk.now_ns;
+                reader.by = number;
                 let Some(action) = reader.read(self.streams, &mut self.disk, 0.0) else { continue };
                 stalled = true;
-                // All others' requests came first.
-                let wait_ns = (self.disk.now_ns - began_ns) * count;
-                self.streams.waited(&action, wait_ns, self.disk.now_ns);
+                let now_ns = self.disk.now_ns;
+                let wait_ns = match self.order {
+                    // All others' requests came first.
+                    Order::Arrival => (now_ns - began_ns) * count,
+                    Order::Anticipated => now_ns - *served_ns,
+                };
+                *served_ns = now_ns;
+                self.streams.waited(&action, wait_ns, now_ns);
             }
-            if stalled {
+            if stalled && self.order == Order::Arrival {
                 return;
             }
         }

@@ -7,6 +7,10 @@ use super::{Miss, WINDOW_BYTES};
 pub(super) struct Stream {
     /// [`Miss::file`]; 0: free.
     pub(super) file: u64,
+    /// [`Miss::by`] of its last stall.
+    pub(super) by: u64,
+    /// Stalls of that thread since, at other places.
+    pub(super) elsewhere: u32,
     /// Where it stalled last.
     pub(super) offset: u64,
     /// Where the read that stalled last ended.
@@ -47,6 +51,8 @@ impl Stream {
     /// No stream: all zero. Spelled out, since `Default` is not const.
     pub(super) const FREE: Stream = Stream {
         file: 0,
+        by: 0,
+        elsewhere: 0,
         offset: 0,
         read_end: 0,
         end: 0,
