@@ -399,13 +399,15 @@ impl Run<'_> {
         while periods.len() < 80 && (periods.len() < 16 || self.reader.now_ns() < end_ns) {
             let offset = self.place(PAGE_BYTES);
             let (mut last, began_ns) = (None, self.reader.now_ns());
+            let before = periods.len();
             for _ in 0..9 {
                 let Some(timed) = self.read(offset, PAGE_BYTES)? else { continue };
                 if let Some(last) = last.replace(timed.end_ns) {
                     periods.push((timed.end_ns - last) as f64);
                 }
             }
-            if last.is_none() {
+            if periods.len() == before {
+                // Memory answers: it will the next time, too.
                 break;
             }
             self.rest(self.reader.now_ns() - began_ns);
@@ -458,18 +460,22 @@ impl Run<'_> {
         const REQUESTS: u64 = 3;
         let end_ns = self.phase("switch cost", 0.12);
         let size = self.reader.size_bytes();
+        /// Places of which memory knows the beginning, in a row.
+        const RESIDENT_MAX: u32 = 64;
         let (mut switched, mut continued) = (Vec::new(), Vec::new());
+        let mut resident = 0;
         while switched.len() < 200 && (switched.len() < 12 || self.reader.now_ns() < end_ns) {
             // Independent random places, as in the paper's mean switching time.
             let start = self.random.below((size - REQUESTS * BYTES) / BYTES) * BYTES;
-            let mut busy_ns = 0;
+            let (mut busy_ns, before) = (0, switched.len());
             for number in 0..REQUESTS {
                 let Some(timed) = self.read(start + number * BYTES, BYTES)? else { continue };
                 let times = if number == 0 { &mut switched } else { &mut continued };
                 times.push(timed.latency_ns() as f64);
                 busy_ns += timed.latency_ns();
             }
-            if busy_ns == 0 {
+            resident = if switched.len() == before { resident + 1 } else { 0 };
+            if busy_ns == 0 || resident == RESIDENT_MAX {
                 return Err(self.resident());
             }
             self.rest(busy_ns);

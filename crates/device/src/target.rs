@@ -53,7 +53,13 @@ impl Target {
         }
         let mut identity = Identity::of(path)?;
         let node = if kind.is_block_device() { Some(path.to_owned()) } else { identity.node() };
-        if let Some(node) = node {
+        // In a container the name may be another device's.
+        let is_it = |node: &PathBuf| {
+            fs::metadata(node).is_ok_and(|status| {
+                status.rdev() == rustix::fs::makedev(identity.major, identity.minor)
+            })
+        };
+        if let Some(node) = node.filter(is_it) {
             match Self::of(&node, identity.size_bytes, true) {
                 Ok(target) => return Ok((target, identity)),
                 Err(error) if kind.is_block_device() => return Err(error),
@@ -74,7 +80,9 @@ impl Target {
             let path = path.to_owned();
             return Err(Error::TooSmall { path, bytes: size_bytes, bytes_min: SIZE_MIN_BYTES });
         }
-        let open = |flags| File::options().read(true).custom_flags(flags).open(path);
+        // It never writes, times of access neither: refused for files of others.
+        let open_with = |flags| File::options().read(true).custom_flags(flags).open(path);
+        let open = |flags| open_with(flags | libc::O_NOATIME).or_else(|_| open_with(flags));
         let mut target = Self {
             file: open(libc::O_DIRECT)
                 .or_else(|_| open(0))

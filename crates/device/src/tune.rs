@@ -1,6 +1,7 @@
 //! The kernel's own readahead at the competitive depth, reversibly: for
-//! servers that are not run under Runahead. What was there before is kept
-//! beside the profile, with the boot for which it holds.
+//! servers that are not run under Runahead. What was there before is kept in a
+//! directory of the machine's own, whoever changes it and by whatever path, with
+//! the boot for which it holds.
 
 use std::fs;
 use std::io;
@@ -41,6 +42,10 @@ pub fn wanted_kib(profile: &DeviceProfile) -> u64 {
     (kib.max(0.0) as u64).clamp(DEFAULT_KIB, MAX_KIB)
 }
 
+/// Directory for what was there before: root's alone, as the change is, and gone
+/// with it at the next boot.
+pub const DIRECTORY: &str = "/run/runahead";
+
 /// Where the kernel keeps a device's readahead.
 #[derive(Debug, Clone)]
 pub struct Readahead {
@@ -51,27 +56,21 @@ pub struct Readahead {
 }
 
 impl Readahead {
-    /// That of the device under `path`; what it was is kept in `directory`.
+    /// That of the device under `path`; what it was is kept in `directory`
+    /// ([`DIRECTORY`]).
     ///
     /// # Errors
     /// The device has no readahead of its own.
     pub fn of(path: &Path, directory: &Path) -> Result<Self> {
-        let identity = Identity::of(path)?;
-        let (major, minor) = (identity.major, identity.minor);
-        let bdi = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
-        // A partition has its disk's.
-        let disk = format!("/sys/dev/block/{major}:{minor}/../queue/read_ahead_kb");
-        let files = [bdi, PathBuf::from(disk)];
-        let file = files.into_iter().find(|file| file.exists()).ok_or_else(|| {
-            Error::io(path, io::Error::other("its device has no readahead that could be set"))
-        })?;
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Ok(Self {
-            file,
-            kept: directory.join(format!("{}.tuned", identity.file_name())),
-            id: identity.id,
-            boot: boot.trim().to_owned(),
-        })
+        let identity = whole(Identity::of(path)?);
+        let number = format!("{}:{}", identity.major, identity.minor);
+        let file = PathBuf::from(format!("/sys/class/bdi/{number}/read_ahead_kb"));
+        if !file.exists() {
+            let reason = "its device has no readahead that could be set";
+            return Err(Error::io(path, io::Error::other(reason)));
+        }
+        let kept = directory.join(format!("readahead-{number}.json"));
+        Ok(Self { file, kept, id: identity.id, boot: boot() })
     }
 
     /// The file in /sys.
@@ -93,36 +92,31 @@ impl Readahead {
         text.trim().parse().map_err(|_| Error::io(&self.file, io::Error::other("not a number")))
     }
 
-    /// The change that is in force since this boot, if any.
+    /// The change that was made since this boot, if any.
     pub fn tuned(&self) -> Option<Tuned> {
         let tuned: Tuned = serde_json::from_slice(&fs::read(&self.kept).ok()?).ok()?;
         (tuned.boot == self.boot && tuned.device == self.id).then_some(tuned)
     }
 
     /// Sets it, in whole pages as the kernel does, and keeps what was there
-    /// before the first change.
+    /// before: before the first change, unless somebody else has set it since.
     ///
     /// # Errors
     /// It cannot be written, or what was there not be kept.
     pub fn set(&self, kib: u64) -> Result<Tuned> {
         let kib = kib / PAGE_KIB * PAGE_KIB;
-        let before_kib = match self.tuned() {
-            Some(tuned) => tuned.before_kib,
-            None => self.kib()?,
-        };
+        let (last, now) = (self.tuned(), self.kib()?);
+        let ours = last.as_ref().filter(|tuned| tuned.set_kib == now);
+        let before_kib = ours.map_or(now, |tuned| tuned.before_kib);
         let tuned =
             Tuned { device: self.id.clone(), before_kib, set_kib: kib, boot: self.boot.clone() };
-        let text = serde_json::to_vec_pretty(&tuned)
-            .map_err(|error| Error::io(&self.kept, io::Error::from(error)))?;
         // Kept first: a change that cannot be taken back is not made.
-        let parent = self.kept.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(parent)
-            .and_then(|()| fs::write(&self.kept, text))
-            .map_err(|error| Error::io(&self.kept, error))?;
+        self.keep(&tuned)?;
         if let Err(error) = self.write(kib) {
-            if before_kib == self.kib()? {
-                let _ = fs::remove_file(&self.kept);
-            }
+            let _ = match &last {
+                Some(last) => self.keep(last),
+                None => self.forget(),
+            };
             return Err(error);
         }
         Ok(tuned)
@@ -136,6 +130,11 @@ impl Readahead {
     pub fn undo(&self) -> Result<Option<Tuned>> {
         let Some(tuned) = self.tuned() else { return Ok(None) };
         let now = self.kib()?;
+        if now == tuned.before_kib {
+            // It never came to be set, or somebody else has set it back.
+            self.forget()?;
+            return Ok(None);
+        }
         if now != tuned.set_kib {
             let reason = format!(
                 "is {now} KiB, not the {} KiB that was set here: somebody has changed it since \
@@ -145,13 +144,59 @@ impl Readahead {
             return Err(Error::io(&self.file, io::Error::other(reason)));
         }
         self.write(tuned.before_kib)?;
-        fs::remove_file(&self.kept).map_err(|error| Error::io(&self.kept, error))?;
+        self.forget()?;
         Ok(Some(tuned))
+    }
+
+    /// Replaced as a whole: half a record is none.
+    fn keep(&self, tuned: &Tuned) -> Result<()> {
+        let text = serde_json::to_vec_pretty(tuned)
+            .map_err(|error| Error::io(&self.kept, io::Error::from(error)))?;
+        let directory = self.kept.parent().unwrap_or(Path::new("."));
+        let new = self.kept.with_extension(format!("{}.new", std::process::id()));
+        fs::create_dir_all(directory)
+            .and_then(|()| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, &self.kept))
+            .map_err(|error| Error::io(&self.kept, error))
+    }
+
+    fn forget(&self) -> Result<()> {
+        fs::remove_file(&self.kept).map_err(|error| Error::io(&self.kept, error))
     }
 
     fn write(&self, kib: u64) -> Result<()> {
         fs::write(&self.file, kib.to_string()).map_err(|error| Error::io(&self.file, error))
     }
+}
+
+/// The changes of all devices that were made since this boot.
+pub fn all(directory: &Path) -> Vec<Tuned> {
+    let boot = boot();
+    let files = fs::read_dir(directory).into_iter().flatten().filter_map(|entry| entry.ok());
+    let records = files
+        .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "json"))
+        .filter_map(|entry| serde_json::from_slice::<Tuned>(&fs::read(entry.path()).ok()?).ok());
+    let mut all: Vec<_> = records.filter(|tuned| tuned.boot == boot).collect();
+    all.sort_by(|one, other| one.device.cmp(&other.device));
+    all
+}
+
+/// The disk of a partition, which has the one readahead of all of them.
+fn whole(identity: Identity) -> Identity {
+    let directory = format!("/sys/dev/block/{}:{}", identity.major, identity.minor);
+    if !Path::new(&directory).join("partition").exists() {
+        return identity;
+    }
+    let numbers = fs::read_to_string(format!("{directory}/../dev")).ok().and_then(|text| {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    });
+    numbers.and_then(|(major, minor)| Identity::of_numbers(major, minor)).unwrap_or(identity)
+}
+
+fn boot() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
 }
 
 #[cfg(test)]
@@ -161,8 +206,8 @@ mod tests {
     fn readahead(directory: &Path) -> Readahead {
         let file = directory.join("read_ahead_kb");
         fs::write(&file, "128\n").unwrap();
-        let kept = directory.join("kept/x.tuned");
-        Readahead { file, kept, id: "serial:1".into(), boot: "b1".into() }
+        let kept = directory.join("kept/readahead-8:0.json");
+        Readahead { file, kept, id: "serial:1".into(), boot: boot() }
     }
 
     #[test]
@@ -176,6 +221,45 @@ mod tests {
         assert_eq!(readahead.undo().unwrap(), Some(again));
         assert_eq!((readahead.kib().unwrap(), readahead.tuned()), (128, None));
         assert_eq!(readahead.set(777).unwrap().set_kib, 776, "what the kernel makes of it");
+    }
+
+    #[test]
+    fn what_somebody_else_has_set_between_is_what_was_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let readahead = readahead(directory.path());
+        readahead.set(524).unwrap();
+        fs::write(&readahead.file, "4096").unwrap();
+        assert_eq!(readahead.set(524).unwrap().before_kib, 4096);
+        readahead.undo().unwrap();
+        assert_eq!(readahead.kib().unwrap(), 4096);
+    }
+
+    #[test]
+    fn a_change_that_fails_loses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let readahead = readahead(directory.path());
+        readahead.set(524).unwrap();
+        // A number that not even root may write.
+        let failing =
+            Readahead { file: "/proc/sys/kernel/ngroups_max".into(), ..readahead.clone() };
+        assert!(failing.set(600).is_err());
+        assert_eq!(readahead.undo().unwrap().map(|tuned| tuned.before_kib), Some(128));
+        // A crash between the record and the change.
+        let tuned = readahead.set(524).unwrap();
+        fs::write(&readahead.file, tuned.before_kib.to_string()).unwrap();
+        assert_eq!(readahead.undo().unwrap(), None);
+        assert_eq!(readahead.tuned(), None, "there is nothing to take back any more");
+    }
+
+    #[test]
+    fn all_changes_of_this_boot_are_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let readahead = readahead(directory.path());
+        let kept = directory.path().join("kept");
+        assert_eq!(all(&kept), []);
+        let tuned = readahead.set(524).unwrap();
+        fs::write(kept.join("readahead-8:1.json"), "half a rec").unwrap();
+        assert_eq!(all(&kept), [tuned]);
     }
 
     #[test]

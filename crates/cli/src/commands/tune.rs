@@ -1,12 +1,12 @@
 //! `runahead tune`: the kernel's readahead at the competitive depth.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 use runahead_device::DeviceProfile;
-use runahead_device::tune::{MAX_KIB, Readahead, wanted_kib};
+use runahead_device::tune::{self, MAX_KIB, Readahead, wanted_kib};
 
 /// Set the kernel's readahead of a device to the competitive depth (root)
 ///
@@ -46,9 +46,8 @@ pub struct Tune {
 /// # Errors
 /// The device was not measured, has no readahead, or may not be changed.
 pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
-    let directory = runahead_device::store::directory()
-        .context("set XDG_CACHE_HOME or HOME: what was there before is kept there")?;
-    let readahead = Readahead::of(&arguments.path, &directory)?;
+    let directory = Path::new(tune::DIRECTORY);
+    let readahead = Readahead::of(&arguments.path, directory)?;
     if arguments.undo {
         match readahead.undo()? {
             Some(tuned) => println!(
@@ -57,11 +56,20 @@ pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
                 tuned.before_kib,
                 tuned.set_kib
             ),
-            None => println!(
-                "{}: readahead {} KiB; nothing was changed here since the machine started",
-                readahead.device(),
-                readahead.kib()?
-            ),
+            None => {
+                println!(
+                    "{}: readahead {} KiB; nothing was changed here since the machine started",
+                    readahead.device(),
+                    readahead.kib()?
+                );
+                // What was mounted at the path may be elsewhere by now.
+                for tuned in tune::all(directory) {
+                    println!(
+                        "Changed: {} to {} KiB ({} KiB before)",
+                        tuned.device, tuned.set_kib, tuned.before_kib
+                    );
+                }
+            }
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -19,8 +19,10 @@ pub fn known() -> String {
 fn known_in(directory: &Path) -> String {
     let mut text = String::new();
     let mounted = OnceCell::new();
-    for profile in DeviceProfile::all_in(directory).into_iter().take(DEVICES_MAX) {
-        let Some((major, minor)) = present(&profile.device, &mounted) else { continue };
+    let profiles = DeviceProfile::all_in(directory).into_iter();
+    // Those of disks that have gone take nobody's place.
+    let here = profiles.filter_map(|profile| Some((present(&profile.device, &mounted)?, profile)));
+    for ((major, minor), profile) in here.take(DEVICES_MAX) {
         let separator = if text.is_empty() { "" } else { "," };
         let device = known_device(&profile, rustix::fs::makedev(major, minor));
         let _ = write!(
