@@ -8,13 +8,21 @@
 #include "Insertion.h"
 #include "Outline.h"
 
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
 using namespace llvm;
 using namespace runahead;
+
+/// What the program would not come to where it is looked at may be undefined there,
+/// which must not become the program's.
+static Value *frozen(IRBuilder<> &B, Value *V) {
+  return isGuaranteedNotToBeUndefOrPoison(V) ? V : B.CreateFreeze(V);
+}
 
 FunctionCallee Insertion::runtime(StringRef Name, Type *Result, ArrayRef<Type *> Parameters) {
   Module &M = *F.getParent();
@@ -85,10 +93,12 @@ Value *Insertion::compute(IRBuilder<> &B, const Computation &C, ValueToValueMapT
     const bool IsSigned = Operation == Instruction::SDiv || Operation == Instruction::SRem;
     if (IsSigned || Operation == Instruction::UDiv || Operation == Instruction::URem) {
       // In an iteration that does not come to it, the divisor may be anything.
-      Value *By = Copy->getOperand(1), *One = ConstantInt::get(By->getType(), 1);
+      Value *By = frozen(B, Copy->getOperand(1)), *One = ConstantInt::get(By->getType(), 1);
       Value *Traps = IsSigned ? B.CreateICmpULE(B.CreateAdd(By, One), One) : B.CreateIsNull(By);
       Copy->setOperand(1, B.CreateSelect(Traps, One, By));
     }
+    if (auto *Call = dyn_cast<CallBase>(Copy))
+      Call->setAttributes({}); // noundef, say
     Copy->dropPoisonGeneratingFlags();
     Copy->dropUnknownNonDebugMetadata();
     Copy->setDebugLoc(DebugLoc());
@@ -138,6 +148,19 @@ void Insertion::expandComputed(const Nest &N, const Stream &S, unsigned First, u
   Stores.emplace_back(First + 0, compute(Before, C, Here));
 }
 
+/// Numbers of iterations divide by what is known not to be zero where the program
+/// itself comes to it. Before the nest it may be undefined, and anything therefore.
+void Insertion::guardDivisions() {
+  for (Instruction *I : Expander.getAllInsertedInstructions()) {
+    if (I->getOpcode() != Instruction::UDiv ||
+        isGuaranteedNotToBeUndefOrPoison(I->getOperand(1)))
+      continue;
+    IRBuilder<> B(I);
+    Value *By = B.CreateFreeze(I->getOperand(1));
+    I->setOperand(1, B.CreateSelect(B.CreateIsNull(By), ConstantInt::get(By->getType(), 1), By));
+  }
+}
+
 /// Computes the parameters of a nest before its outermost loop. Changes no
 /// control flow, so that the analyses hold for the next nest.
 void Insertion::expand(Nest &N) {
@@ -149,13 +172,6 @@ void Insertion::expand(Nest &N) {
     Words += S.Computed.Values.size() + 2 * S.Computed.Counters.size();
   auto *FrameType = ArrayType::get(Int64, Words);
   N.Frame = Entry.CreateAlloca(FrameType, nullptr, "ra.frame");
-
-  unsigned Mask = 0;
-  // A loop inside that touches less than the shortest strip is not chosen at run
-  // time: in one piece it is unrolled and vectorized as it would have been.
-  for (size_t Level = 0; Level < N.Path.size(); ++Level)
-    if (Found.isStripMinable(N.Path[Level]) && !(Mask && Found.bytesAtMost(N, Level) < SmallBytes))
-      Mask |= 1u << Level;
 
   // The site: a window of addresses in which a small nest needs no call, and
   // what the run-time layer remembers.
@@ -172,7 +188,7 @@ void Insertion::expand(Nest &N) {
   auto *Zero = ConstantInt::get(Int64, 0);
   auto Number = [&](uint64_t V) { return ConstantInt::get(Int32, V); };
   auto *Initial = ConstantStruct::get(
-      SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(Mask),
+      SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(N.StripMined),
                  Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero, Zero, Zero,
                  Zero});
   N.Site = new GlobalVariable(*F.getParent(), SiteType, false, GlobalValue::InternalLinkage,
@@ -198,7 +214,10 @@ void Insertion::expand(Nest &N) {
     if (S.Flags & FlagComputed) {
       expandComputed(N, S, First, Computed);
     } else {
-      Stores.emplace_back(First + 0, Address(S.Base));
+      // The program branches on the first one.
+      IRBuilder<> Before(At);
+      Value *Base = Address(S.Base);
+      Stores.emplace_back(First + 0, Index == 0 ? frozen(Before, Base) : Base);
       Stores.emplace_back(First + 4, S.Target ? Address(S.Target) : Constant(0));
       Stores.emplace_back(First + 5, Constant(S.Scale));
     }
@@ -228,23 +247,30 @@ void Insertion::expand(Nest &N) {
                                                  Extent);
     }
   }
-  Extents[N.Frame] = Extent ? Extent : ConstantInt::get(Int64, SmallBytes);
+  IRBuilder<> Last(At);
+  Extents[N.Frame] = Extent ? frozen(Last, Extent) : ConstantInt::get(Int64, SmallBytes);
 
   for (size_t Level = 0; Level < N.Path.size(); ++Level) {
     Loop *L = N.Path[Level];
     iteration(L);
-    if ((Mask & (1u << Level)) && !ExpandedTripCounts.count(L)) {
-      ExpandedTripCounts[L] =
-          Expander.expandCodeFor(Found.tripCount(L), Int64, L->getLoopPreheader()->getTerminator());
-      if (!Found.isCounted(L))
+    if ((N.StripMined & (1u << Level)) && !ExpandedTripCounts.count(L)) {
+      Instruction *Outside = L->getLoopPreheader()->getTerminator();
+      Value *Count = Expander.expandCodeFor(Found.tripCount(L), Int64, Outside);
+      // Where it is exact, what is branched on is what the program's own condition was.
+      if (!Found.isCounted(L)) {
+        IRBuilder<> Before(Outside);
+        Count = frozen(Before, Count);
         Guarded.insert(L);
+      }
+      ExpandedTripCounts[L] = Count;
     }
   }
+  guardDivisions();
 
   ORE.emit([&] {
     std::string Levels = std::to_string(N.Path.size()), Mined;
     for (size_t Level = 0; Level < N.Path.size(); ++Level)
-      Mined += (Mask & (1u << Level)) ? 's' : '-';
+      Mined += (N.StripMined & (1u << Level)) ? 's' : '-';
     size_t Indirect = 0, Computed = 0;
     for (const Stream &S : N.Streams) {
       Computed += (S.Flags & FlagComputed) != 0;
@@ -257,7 +283,7 @@ void Insertion::expand(Nest &N) {
            << (Computed ? ", " + std::to_string(Computed) + " computed" : "") << ") over "
            << ore::NV("Levels", Levels) << " loops, strip-mined: " << ore::NV("Mask", Mined);
   });
-  if (!Mask)
+  if (!N.StripMined)
     ORE.emit([&] {
       return OptimizationRemarkMissed(PASS, "NotStripMined", N.Path.front()->getStartLoc(),
                                       N.Path.front()->getHeader())
@@ -366,7 +392,8 @@ BasicBlock *Insertion::copyUnsplit(Loop *L) {
     auto *Number = cast<Instruction>(Copies[Known->second]);
     auto *NextCopy = cast<Instruction>(Copies[Next]);
     if (Number->hasOneUse() && NextCopy->hasOneUse()) {
-      Number->replaceAllUsesWith(UndefValue::get(Int64));
+      // They use each other.
+      NextCopy->replaceAllUsesWith(PoisonValue::get(Int64));
       NextCopy->eraseFromParent();
       Number->eraseFromParent();
     }
@@ -454,8 +481,7 @@ bool Insertion::isKeptWhole(Loop *Root) {
   for (const Nest &N : Nests) {
     if (N.Path.front() != Root && Root->contains(N.Path.front()))
       return false;
-    for (Loop *L : N.Path)
-      IsStripMined |= N.Path.front() == Root && ExpandedTripCounts.count(L);
+    IsStripMined |= N.Path.front() == Root && N.StripMined;
   }
   return IsStripMined && Instructions <= InstructionsMax && isCopyable(Root);
 }
@@ -467,11 +493,12 @@ bool Insertion::isKeptWhole(Loop *Root) {
 void Insertion::keepUnsplit(Loop *L, Value *Count) {
   BasicBlock *Before = outside(L);
   IRBuilder<> B(Before->getTerminator());
-  Value *Splits = nullptr;
+  // The program may end before it comes to the condition that this is from.
+  Value *Any = frozen(B, Count), *Splits = nullptr;
   for (Nest &N : Nests)
     for (size_t Level = 0; Level < N.Path.size(); ++Level)
       if (N.Path[Level] == L && N.Strips[Level]) {
-        Value *Shorter = B.CreateICmpULT(N.Strips[Level], Count, "ra.splits");
+        Value *Shorter = B.CreateICmpULT(N.Strips[Level], Any, "ra.splits");
         Splits = Splits ? B.CreateOr(Splits, Shorter) : Shorter;
       }
   Instruction *Old = Before->getTerminator();
@@ -601,8 +628,72 @@ bool Insertion::replaceBlockOperations() {
   return !Operations.empty();
 }
 
+/// The loops of a nest that get strips, a bit per level.
+unsigned Insertion::stripMined(const Nest &N) {
+  unsigned Mask = 0;
+  // A loop inside that touches less than the shortest strip is not chosen at run
+  // time: in one piece it is unrolled and vectorized as it would have been.
+  for (size_t Level = 0; Level < N.Path.size(); ++Level)
+    if (Found.isStripMinable(N.Path[Level]) && !(Mask && Found.bytesAtMost(N, Level) < SmallBytes))
+      Mask |= 1u << Level;
+  return Mask;
+}
+
+/// The functions that come to this one, as far as this module shows: that call it, or
+/// hand it on, and so on. It is one of them where it is recursive.
+static std::set<const Function *> callers(const Function &F) {
+  constexpr size_t UsesMax = 10000; // of very large modules not all are looked at
+  std::set<const Function *> Known;
+  SmallVector<const Function *, 8> Next{&F};
+  size_t Uses = 0;
+  while (!Next.empty())
+    for (const User *U : Next.pop_back_val()->users()) {
+      if (++Uses > UsesMax)
+        return Known;
+      const auto *I = dyn_cast<Instruction>(U);
+      if (I && Known.insert(I->getFunction()).second)
+        Next.push_back(I->getFunction());
+    }
+  return Known;
+}
+
+/// A frame is up to 3 KB of a function's stack as long as the function runs, whether
+/// it comes to the nest or not: recursion would not get as deep. So of a function that
+/// is recursive only nests are hinted that will be in functions of their own, and do
+/// not go on with the recursion from there.
+void Insertion::leaveRecursive() {
+  if (Nests.empty() || F.doesNotRecurse())
+    return;
+  const std::set<const Function *> Callers = callers(F);
+  if (!Callers.count(&F))
+    return;
+  auto GoesOn = [&](const Instruction &I) {
+    return any_of(I.operands(), [&](const Use &U) {
+      const auto *Called = dyn_cast<Function>(U.get());
+      return Called && Callers.count(Called);
+    });
+  };
+  SetVector<Loop *> Left;
+  for (const Nest &N : Nests) {
+    Loop *Root = N.Path.front();
+    if (!isKeptWhole(Root) || any_of(Root->blocks(), [&](const BasicBlock *Block) {
+          return !isOutlinable(*Block) || any_of(*Block, GoesOn);
+        }))
+      Left.insert(Root);
+  }
+  for (Loop *Root : Left)
+    ORE.emit([&] {
+      return OptimizationRemarkMissed(PASS, "Recursive", Root->getStartLoc(), Root->getHeader())
+             << "nest not prefetched: its function is recursive, and would need more stack";
+    });
+  erase_if(Nests, [&](const Nest &N) { return Left.count(N.Path.front()) != 0; });
+}
+
 bool Insertion::run() {
   Nests = Found.find();
+  for (Nest &N : Nests)
+    N.StripMined = stripMined(N);
+  leaveRecursive();
   for (Nest &N : Nests)
     expand(N);
   // From here on the analyses are out of date.

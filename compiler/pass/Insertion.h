@@ -29,8 +29,11 @@ public:
   bool run();
 
 private:
+  unsigned stripMined(const Nest &N);
+  void leaveRecursive();
   bool hasWiderMove(const Nest &N, size_t Index, size_t Looked);
   void expand(Nest &N);
+  void guardDivisions();
   llvm::Value *compute(llvm::IRBuilder<> &B, const Computation &C, llvm::ValueToValueMapTy &Known);
   void expandComputed(const Nest &N, const Stream &S, unsigned First, unsigned &At);
   llvm::Value *isToBegin(llvm::IRBuilder<> &B, const Nest &N);

@@ -7,6 +7,7 @@
 
 #include "Locality.h"
 
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -243,8 +244,9 @@ bool Locality::indirect(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &P
   uint64_t Bytes = DL.getTypeStoreSize(Index->getType());
   if (!Index->getType()->isIntegerTy() || (Bytes != 4 && Bytes != 8))
     return false;
-  const SCEV *IndexAddress =
-      WithoutWrapping(SE).visit(SE.getSCEV(Index->getPointerOperand()));
+  // Without any guess about wrapping: an index of 16 or 32 bits that wraps around goes
+  // back to the array's beginning, and the run-time layer would read beyond its end.
+  const SCEV *IndexAddress = SE.getSCEV(Index->getPointerOperand());
   // Only within the loop itself: beyond its end nothing is known to be there.
   const auto *AR = dyn_cast<SCEVAddRecExpr>(IndexAddress);
   if (!AR || AR->getLoop() != L || !AR->isAffine() || !tripCount(L) ||
@@ -480,6 +482,43 @@ bool Locality::isCounted(Loop *L) {
          !isa<SCEVCouldNotCompute>(SE.getBackedgeTakenCount(L));
 }
 
+/// May the vectorizer go another way through the values that this one is of?
+static bool mayBeReordered(const Instruction &I) {
+  const auto *Operation = dyn_cast<FPMathOperator>(&I);
+  if (!Operation)
+    return false;
+  // Least and greatest values: of two zeros it may be either.
+  const bool Chooses = isa<FCmpInst>(I) || isa<IntrinsicInst>(I);
+  return Operation->hasAllowReassoc() || (Chooses && Operation->hasNoSignedZeros());
+}
+
+/// A sum that may be reassociated would be reassociated strip by strip, and come out
+/// different in its last bits; the greatest of several zeros, in its sign. A loop has
+/// one where something of the kind lies on the way from a value of its header to that
+/// of the next iteration. On that way there may be conditions, and so other phis, which
+/// permit nothing themselves.
+static bool hasReassociableSum(const Loop *L) {
+  for (const PHINode &Phi : L->getHeader()->phis()) {
+    if (!Phi.getType()->isFPOrFPVectorTy())
+      continue;
+    SmallSetVector<const Instruction *, 16> From;
+    auto Add = [&](const Value *V) {
+      if (const auto *I = dyn_cast<Instruction>(V); I && L->contains(I))
+        From.insert(I);
+    };
+    bool MayBeReordered = false;
+    Add(Phi.getIncomingValueForBlock(L->getLoopLatch()));
+    for (size_t Next = 0; Next < From.size(); ++Next) {
+      MayBeReordered |= mayBeReordered(*From[Next]);
+      for (const Value *Operand : From[Next]->operands())
+        Add(Operand);
+    }
+    if (MayBeReordered && From.count(&Phi))
+      return true;
+  }
+  return false;
+}
+
 /// Strip-mining splits the iterations of a loop and keeps their order.
 bool Locality::isStripMinable(Loop *L) {
   if (!L->isLoopSimplifyForm() ||
@@ -489,15 +528,7 @@ bool Locality::isStripMinable(Loop *L) {
   // versions; a test in each iteration would prevent it.
   if (!isCounted(L) && L->isInnermost() && L->getExitingBlock() != L->getLoopLatch())
     return false;
-  // A sum that may be reassociated would be reassociated strip by strip, and
-  // come out different in its last bits.
-  if (L->isInnermost())
-    for (PHINode &Phi : L->getHeader()->phis())
-      if (Phi.getType()->isFPOrFPVectorTy())
-        for (Value *Incoming : Phi.incoming_values())
-          if (auto *I = dyn_cast<FPMathOperator>(Incoming); I && I->hasAllowReassoc())
-            return false;
-  return true;
+  return !L->isInnermost() || !hasReassociableSum(L);
 }
 
 std::vector<Nest> Locality::find() {

@@ -78,6 +78,7 @@ struct Nest {
   llvm::SmallVector<llvm::Loop *, 6> Path;       ///< outermost first
   std::vector<Stream> Streams;
   // What the code generator makes of it:
+  unsigned StripMined = 0;                       ///< loops that get strips, a bit per level
   llvm::GlobalVariable *Site = nullptr;
   llvm::AllocaInst *Frame = nullptr;
   llvm::SmallVector<llvm::Value *, 6> Strips;    ///< by level; null where not strip-mined

@@ -14,10 +14,65 @@
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/Transforms/Utils/CodeExtractor.h"
 
 using namespace llvm;
 using namespace runahead;
+
+static bool calls(const User *U, StringRef Name) {
+  const auto *Call = dyn_cast<CallInst>(U);
+  const Function *Called = Call ? Call->getCalledFunction() : nullptr;
+  return Called && Called->getName() == Name;
+}
+
+/// Is this what a nest is told by, through casts or not? Names and metadata may have
+/// been lost on the way here.
+static bool isFrame(const Value *Local) {
+  return any_of(Local->users(), [](const User *U) {
+    return isa<BitCastInst>(U) || isa<GetElementPtrInst>(U) ? isFrame(U) : calls(U, "ra_begin");
+  });
+}
+
+bool runahead::isOutlinable(const BasicBlock &Block) {
+  for (const Instruction &I : Block) {
+    // The program may use it after the nest, when another function's frame is gone.
+    if (isa<AllocaInst>(I) && !isFrame(&I))
+      return false;
+    const auto *Call = dyn_cast<CallBase>(&I);
+    if (!Call)
+      continue;
+    // setjmp: what it returns to a second time must still be there.
+    if (Call->hasFnAttr(Attribute::ReturnsTwice) || Call->isMustTailCall())
+      return false;
+    switch (Call->getIntrinsicID()) {
+    case Intrinsic::addressofreturnaddress:
+    case Intrinsic::eh_dwarf_cfa:
+    case Intrinsic::frameaddress:
+    case Intrinsic::get_dynamic_area_offset:
+    case Intrinsic::localaddress:
+    case Intrinsic::localescape:
+    case Intrinsic::localrecover:
+    case Intrinsic::read_register:
+    case Intrinsic::read_volatile_register:
+    case Intrinsic::returnaddress:
+    case Intrinsic::sponentry:
+#if LLVM_VERSION_MAJOR >= 22
+    case Intrinsic::stackaddress:
+#endif
+    case Intrinsic::stackrestore:
+    case Intrinsic::stacksave:
+    case Intrinsic::vacopy:
+    case Intrinsic::vaend:
+    case Intrinsic::vastart:
+    case Intrinsic::write_register:
+      return false;
+    default:
+      break;
+    }
+  }
+  return true;
+}
 
 /// Where only nests that are told to the run-time layer come to, of the two ways on
 /// from a marked branch; null where the branch has become another one.
@@ -29,25 +84,41 @@ static BasicBlock *begins(BranchInst *Branch, const DominatorTree &DT) {
     DT.getDescendants(To, Region);
     for (BasicBlock *Block : Region)
       for (Instruction &I : *Block)
-        if (auto *Call = dyn_cast<CallInst>(&I))
-          if (const Function *Called = Call->getCalledFunction();
-              Called && Called->getName() == "ra_tick")
-            return To;
+        if (calls(&I, "ra_tick"))
+          return To;
   }
   return nullptr;
 }
 
-/// The frames go along with those who use them.
+/// Is what lies in a frame, or the frame, used in the nest only? `Addresses` of it that
+/// were taken before the nest (a loop around it leaves them alone) could be taken there.
+static bool isUsedIn(ArrayRef<BasicBlock *> Region, const Value *Place,
+                     SmallVectorImpl<Instruction *> &Addresses) {
+  for (const User *U : Place->users()) {
+    auto *I = const_cast<Instruction *>(cast<Instruction>(U));
+    if (is_contained(Region, I->getParent()))
+      continue;
+    if (!isa<GetElementPtrInst>(I) && !isa<BitCastInst>(I))
+      return false;
+    Addresses.push_back(I);
+    if (!isUsedIn(Region, I, Addresses))
+      return false;
+  }
+  return true;
+}
+
+/// The frames go along with those who use them. What else is used in the nest only
+/// stays: its address may be kept until after the nest.
 static void takeFrames(Function &F, ArrayRef<BasicBlock *> Region) {
-  SmallVector<AllocaInst *, 4> Own;
-  for (Instruction &I : F.getEntryBlock())
-    if (auto *Frame = dyn_cast<AllocaInst>(&I))
-      if (!Frame->use_empty() && all_of(Frame->users(), [&](User *U) {
-            return is_contained(Region, cast<Instruction>(U)->getParent());
-          }))
-        Own.push_back(Frame);
-  for (AllocaInst *Frame : Own)
-    Frame->moveBefore(*Region.front(), Region.front()->getFirstInsertionPt());
+  SmallVector<Instruction *, 16> Own;
+  for (Instruction &I : F.getEntryBlock()) {
+    SmallVector<Instruction *, 16> Taken{&I};
+    if (isa<AllocaInst>(I) && isFrame(&I) && isUsedIn(Region, &I, Taken))
+      Own.append(Taken);
+  }
+  Instruction *Begin = &*Region.front()->getFirstInsertionPt();
+  for (Instruction *I : Own)
+    I->moveBefore(*Begin->getParent(), Begin->getIterator());
 }
 
 static bool outline(BranchInst *Branch) {
@@ -58,6 +129,8 @@ static bool outline(BranchInst *Branch) {
     return false;
   SmallVector<BasicBlock *, 16> Region;
   DT.getDescendants(Begin, Region);
+  if (!all_of(Region, [](const BasicBlock *Block) { return isOutlinable(*Block); }))
+    return false;
   // The first one is where the function will begin.
   std::swap(Region.front(), *std::find(Region.begin(), Region.end(), Begin));
   CodeExtractor Extractor(Region, &DT, /*AggregateArgs=*/false, nullptr, nullptr, nullptr,
@@ -73,7 +146,7 @@ static bool outline(BranchInst *Branch) {
   Instruction *First = &*Outlined->getEntryBlock().getFirstInsertionPt();
   SmallVector<AllocaInst *, 4> Frames;
   for (Instruction &I : instructions(*Outlined))
-    if (auto *Frame = dyn_cast<AllocaInst>(&I))
+    if (auto *Frame = dyn_cast<AllocaInst>(&I); Frame && isFrame(Frame))
       Frames.push_back(Frame);
   for (AllocaInst *Frame : Frames)
     if (Frame != First)

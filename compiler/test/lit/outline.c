@@ -24,6 +24,24 @@ long last(const long *a, long n) {
     return found;
 }
 
+// The frame goes along where a loop outside is no part of the nest, too, before which
+// addresses in the frame were taken: that loop leaves them alone.
+// CHECK-LABEL: define {{.*}}@lists(
+// CHECK-NOT: alloca
+// CHECK: call {{.*}}@lists.strips(
+struct list {
+    struct list *next;
+    double *a;
+    long n;
+};
+void lists(struct list *from) {
+    for (struct list *l = from; l; l = l->next) {
+        double *a = l->a;
+        for (long i = 0, n = l->n; i < n; ++i)
+            a[i] *= 0.5;
+    }
+}
+
 // One that is there once, with another nest inside, stays.
 // CHECK-LABEL: define {{.*}}@rows(
 // CHECK: call {{.*}}@ra_begin(
