@@ -7,10 +7,10 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
+    PLACES_MAX = 1 << 20,    /* of a walk: many times what the ring holds */
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
 /* The largest that the kernel's readahead makes by default. */
@@ -49,7 +49,7 @@ void release_behind(const struct ra_plan *p, struct ra_frame *f) {
         if (enqueue(RELEASE, low, high - low, (uint32_t)s->flags))
             f->released[i] = sign > 0 ? high : low;
         else
-            atomic_fetch_sub(&ra.behind, high - low);
+            take_off_behind(high - low);
     }
 }
 
@@ -58,12 +58,13 @@ void release_behind(const struct ra_plan *p, struct ra_frame *f) {
 static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to,
                          uint32_t flags) {
     const struct ra_stream *s = &p->stream[i];
-    const uint32_t places = p->dense_from[i] - 1u;
-    const uint64_t mask = p->around[i] - 1;
+    const int places = places_level(p, i);
+    const uint64_t around = __atomic_load_n(&p->around[i], __ATOMIC_RELAXED), mask = around - 1;
     const int drift = to > from ? 1 : -1;
-    if (from == to || magnitude((int64_t)(to - from)) > p->around[i] || s->stride[places] == 0)
+    if (from == to || places < 0 || magnitude((int64_t)(to - from)) > around ||
+        s->stride[places] == 0)
         return; /* it has begun anew */
-    for (uint64_t n = 0; n < p->count[places]; ++n) {
+    for (uint64_t n = 0; n < once(&p->count[places]) && n < PLACES_MAX; ++n) {
         const uint64_t place = n * (uint64_t)s->stride[places];
         uint64_t left = from + place, now = to + place;
         if (((left ^ now) & ~mask) == 0)
@@ -76,7 +77,7 @@ static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uin
         const uint64_t owed = flags & RELEASE_UNAWAITED ? 0 : high - low;
         count(&ra.behind, owed); /* before the helper can take it off again */
         if (!enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | flags))
-            atomic_fetch_sub(&ra.behind, owed);
+            take_off_behind(owed);
     }
 }
 
@@ -119,7 +120,8 @@ void release_walks_between(struct ra_plan *p, struct ra_plan *last) {
             went = magnitude(by);
             now = by > 0 ? 1 : -1;
         }
-        filled += (double)walked * (double)p->count[p->dense_from[i] - 1];
+        const int places = places_level(p, i);
+        filled += places < 0 ? 0 : (double)walked * (double)p->count[places];
     }
     if (went == 0)
         return; /* no such walk, or another one of the nest moves */
@@ -167,10 +169,8 @@ void let_releases_catch_up(void) {
     int saved = errno;
     for (int waits = 0; waits < CATCH_UP_WAITS_MAX && atomic_load(&ra.active) &&
                         atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most();
-         ++waits) {
-        struct timespec wait = {.tv_nsec = 1000000};
-        nanosleep(&wait, NULL);
-    }
+         ++waits)
+        nap(1000000);
     errno = saved;
 }
 

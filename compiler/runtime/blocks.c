@@ -10,6 +10,7 @@ static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
     for (uint64_t done = 0; done < bytes;) {
         uint64_t n = bytes - done < block ? bytes - done : block;
         if (atomic_load_explicit(&ra.active, memory_order_relaxed)) {
+            ra_inside = true;
             uint64_t want = done + ra.window / 2;
             if (want > bytes)
                 want = bytes;
@@ -20,6 +21,7 @@ static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
                                    (uint64_t)(uintptr_t)from + want);
                 asked = want;
             }
+            ra_inside = false;
         }
         if (from)
             memcpy(to + done, from + done, n);
@@ -30,16 +32,21 @@ static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
 }
 
 static bool is_worth_it(uint64_t bytes) {
-    if (bytes < 2 * SMALL_BYTES)
+    if (bytes < 2 * SMALL_BYTES || ra_inside)
         return false;
+    ra_inside = true;
     if (atomic_load_explicit(&ra.state, memory_order_acquire) == 0)
         start_up();
-    if (atomic_load_explicit(&ra.state, memory_order_acquire) != 1 ||
-        !atomic_load_explicit(&ra.active, memory_order_relaxed))
-        return false;
-    if (atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
+    bool is_active = atomic_load_explicit(&ra.state, memory_order_acquire) == 1 &&
+                     atomic_load_explicit(&ra.active, memory_order_relaxed);
+    if (is_active && is_child()) {
+        do_without();
+        is_active = false;
+    }
+    if (is_active && atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
         start_helper();
-    return true;
+    ra_inside = false;
+    return is_active;
 }
 
 void ra_memcpy(void *to, const void *from, uint64_t bytes) {

@@ -14,13 +14,10 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Absent where the C library is linked statically, or has them in a library of
@@ -63,7 +60,8 @@ static struct {
 } m;
 
 bool is_manager_there(void) {
-    const char *given = getenv("RUNAHEAD_MANAGER"), *of_user = getenv("XDG_RUNTIME_DIR");
+    const char *given = secure_getenv("RUNAHEAD_MANAGER");
+    const char *of_user = secure_getenv("XDG_RUNTIME_DIR");
     char path[512];
     if (given)
         return *given && strcmp(given, "embedded") != 0 && access(given, F_OK) == 0;
@@ -77,7 +75,7 @@ bool is_manager_there(void) {
 void load_library(void) {
     if (!ra.manager || !dlopen || !dlsym)
         return;
-    const char *path = getenv("RUNAHEAD_HINT_LIBRARY");
+    const char *path = secure_getenv("RUNAHEAD_HINT_LIBRARY");
     void *library = dlopen(path && *path ? path : "librunahead_hint.so", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return;
@@ -94,12 +92,7 @@ static int file_of(const char *path, uint64_t inode) {
             return m.file[i].fd;
     if (m.files == FILES_MAX || path[0] != '/' || strlen(path) >= PATH_BYTES)
         return -1;
-    struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_ino != inode || !S_ISREG(status.st_mode))) {
-        close(fd);
-        fd = -1;
-    }
+    const int fd = open_same(path, inode, 0);
     m.file[m.files].inode = inode;
     m.file[m.files].fd = fd;
     strcpy(m.file[m.files].path, path);
@@ -147,19 +140,6 @@ bool disclose(const char *path, uint64_t inode, uint64_t offset, uint64_t bytes,
     return true;
 }
 
-long library_threads(void) {
-    long threads = 0;
-    DIR *tasks = m.hint_path ? opendir("/proc/self/task") : NULL;
-    for (struct dirent *task; tasks && (task = readdir(tasks));) {
-        char path[64], name[16] = "";
-        snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", task->d_name);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        threads += read(fd, name, sizeof(name)) == 9 && memcmp(name, "runahead\n", 9) == 0;
-        close(fd);
-    }
-    if (tasks)
-        closedir(tasks);
-    return threads;
+bool is_library_thread(const char *name) {
+    return m.hint_path && strcmp(name, "runahead") == 0;
 }

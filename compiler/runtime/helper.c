@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -13,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +29,7 @@ enum {
     WALKED_MAX = 16,
     SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
     SKIPPED_PAGES = 16384,
+    THREAD_STACK_BYTES = 256 << 10,
 };
 /* Kernels cap what one WILLNEED reads by the readahead window. */
 static const uint64_t WILLNEED_BYTES = 128 << 10;
@@ -44,6 +48,9 @@ static const uint64_t REFUSED_NS = 2 * 1000000ull;
 /* Between two sweeps at least; they take a 16th of a processor at most. */
 static const uint64_t SWEEP_NS = 4 * 1000000ull;
 static const uint64_t SWEEP_SHARE = 16;
+/* A slot of the ring that a thread took and has not filled for so long is passed over:
+ * a signal handler may have jumped out of it, or the thread been cancelled. */
+static const uint64_t UNFILLED_NS = 10 * 1000000ull;
 /* Between two looks at the mappings. */
 static const uint64_t MAPS_NS = 20 * 1000000ull;
 
@@ -333,6 +340,16 @@ static void drop_refused(uint64_t low, uint64_t high) {
     }
 }
 
+int open_same(const char *path, uint64_t inode, int flags) {
+    struct stat status;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
+    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_ino != inode || !S_ISREG(status.st_mode))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
     drop_refused(address, address + bytes);
@@ -340,7 +357,7 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
                           .ns = now_ns(), .fd = -1, .is_left = flags & RELEASE_LEFT};
     struct region *r = region_of(address);
     if (!r) {
-        atomic_fetch_sub(&ra.behind, one.owed);
+        take_off_behind(one.owed);
         return;
     }
     if (r->high - address < bytes)
@@ -348,9 +365,9 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     one.bytes = bytes;
     if ((flags & RA_FLAG_WRITE) && r->is_file && r->is_shared) {
         if (r->fd == -1) {
-            r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOATIME);
+            r->fd = open_same(r->path, r->inode, O_NOATIME);
             if (r->fd < 0)
-                r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+                r->fd = open_same(r->path, r->inode, 0);
             if (r->fd < 0)
                 r->fd = -2;
         }
@@ -438,9 +455,40 @@ static bool may_fit(void) {
     return bytes <= ra.memory;
 }
 
-/* The last thread left but a main thread that has ended: end too. */
+/* ---- The end of the program -------------------------------------------------- */
+
+/* Are the threads of this layer all that is left beside the main thread, and those of
+ * the layers of libraries? Of several helpers that see this one ends the program. */
+static bool is_the_rest_ours(void) {
+    const long own = syscall(SYS_gettid), process = getpid();
+    DIR *tasks = opendir("/proc/self/task");
+    bool is_ours = tasks != NULL;
+    for (struct dirent *task; is_ours && (task = readdir(tasks));) {
+        char path[64], name[32];
+        const long id = strtol(task->d_name, NULL, 10);
+        if (id <= 0 || id == process)
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%ld/comm", id);
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof(name) - 1);
+        if (fd >= 0)
+            close(fd);
+        if (n <= 0)
+            continue; /* it has ended */
+        name[n - 1] = 0;
+        if (strcmp(name, HELPER_NAME) == 0)
+            is_ours = id >= own;
+        else
+            is_ours = strcmp(name, OTHER_NAME) == 0 || is_library_thread(name);
+    }
+    if (tasks)
+        closedir(tasks);
+    return is_ours;
+}
+
+/* The last thread left but a main thread that has ended? */
 static bool is_alone(void) {
-    char text[512], *at;
+    char text[512], state = 0;
     int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -449,35 +497,80 @@ static bool is_alone(void) {
     if (n <= 0)
         return false;
     text[n] = 0;
-    at = strrchr(text, ')');
-    char state = 0;
-    long threads = 0;
-    /* Fields 3 and 20 of proc(5). */
-    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
-                      &state, &threads) != 2)
-        return false;
-    /* The main thread, the helper, its releaser. */
-    return state == 'Z' && threads - library_threads() <= 3;
+    const char *at = strrchr(text, ')');
+    /* Field 3 of proc(5). */
+    return at && sscanf(at + 1, " %c", &state) == 1 && state == 'Z' && is_the_rest_ours();
 }
 
-/* With the signals that the caller has blocked. */
-bool start_thread(void *(*body)(void *)) {
+/* The thread that ends the program, as the C library does with the last one. The
+ * helper cannot: what exit handlers write would go to descriptors that it has not. */
+enum { ENDS_NOT_YET, ENDS_ALONE, ENDS_PROGRAM };
+static _Atomic uint32_t ending;
+static sigset_t signals_of_program; /* blocked where the helper was started */
+
+static void tell_ender(uint32_t what) {
+    atomic_store(&ending, what);
+    syscall(SYS_futex, &ending, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void *ender(void *nothing) {
+    (void)nothing;
+    prctl(PR_SET_NAME, OTHER_NAME);
+    uint32_t what;
+    while ((what = atomic_load(&ending)) == ENDS_NOT_YET)
+        syscall(SYS_futex, &ending, FUTEX_WAIT_PRIVATE, ENDS_NOT_YET, NULL, NULL, 0);
+    if (what == ENDS_PROGRAM) {
+        pthread_sigmask(SIG_SETMASK, &signals_of_program, NULL);
+        exit(0);
+    }
+    return NULL;
+}
+
+/* ---- Threads ------------------------------------------------------------------ */
+
+/* With the signals that the caller has blocked; of as much stack as the program's
+ * threads have where that is 0. */
+bool start_thread(void *(*body)(void *), size_t stack_bytes) {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 256 << 10);
+    if (stack_bytes)
+        pthread_attr_setstacksize(&attributes, stack_bytes);
     bool is_started = pthread_create(&thread, &attributes, body, NULL) == 0;
     pthread_attr_destroy(&attributes);
     return is_started;
 }
 
+/* A slot at the tail that its thread does not fill. That thread, should it be slow only,
+ * finds its turn gone, and its hint is lost; what it wrote meanwhile, an entry with
+ * another's address, is advice like any. */
+static void pass_over_unfilled(uint64_t now) {
+    static uint64_t unfilled = ~(uint64_t)0, since;
+    uint64_t turn = ra.ring_tail;
+    struct entry *e = &ra.ring[turn & (RING_ENTRIES - 1)];
+    if (atomic_load_explicit(&ra.ring_head, memory_order_relaxed) == turn ||
+        atomic_load_explicit(&e->turn, memory_order_relaxed) != turn) {
+        unfilled = ~(uint64_t)0;
+    } else if (unfilled != turn) {
+        unfilled = turn;
+        since = now;
+    } else if (now - since > UNFILLED_NS &&
+               atomic_compare_exchange_strong(&e->turn, &turn, turn + RING_ENTRIES)) {
+        ++ra.ring_tail;
+        atomic_store_explicit(&ra.served, ra.ring_tail, memory_order_release);
+    }
+}
+
 static void *helper(void *nothing) {
     (void)nothing;
+    prctl(PR_SET_NAME, HELPER_NAME);
     /* A table of descriptors of its own, empty: what is opened here must never
      * take a number that the program's next open would have got. */
-    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 || !start_thread(releaser)) {
+    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 ||
+        !start_thread(releaser, THREAD_STACK_BYTES)) {
         do_without();
+        tell_ender(ENDS_ALONE);
         return NULL;
     }
     uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_ns = QUIET_NS_MIN;
@@ -505,6 +598,8 @@ static void *helper(void *nothing) {
         }
         consume_behind();
         uint64_t now = now_ns();
+        if (worked == 0)
+            pass_over_unfilled(now);
         if (h.refused_head != h.refused_tail && now - asked_again_ns > REFUSED_NS) {
             ask_again();
             asked_again_ns = now;
@@ -552,7 +647,7 @@ static void *helper(void *nothing) {
         if (now - alone_ns > 500 * 1000000ull) {
             alone_ns = now;
             if (is_alone())
-                exit(0); /* what the C library does with the last thread */
+                tell_ender(ENDS_PROGRAM);
         }
         if (worked == 64)
             continue;
@@ -569,15 +664,21 @@ static void *helper(void *nothing) {
 }
 
 void start_helper(void) {
-    int none = 0;
+    int none = 0, cancel;
     if (!atomic_compare_exchange_strong(&ra.helper, &none, 1))
         return;
     int saved = errno;
-    sigset_t all, before;
+    sigset_t all;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (!start_thread(helper))
+    pthread_sigmask(SIG_SETMASK, &all, &signals_of_program);
+    if (!start_thread(ender, 0)) {
         do_without();
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    } else if (!start_thread(helper, THREAD_STACK_BYTES)) {
+        do_without();
+        tell_ender(ENDS_ALONE);
+    }
+    pthread_sigmask(SIG_SETMASK, &signals_of_program, NULL);
+    pthread_setcancelstate(cancel, NULL);
     errno = saved;
 }

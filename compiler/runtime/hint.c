@@ -13,11 +13,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
+    /* Of a stream at a time. A bound may not be to be believed: the guard of a loop
+     * that runs no times is no part of its count, which is 2^32 or 2^64 less
+     * something then. */
     RANGES_PER_ADVANCE_MAX = 4096,
+    PLACES_PER_ADVANCE_MAX = 65536, /* looked at, whatever is asked for there */
+    LONG_RANGES_MAX = 8,            /* as long as a range is at most */
     CHAIN_MAX = 8,
     HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
 };
@@ -79,11 +83,20 @@ bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_
             e->bytes = bytes;
             e->operation = operation;
             e->flags = flags;
-            atomic_store_explicit(&e->turn, at + 1, memory_order_release);
+            /* Unless the helper has waited too long for it, and passed it over. */
+            if (!atomic_compare_exchange_strong_explicit(&e->turn, &turn, at + 1,
+                                                         memory_order_release,
+                                                         memory_order_relaxed))
+                return false;
             wake_helper();
             return true;
         }
     }
+}
+
+/* No more is asked for as one range: more would be thrown out before its turn. */
+static uint64_t range_most(void) {
+    return 2 * ra.window;
 }
 
 /* A block prefetch (section 2.4): "we check each page until one is found that
@@ -91,6 +104,8 @@ bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_
 static void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     if (high <= low || high > ADDRESSES)
         return;
+    if (high - low > range_most())
+        high = low + range_most();
     uint64_t first = low >> PAGE_SHIFT, end = (high + PAGE - 1) >> PAGE_SHIFT;
     uint64_t missing = first_missing(first, end);
     count(&ra.count.hinted, end - first);
@@ -114,7 +129,7 @@ void prefetch_range(uint64_t low, uint64_t high) {
 /* ---- Prefetching along a plan --------------------------------------------- */
 
 struct budget {
-    int ranges;
+    int ranges, places;
     bool is_later; /* not at the beginning of the nest */
 };
 
@@ -142,6 +157,12 @@ static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, u
     prefetch_range(low, high);
 }
 
+/* How many iterations further on is the next page? */
+static uint64_t to_next_page(uint64_t at, int64_t stride) {
+    const uint64_t room = stride < 0 ? at & (PAGE - 1) : (PAGE - 1) - (at & (PAGE - 1));
+    return stride == 0 || magnitude(stride) > room ? 1 : room / magnitude(stride) + 1;
+}
+
 static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, uint64_t address,
                            struct budget *budget) {
     const struct ra_stream *s = &p->stream[i];
@@ -155,12 +176,12 @@ static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, 
                         budget->is_later);
         return;
     }
-    uint64_t page = ~(uint64_t)0;
-    for (uint64_t n = 0; n < p->count[level] && budget->ranges > 0; ++n) {
-        uint64_t at = address + n * (uint64_t)s->stride[level];
-        if (at >> PAGE_SHIFT == page)
-            continue;
-        page = at >> PAGE_SHIFT;
+    const int64_t stride = s->stride[level];
+    const uint64_t most = stride || p->count[level] == 0 ? p->count[level] : 1;
+    uint64_t at;
+    for (uint64_t n = 0; n < most && budget->ranges > 0 && budget->places-- > 0;
+         n += to_next_page(at, stride)) {
+        at = address + n * (uint64_t)stride;
         prefetch_inner(p, i, level + 1, at, budget);
     }
 }
@@ -177,7 +198,7 @@ static double bytes_of_iteration(const struct ra_plan *p) {
     return p->bytes_per_iteration + inner_bytes(p);
 }
 
-/* At most a quarter of what 64 bits hold: a bound may not be to be believed. */
+/* At most a quarter of what 64 bits hold. */
 static uint64_t bytes_in_all(const struct ra_plan *p) {
     const double inner = inner_bytes(p) * (double)p->total, most = (double)(UINT64_MAX / 8);
     const uint64_t own = p->bytes < UINT64_MAX / 8 ? p->bytes : UINT64_MAX / 8;
@@ -231,6 +252,8 @@ static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, u
     int64_t below, above;
     const bool is_short = p->block > SMALL_BYTES && inner_bytes(p) > p->bytes_per_iteration;
     const uint64_t mask = (is_short ? SMALL_BYTES : p->block) - 1;
+    if (p->way[i] < 0 && high - low > range_most())
+        low = high - range_most(); /* where it begins */
     if (p->way[i]) {
         spans(p, &p->stream[i], 0, &below, &above);
         uint64_t first = p->stream[i].base + (uint64_t)below;
@@ -254,12 +277,12 @@ struct piece {
 
 static struct piece piece_at(const struct ra_plan *p, uint64_t from, uint64_t to) {
     const uint32_t t = p->tick_level;
-    const uint64_t length = p->count[t];
+    const uint64_t count = once(&p->count[t]), length = count ? count : 1;
     struct piece piece = {.from = from, .first = from % length};
     uint64_t row = from / length;
     piece.n = length - piece.first < to - from ? length - piece.first : to - from;
     for (uint32_t l = t; l-- > 0;) {
-        const uint64_t outer = p->count[l] ? p->count[l] : 1;
+        const uint64_t of_loop = once(&p->count[l]), outer = of_loop ? of_loop : 1;
         piece.index[l] = row % outer;
         row /= outer;
     }
@@ -275,23 +298,22 @@ static void advance_walk(const struct ra_plan *p, uint32_t i, const struct piece
         prefetch_inner(p, i, t + 1, address, budget);
         return;
     }
-    uint64_t page = ~(uint64_t)0;
-    for (uint64_t m = 0; m < piece->n && budget->ranges > 0; ++m) {
-        uint64_t at = address + m * (uint64_t)stride;
-        if (at >> PAGE_SHIFT == page)
-            continue;
-        page = at >> PAGE_SHIFT;
+    uint64_t at;
+    for (uint64_t m = 0; m < piece->n && budget->ranges > 0 && budget->places-- > 0;
+         m += to_next_page(at, stride)) {
+        at = address + m * (uint64_t)stride;
         prefetch_inner(p, i, t + 1, at, budget);
         budget->is_later = true;
     }
 }
 
 static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
-    struct budget budget = {.ranges = RANGES_PER_ADVANCE_MAX, .is_later = from > 0};
+    struct budget budget = {.ranges = RANGES_PER_ADVANCE_MAX, .places = PLACES_PER_ADVANCE_MAX,
+                            .is_later = from > 0};
     const struct ra_stream *s = &p->stream[i];
     const uint32_t t = p->tick_level;
     uint64_t low = 0, high = 0, seen_at = ~(uint64_t)0;
-    while (from < to && budget.ranges > 0) {
+    while (from < to && budget.ranges > 0 && budget.places-- > 0) {
         const struct piece piece = piece_at(p, from, to);
         uint64_t address = s->base + piece.first * (uint64_t)s->stride[t];
         for (uint32_t l = 0; l < t; ++l)
@@ -305,21 +327,24 @@ static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, u
             budget.is_later = true;
             continue;
         }
-        int64_t below, above, moved = s->stride[t] * (int64_t)(piece.n - 1);
+        int64_t below, above, moved = moved_in(s->stride[t], piece.n);
         spans(p, s, t + 1, &below, &above);
         if (moved < 0)
             below += moved;
         else
             above += moved;
         const uint64_t row_low = address + (uint64_t)below, row_high = address + (uint64_t)above;
-        if (row_low <= high + BRIDGED_BYTES && row_high + BRIDGED_BYTES >= low && high != 0) {
-            low = row_low < low ? row_low : low;
-            high = row_high > high ? row_high : high;
+        const uint64_t both_low = row_low < low ? row_low : low;
+        const uint64_t both_high = row_high > high ? row_high : high;
+        if (row_low <= high + BRIDGED_BYTES && row_high + BRIDGED_BYTES >= low && high != 0 &&
+            both_high - both_low <= range_most()) {
+            low = both_low;
+            high = both_high;
             continue;
         }
         if (high != 0)
             prefetch_blocks(p, i, low, high);
-        budget.ranges--;
+        budget.ranges -= high - low > range_most() / 2 ? RANGES_PER_ADVANCE_MAX / LONG_RANGES_MAX : 1;
         low = row_low;
         high = row_high;
     }
@@ -386,13 +411,15 @@ static bool was_missing(void) {
 /* Is the first page of any stream missing? */
 static bool begins_missing(const struct ra_plan *p) {
     unsigned char there;
-    for (uint32_t i = 0; i < p->streams; ++i) {
+    bool is_missing = false;
+    const int saved = errno;
+    for (uint32_t i = 0; i < p->streams && !is_missing; ++i) {
         const uint64_t page = p->stream[i].base & ~(PAGE - 1);
-        if (!(p->stream[i].flags & RA_FLAG_INDIRECT) &&
-            mincore((void *)(uintptr_t)page, PAGE, &there) == 0 && !(there & 1))
-            return true;
+        is_missing = !(p->stream[i].flags & RA_FLAG_INDIRECT) &&
+                     mincore((void *)(uintptr_t)page, PAGE, &there) == 0 && !(there & 1);
     }
-    return false;
+    errno = saved;
+    return is_missing;
 }
 
 void let_helper_go_first(uint64_t turn) {
@@ -401,10 +428,8 @@ void let_helper_go_first(uint64_t turn) {
     int saved = errno;
     for (int waits = 0; waits < HELPER_WAITS_MAX && atomic_load(&ra.active) &&
                         atomic_load_explicit(&ra.served, memory_order_acquire) < turn;
-         ++waits) {
-        struct timespec wait = {.tv_nsec = 20000};
-        nanosleep(&wait, NULL);
-    }
+         ++waits)
+        nap(20000);
     errno = saved;
 }
 
@@ -459,16 +484,15 @@ void list_site(struct ra_site *site) {
 /* Strips of a quarter of the window: of the loop to tick in or, where that is
  * shorter, of one outside of it. Its ticks would else never come, however long
  * the nest is. */
-static void begin_with_long_strips(const struct ra_plan *p, struct ra_frame *f) {
+static void begin_with_long_strips(const struct ra_site *site, const struct ra_plan *p,
+                                   struct ra_frame *f) {
     const uint64_t times = ra.window / 4 / ra.tick_bytes;
     uint32_t l = p->tick_level;
     uint64_t strip = p->strip >= ~(uint64_t)0 / times ? ~(uint64_t)0 : p->strip * times;
-    while (strip >= p->count[l] && l > 0) {
-        strip = p->count[l] ? strip / p->count[l] : strip;
-        --l;
-    }
+    for (uint64_t n; l > 0 && strip >= (n = once(&p->count[l])); --l)
+        strip = n ? strip / n : strip;
     for (;; --l) {
-        if (p->site->strip_mined >> l & 1) {
+        if (site->strip_mined >> l & 1) {
             f->strip[l] = strip ? strip : 1;
             return;
         }
@@ -478,33 +502,8 @@ static void begin_with_long_strips(const struct ra_plan *p, struct ra_frame *f) 
     }
 }
 
-static void begin(struct ra_site *site, struct ra_frame *f) {
-    for (uint32_t l = 0; l < site->levels; ++l)
-        f->strip[l] = ~(uint64_t)0;
-    f->plan = NULL;
-    int state = atomic_load_explicit(&ra.state, memory_order_acquire);
-    if (state != 1) {
-        if (state == 0)
-            start_up();
-        if (atomic_load_explicit(&ra.state, memory_order_acquire) != 1) {
-            site->span = ~(uint64_t)0;
-            return;
-        }
-    }
-    if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
-        /* Everything that was hinted is in memory. Strips so long that they cost
-         * nothing, for the case that something else is not. */
-        list_site(site);
-        site->span = ~(uint64_t)0;
-        bool is_new;
-        if (!site->last)
-            site->last = plan_of(site, f->count, f->streams, &is_new);
-        if (site->last->bytes >= ra.window) {
-            site->last = plan_of(site, f->count, f->streams, &is_new);
-            begin_with_long_strips(site->last, f);
-        }
-        return;
-    }
+/* A nest that is hinted begins. */
+static __attribute__((noinline)) void begin_active(struct ra_site *site, struct ra_frame *f) {
     count(&ra.count.begins, 1);
     bool is_new;
     struct ra_plan *p = f->plan = plan_of(site, f->count, f->streams, &is_new);
@@ -521,15 +520,18 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     previous = p;
     release_left(p);
     if (is_new || !atomic_load_explicit(&p->next, memory_order_relaxed))
-        expect_shifted(p, site->last);
+        expect_shifted(site, p, site->last);
     if (p->walks && site->last)
         release_walks_between(p, site->last);
     site->last = p;
     if (!was_missing() && begins_missing(p))
         atomic_store_explicit(&ra.was_missing, true, memory_order_relaxed);
     const uint64_t strip = strip_of(p);
-    if (strip < p->count[p->tick_level])
-        f->strip[p->tick_level] = strip;
+    const uint32_t t = __atomic_load_n(&p->tick_level, __ATOMIC_RELAXED);
+    /* Its memory may have become another plan's: no strip is empty, or the loop, which
+     * counts to the end of its strip, would go on past it. */
+    if (strip < once(&p->count[t]))
+        f->strip[t] = strip ? strip : 1;
     f->cursor = 0;
     f->next = NULL;
     f->next_cursor = 0;
@@ -554,20 +556,62 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     go_on(site, p, f, 0);
 }
 
+/* While hints are off: everything that was hinted is in memory. Strips so long that they
+ * cost nothing, for the case that something else is not. */
+static void begin_inactive(struct ra_site *site, struct ra_frame *f) {
+    list_site(site);
+    site->span = ~(uint64_t)0;
+    bool is_new;
+    if (!site->last)
+        site->last = plan_of(site, f->count, f->streams, &is_new);
+    if (site->last->bytes < ra.window)
+        return;
+    site->last = plan_of(site, f->count, f->streams, &is_new);
+    begin_with_long_strips(site, site->last, f);
+}
+
+static void begin(struct ra_site *site, struct ra_frame *f) {
+    int state = atomic_load_explicit(&ra.state, memory_order_acquire);
+    if (state == 0) {
+        start_up();
+        state = atomic_load_explicit(&ra.state, memory_order_acquire);
+    }
+    if (state == 1 && is_child()) {
+        do_without();
+        state = 2;
+    }
+    if (state != 1) {
+        site->span = ~(uint64_t)0;
+        return;
+    }
+    if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {
+        begin_inactive(site, f);
+        return;
+    }
+    const uint32_t arithmetic = own_arithmetic();
+    begin_active(site, f);
+    programs_arithmetic(arithmetic);
+}
+
 uint64_t ra_begin(struct ra_site *site, struct ra_frame *f) {
+    for (uint32_t l = 0; l < site->levels; ++l)
+        f->strip[l] = ~(uint64_t)0;
+    if (ra_inside) {
+        f->plan = RA_NOT_BEGUN;
+        return 0;
+    }
+    f->plan = NULL;
+    ra_inside = true;
     begin(site, f);
+    ra_inside = false;
     for (uint32_t l = 0; l < site->levels; ++l)
         if (site->strip_mined >> l & 1 && f->strip[l] < f->count[l])
             return 1;
     return 0;
 }
 
-void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
-    if (!atomic_load_explicit(&ra.active, memory_order_relaxed))
-        return;
+static __attribute__((noinline)) void tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     struct ra_plan *p = f->plan;
-    if (p == RA_NOT_BEGUN)
-        return;
     if (!p) {
         /* It began while everything was in memory. */
         bool is_new;
@@ -601,4 +645,19 @@ void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
         release_behind(p, f);
     if (p->releases | p->walks)
         let_releases_catch_up();
+}
+
+void ra_tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
+    if (!atomic_load_explicit(&ra.active, memory_order_relaxed) || f->plan == RA_NOT_BEGUN ||
+        ra_inside)
+        return;
+    if (is_child()) {
+        do_without();
+        return;
+    }
+    ra_inside = true;
+    const uint32_t arithmetic = own_arithmetic();
+    tick(site, f, level);
+    programs_arithmetic(arithmetic);
+    ra_inside = false;
 }

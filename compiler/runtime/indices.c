@@ -2,6 +2,7 @@
  * ahead, and a[f(i)], which is computed ahead. */
 #include "internal.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -11,25 +12,29 @@ enum {
     LOOKED_PAGES = 16,   /* of them, whether they are in memory */
 };
 
-/* Pages that were seen to be in memory. */
+/* Pages that were looked at: in memory until `end`, mapped until `mapped`; at most so
+ * many together. */
 struct seen {
-    uint64_t first, end;
+    uint64_t first, end, mapped, most;
 };
 
-/* Is the page in memory, not only on its way? Looks at the next few too. */
-static bool is_there(struct seen *seen, uint64_t page) {
+/* Is the page in memory, not only on its way? Or, if it may be waited for, is there any?
+ * Looks at the next few too. */
+static bool is_there(struct seen *seen, uint64_t page, bool may_wait) {
     unsigned char there[LOOKED_PAGES];
-    if (page >= seen->first && page < seen->end)
+    if (page >= seen->first && page < (may_wait ? seen->mapped : seen->end))
         return true;
-    seen->first = seen->end = page;
-    uint64_t pages = LOOKED_PAGES;
+    uint64_t pages = seen->most < LOOKED_PAGES ? seen->most : LOOKED_PAGES;
+    const int saved = errno;
     /* What follows may not be mapped. */
-    while (mincore((void *)(uintptr_t)(page << PAGE_SHIFT), pages << PAGE_SHIFT, there) != 0)
-        if ((pages /= 2) == 0)
-            return false;
-    while (seen->end - page < pages && there[seen->end - page] & 1)
+    while (pages && mincore((void *)(uintptr_t)(page << PAGE_SHIFT), pages << PAGE_SHIFT, there) != 0)
+        pages /= 2;
+    errno = saved;
+    seen->first = seen->end = page;
+    seen->mapped = page + pages;
+    while (seen->end < seen->mapped && there[seen->end - page] & 1)
         ++seen->end;
-    return seen->end > page;
+    return page < (may_wait ? seen->mapped : seen->end);
 }
 
 /* Indices that lie on one page: where the first is, and how many. */
@@ -129,7 +134,10 @@ static void prefetch_computed(struct ra_site *site, const struct ra_stream *s, u
 }
 
 /* a[b[i]]: looks ahead in b, from iteration `far` on only as far as b itself is in
- * memory: reading it would wait for what is wanted much later. An array that fits
+ * memory: reading it would wait for what is wanted much later. What is wanted soon is
+ * waited for, so that what it goes to is asked for together; but a page is believed in
+ * memory as soon as it was asked for, and the last iterations may be ones that the loop
+ * does not get to: is it mapped? An array that fits
  * in memory is brought in by whole blocks, whichever index comes first. Returns
  * where it ended. */
 static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *s, uint64_t from,
@@ -144,7 +152,7 @@ static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *
         const uint64_t page = at >> PAGE_SHIFT;
         if (at >= ADDRESSES || !bit(ra.bits, page))
             return from; /* reading it might wait */
-        if (from >= far && !is_there(seen, page))
+        if (!is_there(seen, page, from < far))
             return from;
         uint64_t n = to - from;
         const uint64_t room = stride < 0 ? at & (PAGE - 1) : (PAGE - 1) - (at & (PAGE - 1));
@@ -159,7 +167,10 @@ static uint64_t prefetch_indirect(struct ra_site *site, const struct ra_stream *
 
 /* All that a nest goes to by one of its references, from its first iteration on. */
 void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, uint64_t iterations) {
-    prefetch_indirect(site, s, 0, iterations, iterations, NULL);
+    /* At all of its pages together, and no others. */
+    const uint64_t bytes = (s->base & (PAGE - 1)) + iterations * magnitude(s->stride[0]);
+    struct seen seen = {.most = (bytes + PAGE - 1) >> PAGE_SHIFT};
+    prefetch_indirect(site, s, 0, iterations, iterations, &seen);
 }
 
 /* The indices of the iterations ahead: of those until the next ticks in any case,
@@ -180,7 +191,7 @@ void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_fr
     if (f->looked >= near && done < f->looked_from)
         return;
     const uint64_t from = f->looked;
-    struct seen seen = {0, 0};
+    struct seen seen = {.most = LOOKED_PAGES};
     const uint64_t before = atomic_load_explicit(&ra.count.queued, memory_order_relaxed);
     bool goes_on = false;
     while (f->looked < to) {

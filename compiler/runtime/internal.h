@@ -7,8 +7,14 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #pragma GCC visibility push(hidden)
+
+/* By their names the helpers of the program and of its libraries, each of which has a
+ * layer of its own, know each other, and the other threads of a layer. */
+#define HELPER_NAME "runahead-cc"
+#define OTHER_NAME "runahead-cc+"
 
 enum {
     PAGE_SHIFT = 12,
@@ -22,7 +28,8 @@ static const uint64_t SMALL_BYTES = 64 << 10; /* as in the pass */
 /* Asked for around a page by itself: a head that is positioned reads this much
  * in less time than it took to position it. */
 static const uint64_t AROUND_BYTES_MAX = 64 << 10;
-/* All of user space at one bit a page; only what is used costs memory. */
+/* All of user space at one bit a page; only what is used costs memory (but after
+ * mlockall(MCL_CURRENT), which fills it). */
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 
 /* PREFETCH_PASSED: the nest gives it back behind itself. WALKED: a walk across
@@ -89,6 +96,9 @@ struct ra_state {
     _Atomic int active;
     _Atomic int helper; /* 0 none, 1 started */
     _Atomic bool was_missing; /* the beginning of a nest was not in memory */
+    /* Not 0 in the process that has the helper: a child finds a page of zeroes, by
+     * whatever call it was made (pthread_atfork knows fork alone). */
+    const volatile uint8_t *is_original;
     _Atomic uint32_t asleep;
     uint8_t *bits;     /* believed in memory */
     uint8_t *recent;   /* requested since the last sweep */
@@ -110,8 +120,17 @@ struct ra_state {
     bool release_allowed;
     bool manager; /* one for the machine is there */
     const char *stats;
+    const char *off; /* why there are no hints, for the statistics */
 };
 extern struct ra_state ra;
+
+/* This thread is in the layer. What the layer calls may be the program's own and
+ * compiled with the pass, such as its memcpy or its malloc, and a signal may come in
+ * between: loops there go without hints. Of the default model, although the first use
+ * in a library that was loaded at run time allocates: initial-exec would put all
+ * thread-local data of that library into the little room for it that is left then,
+ * and loading it would fail where there is more. */
+extern __thread bool ra_inside;
 
 static inline void count(_Atomic uint64_t *counter, uint64_t n) {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
@@ -125,6 +144,60 @@ static inline bool fills_memory(double bytes) {
 /* More bytes than this behind the program are not left in memory. */
 static inline uint64_t behind_most(void) {
     return ra.memory / 8;
+}
+
+/* Of what is behind, so much is not any more. Never below 0: an entry that its thread
+ * left half written may say less or more than was added. */
+static inline void take_off_behind(uint64_t bytes) {
+    uint64_t behind = atomic_load_explicit(&ra.behind, memory_order_relaxed);
+    while (bytes && !atomic_compare_exchange_weak_explicit(
+                        &ra.behind, &behind, behind > bytes ? behind - bytes : 0,
+                        memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* Is this a child, without a helper? */
+static inline bool is_child(void) {
+    return !*ra.is_original;
+}
+
+/* A field of a plan, whose memory may become another plan's at any time: what is
+ * checked must be what is used then. */
+static inline uint64_t once(const uint64_t *field) {
+    return __atomic_load_n(field, __ATOMIC_RELAXED);
+}
+
+/* The loop in whose iterations a walk across rows is in places apart; below 0: it is
+ * none, in a plan whose memory is another's by now. */
+static inline int places_level(const struct ra_plan *p, uint32_t i) {
+    return __atomic_load_n(&p->dense_from[i], __ATOMIC_RELAXED) - 1;
+}
+
+/* Of a count that is not to be believed there may be more than 64 bits hold. */
+static inline uint64_t whole(double bytes) {
+    return bytes < 9e18 ? (uint64_t)bytes : (uint64_t)9e18;
+}
+
+/* The program's floating-point environment: what it has masked, how it rounds, and
+ * which exceptions it has seen. The layer reckons in one of its own, in functions
+ * that are not inlined beside these: compilers move arithmetic across them. */
+static inline uint32_t own_arithmetic(void) {
+#ifdef __x86_64__
+    const uint32_t masked = 0x1f80, flags = 0x3f, before = __builtin_ia32_stmxcsr();
+    if ((before & ~flags) != masked)
+        __builtin_ia32_ldmxcsr(masked);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static inline void programs_arithmetic(uint32_t before) {
+#ifdef __x86_64__
+    __builtin_ia32_ldmxcsr(before);
+#else
+    (void)before;
+#endif
 }
 
 /* A plan that is in use keeps its memory. */
@@ -170,6 +243,12 @@ static inline void clear_bits(uint64_t first, uint64_t end) {
 
 /* ---- Plans (plan.c) ------------------------------------------------------ */
 
+/* From the first to the last iteration. Of a count that is not to be believed it may be
+ * more than 64 bits hold. */
+static inline int64_t moved_in(int64_t stride, uint64_t iterations) {
+    return (int64_t)((uint64_t)stride * (iterations - 1));
+}
+
 /* Bytes between the first and the last address of the levels from `level` on,
  * below and above the start. */
 static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uint32_t level,
@@ -177,7 +256,7 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
     *below = s->low;
     *above = s->high;
     for (uint32_t l = level; l < p->levels; ++l) {
-        int64_t moved = s->stride[l] * (int64_t)(p->count[l] - 1);
+        int64_t moved = moved_in(s->stride[l], p->count[l]);
         if (moved < 0)
             *below += moved;
         else
@@ -188,7 +267,7 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
 /* The plan of a nest, made when it is new. */
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new);
-void expect_shifted(struct ra_plan *p, struct ra_plan *last);
+void expect_shifted(struct ra_site *site, struct ra_plan *p, struct ra_plan *last);
 /* Do two streams come to the same addresses? */
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);
@@ -217,8 +296,13 @@ void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, ui
 void start_helper(void);
 void do_without(void);
 bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
-bool start_thread(void *(*body)(void *));
+bool start_thread(void *(*body)(void *), size_t stack_bytes);
 uint64_t now_ns(void);
+/* Sleeps, as nanosleep does, but is no place where the thread may be cancelled. */
+void nap(long ns);
+/* Opens a mapped file by its path; below 0 where that is another file by now. A FIFO
+ * that has taken its place must not be waited for. */
+int open_same(const char *path, uint64_t inode, int flags);
 
 struct release {
     uint64_t address, bytes, ns, offset;
@@ -271,8 +355,8 @@ void load_library(void);
 bool disclose(const char *path, uint64_t inode, uint64_t offset, uint64_t bytes, uint32_t front);
 /* Says what of it the program has used by now. */
 void consume_behind(void);
-/* Threads of the library, by their name. */
-long library_threads(void);
+/* Is a thread of that name the library's? */
+bool is_library_thread(const char *name);
 
 /* ---- Beginning and end (start.c) ------------------------------------------ */
 

@@ -28,7 +28,7 @@ static uint64_t touched(const struct ra_plan *p, const struct ra_stream *s, uint
     if (runs > 1 && run < (double)PAGE)
         run = (double)PAGE;
     const double span = (double)extent(p, s, level);
-    return (uint64_t)(run * runs < span ? run * runs : span);
+    return whole(run * runs < span ? run * runs : span);
 }
 
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
@@ -185,7 +185,7 @@ static void plan_around(struct ra_plan *p) {
 
 /* Where to pipeline: "the first surrounding loop which touches more than a page
  * of the given array" (section 2.3), here more than a strip's worth. */
-static void work_out(struct ra_plan *p) {
+static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct ra_site *site) {
     double bytes[RA_LEVELS_MAX + 1] = {0}, direct = 0;
     uint32_t arrays = 0; /* streams, those of the same array as one */
     for (uint32_t i = 0; i < p->streams; ++i) {
@@ -207,7 +207,7 @@ static void work_out(struct ra_plan *p) {
             --d;
         p->dense_from[i] = (uint8_t)d;
     }
-    p->bytes = (uint64_t)bytes[0];
+    p->bytes = whole(bytes[0]);
     p->is_indirect = is_indirect;
     plan_around(p);
     /* Disks like large requests: a quarter of the window in whole blocks. */
@@ -216,7 +216,7 @@ static void work_out(struct ra_plan *p) {
         p->block *= 2;
     uint32_t level = p->levels;
     for (uint32_t l = p->levels; l-- > 0;) {
-        if (!(p->site->strip_mined >> l & 1))
+        if (!(site->strip_mined >> l & 1))
             continue;
         level = l;
         if (bytes[l] >= 1.5 * (double)ra.tick_bytes)
@@ -225,7 +225,7 @@ static void work_out(struct ra_plan *p) {
     /* A loop outside of it that comes back to the same pages is no progress
      * either: columns of a plane that are a few bytes wide. */
     for (uint32_t l = level < p->levels ? level : 0; l-- > 1;)
-        if (p->site->strip_mined >> (l - 1) & 1 && p->count[l] > 1 && bytes[l] < 1.5 * bytes[l + 1] &&
+        if (site->strip_mined >> (l - 1) & 1 && p->count[l] > 1 && bytes[l] < 1.5 * bytes[l + 1] &&
             bytes[l] <= (double)ra.window / 4)
             level = l - 1;
     if (level == p->levels) { /* none can be strip-mined: the beginning only */
@@ -236,7 +236,7 @@ static void work_out(struct ra_plan *p) {
         double strip = each > 0 ? (double)ra.tick_bytes / each : 1;
         if (is_indirect && strip > 512)
             strip = 512; /* each index may want a page of its own */
-        p->strip = strip < 1 ? 1 : (uint64_t)strip;
+        p->strip = strip < 1 ? 1 : whole(strip);
     }
     p->tick_level = level;
     for (uint32_t i = 0; i < p->streams; ++i)
@@ -251,7 +251,7 @@ static void work_out(struct ra_plan *p) {
      * the indices and what they go to, one behind the other). */
     if (is_indirect && direct > 0)
         look = (double)ra.window / 2 * (double)p->total / direct;
-    p->look_ahead = look > 1e18 ? (uint64_t)1e18 : (uint64_t)look;
+    p->look_ahead = whole(look < 1e18 ? look : 1e18);
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
         p->look_ahead = 2 * p->strip;
     p->burst = p->look_ahead / 2;
@@ -309,6 +309,7 @@ static struct ra_plan *new_plan(uint32_t streams) {
     } while (atomic_exchange_explicit(&p->is_used, false, memory_order_relaxed) &&
              ++passed < PASSED_MAX);
     memset(p, 0, sizeof(*p));
+    use(p); /* from now on: its nest is about to begin */
     return p;
 }
 
@@ -316,9 +317,10 @@ static struct ra_plan *new_plan(uint32_t streams) {
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new) {
     *is_new = false;
-    if (site->last && same_plan(site->last, site, counts, streams)) {
-        use(site->last);
-        return site->last;
+    struct ra_plan *last = __atomic_load_n(&site->last, __ATOMIC_RELAXED);
+    if (last && same_plan(last, site, counts, streams)) {
+        use(last);
+        return last;
     }
     uint64_t hash = hash_of(site, counts, streams);
     enum { PROBES_MAX = 16 };
@@ -345,7 +347,9 @@ struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
     for (uint32_t i = 0; i < p->streams; ++i)
         for (uint32_t l = p->levels; l < RA_LEVELS_MAX; ++l)
             p->stream[i].stride[l] = 0; /* the program stores no more than it has */
-    work_out(p);
+    const uint32_t arithmetic = own_arithmetic();
+    work_out(p, site);
+    programs_arithmetic(arithmetic);
     *is_new = true;
     atomic_store_explicit(slot, p, memory_order_release);
     return p;
@@ -353,8 +357,8 @@ struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
 
 /* The nest expected next from the way its site moved: same shape, all bases on
  * by what they moved last. */
-void expect_shifted(struct ra_plan *p, struct ra_plan *last) {
-    if (!last || last == p || last->site != p->site ||
+void expect_shifted(struct ra_site *site, struct ra_plan *p, struct ra_plan *last) {
+    if (!last || last == p || last->site != site || p->site != site ||
         memcmp(last->count, p->count, sizeof(p->count)) != 0)
         return;
     struct ra_stream shifted[RA_STREAMS_MAX];
@@ -375,7 +379,7 @@ void expect_shifted(struct ra_plan *p, struct ra_plan *last) {
             atomic_store_explicit(&p->drift[i], by > 0 ? 1 : -1, memory_order_relaxed);
     }
     bool is_new;
-    struct ra_plan *next = moved ? plan_of(p->site, p->count, shifted, &is_new) : NULL;
+    struct ra_plan *next = moved ? plan_of(site, p->count, shifted, &is_new) : NULL;
     struct ra_plan *none = NULL;
     if (!next)
         return;

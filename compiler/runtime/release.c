@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,7 +49,7 @@ void queue_release(const struct release *one) {
     if (w.head - w.tail < RELEASES_MAX)
         w.queue[w.head++ % RELEASES_MAX] = *one;
     else
-        atomic_fetch_sub(&ra.behind, one->owed);
+        take_off_behind(one->owed);
     pthread_cond_signal(&w.filled);
     pthread_mutex_unlock(&w.lock);
 }
@@ -63,7 +64,7 @@ static void give_back(const struct release *one) {
     if (one->fd >= 0 && one->is_left)
         posix_fadvise(one->fd, (off_t)one->offset, (off_t)one->bytes, POSIX_FADV_DONTNEED);
     count(&ra.count.calls, 1);
-    atomic_fetch_sub(&ra.behind, one->owed);
+    take_off_behind(one->owed);
 }
 
 /* Should what is in the queue wait for more of it? Larger pieces suit the disks. */
@@ -112,6 +113,7 @@ static void take(void) {
  * at a time, for an array of disks. */
 void *releaser(void *nothing) {
     (void)nothing;
+    prctl(PR_SET_NAME, OTHER_NAME);
     pthread_mutex_lock(&w.lock);
     for (;;) {
         while (w.head == w.tail)

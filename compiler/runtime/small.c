@@ -55,6 +55,8 @@ static int64_t times_as_far(int64_t by, double times) {
 }
 
 void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
+    /* Of a frame with so many, if the plan is another nest's by now. */
+    const uint32_t streams = p->streams < site->streams ? p->streams : site->streams;
     const uint64_t first = p->stream[0].base;
     list_site(site);
     int8_t way;
@@ -65,7 +67,7 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     if (times > 0)
         let_helper_go_first(site->asked_turn);
     int64_t ahead = 0; /* of the first stream */
-    for (uint32_t i = 0; i < p->streams; ++i) {
+    for (uint32_t i = 0; i < streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
         int64_t below, above;
         spans(p, s, 0, &below, &above);
@@ -74,7 +76,8 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
         if (i == 0)
             ahead = by;
         if (s->flags & RA_FLAG_INDIRECT) {
-            prefetch_targets_of_all(site, &f->streams[i], f->count[0]);
+            prefetch_targets_of_all(site, &f->streams[i],
+                                    f->count[0] < SMALL_BYTES ? f->count[0] : SMALL_BYTES);
             continue;
         }
         if (by < 0)

@@ -11,18 +11,26 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Plans take a small part of the memory that they are to save. */
 static const uint64_t PLAN_BYTES_MIN = 512 << 10, PLAN_BYTES_MAX = 16 << 20;
 
-struct ra_state ra;
+static const uint8_t yes = 1;
+struct ra_state ra = {.is_original = &yes};
+__thread bool ra_inside;
 
 uint64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void nap(long ns) {
+    const struct timespec wait = {.tv_nsec = ns};
+    syscall(SYS_nanosleep, &wait, NULL);
 }
 
 uint64_t storage_reads(void) {
@@ -32,29 +40,34 @@ uint64_t storage_reads(void) {
     return (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_inblock;
 }
 
+/* A file of the kernel's, as text; returns its length. Not with stdio, which allocates:
+ * the program may be in a malloc of its own that was compiled with the pass. */
+static size_t read_text(const char *path, char *text, size_t bytes) {
+    size_t length = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        for (ssize_t got; length < bytes - 1 && (got = read(fd, text + length, bytes - 1 - length)) > 0;)
+            length += (size_t)got;
+        close(fd);
+    }
+    text[length] = 0;
+    return length;
+}
+
 static uint64_t read_number(const char *path) {
     char text[64];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    return strtoull(text, NULL, 10); /* "max" is 0: no limit */
+    return read_text(path, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0; /* "max" is 0: no limit */
 }
 
 /* Memory that the program may use: the least of its cgroup's limits (version 1
  * and 2) and three quarters of the machine's. */
 static uint64_t memory_limit(void) {
     uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
-    FILE *groups = fopen("/proc/self/cgroup", "re");
-    if (!groups)
-        return limit;
-    char line[512], path[1024];
-    while (fgets(line, sizeof(line), groups)) {
-        line[strcspn(line, "\n")] = 0;
+    static char text[8192];
+    char path[1024];
+    read_text("/proc/self/cgroup", text, sizeof(text));
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group)
@@ -65,29 +78,82 @@ static uint64_t memory_limit(void) {
         if (!is_v2 && strcmp(controllers, "memory") != 0)
             continue;
         for (;;) {
-            snprintf(path, sizeof(path), is_v2 ? "/sys/fs/cgroup%s/memory.max"
-                                               : "/sys/fs/cgroup/memory%s/memory.limit_in_bytes",
-                     group);
-            uint64_t own = read_number(path);
-            if (own && own < limit)
-                limit = own;
+            if ((size_t)snprintf(path, sizeof(path),
+                                 is_v2 ? "/sys/fs/cgroup%s/memory.max"
+                                       : "/sys/fs/cgroup/memory%s/memory.limit_in_bytes",
+                                 group) < sizeof(path)) {
+                uint64_t own = read_number(path);
+                if (own && own < limit)
+                    limit = own;
+            }
             char *parent = strrchr(group, '/');
             if (!parent || group[0] == 0)
                 break;
             *parent = 0;
         }
     }
-    fclose(groups);
     return limit;
 }
 
+/* The bit vectors are much address space and little memory. Where the program may
+ * have only so much of the former, it would lack it itself. */
+static const char *why_not_reserve(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return "the address space is limited (RLIMIT_AS)";
+    if (getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return "the data is limited (RLIMIT_DATA)";
+    if (read_number("/proc/sys/vm/overcommit_memory") == 2)
+        return "the machine overcommits no memory (vm.overcommit_memory is 2)";
+    return NULL;
+}
+
+/* Neither writable nor locked at first: after mlockall(MCL_FUTURE) the kernel would
+ * fill all of it here and now. */
 static void *reserve(uint64_t bytes) {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         return NULL;
+    if (munlock(at, bytes) != 0 || mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) {
+        munmap(at, bytes);
+        return NULL;
+    }
     madvise(at, bytes, MADV_DONTDUMP);
     return at;
+}
+
+/* All that is reserved, or nothing. */
+static bool reserve_all(void) {
+    enum { PIECES = 4 };
+    const uint64_t bits = ADDRESSES >> PAGE_SHIFT >> 3;
+    const uint64_t bytes[PIECES] = {bits, bits, RING_ENTRIES * sizeof(struct entry), PLAN_BYTES_MAX};
+    void *at[PIECES];
+    for (int i = 0; i < PIECES; ++i) {
+        at[i] = reserve(bytes[i]);
+        if (at[i])
+            continue;
+        while (i-- > 0)
+            munmap(at[i], bytes[i]);
+        return false;
+    }
+    ra.bits = at[0];
+    ra.recent = at[1];
+    ra.ring = at[2];
+    ra.plan_memory = at[3];
+    return true;
+}
+
+/* What tells a child from the program, Linux 4.14. */
+static void mark_original(void) {
+    uint8_t *page = reserve(PAGE);
+    if (!page)
+        return;
+    if (madvise(page, PAGE, MADV_WIPEONFORK) != 0) {
+        munmap(page, PAGE);
+        return;
+    }
+    *page = 1;
+    ra.is_original = page;
 }
 
 /* Without a helper, as in a child of fork, the program gets along without hints:
@@ -106,36 +172,34 @@ static void write_statistics(void) {
             "{\"version\": 1, \"memory_bytes\": %lu, \"window_bytes\": %lu, \"begins\": %lu, "
             "\"ticks\": %lu, \"pages\": {\"hinted\": %lu, \"filtered\": %lu, \"queued\": %lu, "
             "\"lost\": %lu, \"issued\": %lu, \"refused\": %lu, \"resident\": %lu, \"released\": %lu}, "
-            "\"disclosed\": %lu, \"consumed\": %lu, \"calls\": %lu, \"activations\": %lu, \"active_at_end\": %d}\n",
+            "\"disclosed\": %lu, \"consumed\": %lu, \"calls\": %lu, \"activations\": %lu, \"active_at_end\": %d",
             ra.memory, ra.window, c->begins, c->ticks, c->hinted, c->filtered, c->queued, c->lost,
             c->issued, c->refused, c->resident, c->released, c->disclosed, c->consumed, c->calls, c->activations,
             atomic_load(&ra.active));
+    if (ra.off)
+        fprintf(out, ", \"off\": \"%s\"", ra.off);
+    fprintf(out, "}\n");
     fclose(out);
 }
 
-void start_up(void) {
-    static _Atomic int begun;
-    if (atomic_exchange(&begun, 1))
-        return; /* another thread is at it */
-    int saved = errno;
-    const char *off = getenv("RUNAHEAD");
-    if ((off && strcmp(off, "off") == 0) || sysconf(_SC_PAGESIZE) != (long)PAGE) {
-        atomic_store(&ra.state, 2);
-        return;
-    }
-    ra.bits = reserve(ADDRESSES >> PAGE_SHIFT >> 3);
-    ra.recent = reserve(ADDRESSES >> PAGE_SHIFT >> 3);
-    ra.ring = reserve(RING_ENTRIES * sizeof(struct entry));
-    ra.plan_memory = reserve(PLAN_BYTES_MAX);
-    if (!ra.bits || !ra.recent || !ra.plan_memory || !ra.ring) {
-        atomic_store(&ra.state, 2);
-        errno = saved;
-        return;
-    }
+/* The environment is obeyed where it is the user's own: a program with more rights
+ * than whoever starts it must not load their library or write to their file. */
+static bool prepare(void) {
+    const char *off = secure_getenv("RUNAHEAD");
+    if ((off && strcmp(off, "off") == 0) || sysconf(_SC_PAGESIZE) != (long)PAGE)
+        return false;
+    ra.stats = secure_getenv("RUNAHEAD_CC_STATS");
+    if (ra.stats)
+        atexit(write_statistics);
+    ra.off = why_not_reserve();
+    if (!ra.off && !reserve_all())
+        ra.off = "no address space was to be had";
+    if (ra.off)
+        return false;
     for (uint64_t i = 0; i < RING_ENTRIES; ++i)
         atomic_store(&ra.ring[i].turn, i);
     ra.memory = memory_limit();
-    const char *given = getenv("RUNAHEAD_CC_MEMORY");
+    const char *given = secure_getenv("RUNAHEAD_CC_MEMORY");
     if (given && strtoull(given, NULL, 10) > 0)
         ra.memory = strtoull(given, NULL, 10);
     ra.window = ra.memory / 6;
@@ -151,14 +215,25 @@ void start_up(void) {
     ra.tick_bytes = ra.window / 64;
     if (ra.tick_bytes < (64 << 10))
         ra.tick_bytes = 64 << 10;
-    const char *release = getenv("RUNAHEAD_CC_RELEASE");
+    const char *release = secure_getenv("RUNAHEAD_CC_RELEASE");
     ra.release_allowed = !release || strcmp(release, "off") != 0;
     ra.manager = is_manager_there();
+    mark_original();
     pthread_atfork(NULL, NULL, do_without);
-    ra.stats = getenv("RUNAHEAD_CC_STATS");
-    if (ra.stats)
-        atexit(write_statistics);
-    atomic_store(&ra.active, 1);
-    atomic_store_explicit(&ra.state, 1, memory_order_release);
+    return true;
+}
+
+void start_up(void) {
+    static _Atomic int begun;
+    if (atomic_exchange(&begun, 1))
+        return; /* another thread is at it */
+    /* The program's loop is no place where its thread may be cancelled. */
+    int saved = errno, cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    const bool is_ready = prepare();
+    pthread_setcancelstate(cancel, NULL);
+    if (is_ready)
+        atomic_store(&ra.active, 1);
+    atomic_store_explicit(&ra.state, is_ready ? 1 : 2, memory_order_release);
     errno = saved;
 }

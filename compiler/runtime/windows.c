@@ -15,7 +15,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -61,18 +60,11 @@ static uint64_t cached(int fd, uint64_t offset, uint64_t bytes) {
 }
 
 static bool is_open(struct sequence *s) {
-    struct stat status;
     if (s->fd >= 0)
         return true;
     /* Reading must leave no trace, such as the time of the last access. */
-    s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NOATIME | O_NONBLOCK);
-    if (s->fd < 0)
-        return false;
-    if (fstat(s->fd, &status) == 0 && status.st_ino == s->inode && S_ISREG(status.st_mode))
-        return true;
-    close(s->fd);
-    s->fd = -1;
-    return false;
+    s->fd = open_same(s->path, s->inode, O_NOATIME);
+    return s->fd >= 0;
 }
 
 /* Starts the next window; returns its bytes, 0 where there is none. */

@@ -5,7 +5,7 @@ the same bit by bit.
     random_nests.py CLANG PLUGIN RUNTIME SEED COUNT
 
 Each program has several nests over arrays in memory: up to four loops, steps
-forwards and backwards, triangular and symbolic bounds, loops left early,
+forwards and backwards, triangular and symbolic bounds, loops that run no times or are left early,
 strides across rows, offsets, indirect references, remainders, conditions, sums,
 copies and fills, calls that are not inlined, and nests inside whose bounds are known
 only there (rows of a sparse matrix), gone over several times. Many nests are put into
@@ -32,6 +32,8 @@ class Nest:
     def bound(self, most):
         """An upper bound, known or not."""
         n = self.rng.randint(1, most)
+        if self.rng.random() < 0.08:  # the loop runs no times
+            return f"opaque({self.rng.choice([0, -1, -2])})", n
         return self.rng.choice([str(n), f"opaque({n})", f"opaque({n})"]), n
 
     def index(self):

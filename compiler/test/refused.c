@@ -275,6 +275,52 @@ static void swept(void) {
     CHECK(looks == 0);
 }
 
+/* A thread that takes a slot of the ring and never fills it holds nobody up for long. */
+static void unfilled(void) {
+    ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
+    CHECK(ra.ring);
+    for (uint64_t i = 0; i < RING_ENTRIES; ++i)
+        atomic_store(&ra.ring[i].turn, i);
+    atomic_fetch_add(&ra.ring_head, 1);
+    CHECK(enqueue(WALKED, BASE, PAGE, 0));
+    pass_over_unfilled(1000);
+    pass_over_unfilled(1000 + UNFILLED_NS);
+    CHECK(ra.ring_tail == 0);
+    pass_over_unfilled(1001 + UNFILLED_NS);
+    CHECK(ra.ring_tail == 1 && ra.served == 1 && ra.ring[0].turn == RING_ENTRIES);
+    /* The next one is filled, and nobody has taken the one after it. */
+    for (uint64_t n = 1; n < 4; ++n)
+        pass_over_unfilled(n * 3 * UNFILLED_NS);
+    CHECK(ra.ring_tail == 1 && ra.ring[1].turn == 2);
+    ra.ring_tail = 2;
+    for (uint64_t n = 1; n < 4; ++n)
+        pass_over_unfilled(n * 3 * UNFILLED_NS);
+    CHECK(ra.ring_tail == 2);
+}
+
+/* What was a file is a FIFO by now, which nobody writes, or another file. */
+static void replaced(void) {
+    char directory[] = "/tmp/refused-XXXXXX", fifo[64];
+    struct region *r = &h.region[0], before = *r;
+    struct stat status;
+    CHECK(mkdtemp(directory));
+    snprintf(fifo, sizeof(fifo), "%s/fifo", directory);
+    CHECK(mkfifo(fifo, 0600) == 0 && stat(fifo, &status) == 0);
+    strcpy(r->path, fifo);
+    r->inode = status.st_ino;
+    do_release(BASE, 64 * PAGE, RA_FLAG_WRITE);
+    CHECK(r->fd == -2);
+    *r = before;
+    ++r->inode;
+    do_release(BASE, 64 * PAGE, RA_FLAG_WRITE);
+    CHECK(r->fd == -2);
+    *r = before;
+    do_release(BASE, 64 * PAGE, RA_FLAG_WRITE);
+    CHECK(r->fd >= 0);
+    unlink(fifo);
+    rmdir(directory);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     struct stat status;
@@ -294,6 +340,8 @@ int main(int argc, char **argv) {
     long_pieces();
     walked();
     swept();
+    unfilled();
+    replaced();
     puts("what was refused is asked for again, long pieces are followed");
     return 0;
 }

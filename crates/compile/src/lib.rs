@@ -145,8 +145,17 @@ impl Compiler {
             command.args(["-Rpass=runahead", "-Rpass-missed=runahead"]);
         }
         command.args(arguments);
-        if links(arguments) {
+        let line = Line::of(arguments);
+        if line.links() {
+            if line.has_language {
+                command.args(["-x", "none"]); // or the run-time layer is taken for a source
+            }
             command.arg(&self.runtime).args(["-pthread", "-lm"]);
+            // Threads of the run-time layer may be anywhere in its text: a library
+            // with such a layer stays when the program closes it.
+            if line.is_shared {
+                command.arg("-Wl,-z,nodelete");
+            }
         }
         command
     }
@@ -157,12 +166,102 @@ impl Compiler {
     }
 }
 
-/// Does a command line end in a linked program?
-fn links(arguments: &[OsString]) -> bool {
-    const NOT: [&str; 9] =
-        ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-v", "--help"];
-    let has_input = arguments.iter().any(|argument| !argument.as_encoded_bytes().starts_with(b"-"));
-    has_input && !arguments.iter().any(|argument| NOT.iter().any(|not| argument == not))
+/// What a command line asks for, as far as it matters to the run-time layer.
+#[derive(Debug, Default)]
+struct Line {
+    /// It ends before linking, or in an object that is to be linked again: with
+    /// the layer in it that would have it twice.
+    ends_early: bool,
+    has_input: bool,
+    has_header: bool,
+    has_library: bool,
+    is_shared: bool,
+    /// A language is given for what follows.
+    has_language: bool,
+}
+
+impl Line {
+    fn of(arguments: &[OsString]) -> Self {
+        const ENDS_EARLY: [&str; 14] = [
+            "-c",
+            "-S",
+            "-E",
+            "-M",
+            "-MM",
+            "-r",
+            "-fsyntax-only",
+            "--precompile",
+            "--compile",
+            "--assemble",
+            "--preprocess",
+            "--relocatable",
+            "--version",
+            "--help",
+        ];
+        // Those whose value is the next argument, which is no input then.
+        const WITH_VALUE: [&str; 24] = [
+            "-o",
+            "-I",
+            "-D",
+            "-U",
+            "-L",
+            "-J",
+            "-T",
+            "-u",
+            "-z",
+            "-include",
+            "-include-pch",
+            "-imacros",
+            "-isystem",
+            "-iquote",
+            "-idirafter",
+            "-MF",
+            "-MT",
+            "-MQ",
+            "-Xclang",
+            "-Xlinker",
+            "-Xpreprocessor",
+            "-Xassembler",
+            "-mllvm",
+            "-module-dir",
+        ];
+        let mut line = Self::default();
+        let mut language: &[u8] = b"none";
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let text = argument.as_encoded_bytes();
+            if argument == "-x" {
+                language = rest.next().map_or(b"none", |value| value.as_encoded_bytes());
+            } else if let Some(value) = text.strip_prefix(b"-x") {
+                language = value;
+            } else if WITH_VALUE.iter().any(|option| argument == option) {
+                rest.next();
+            } else if text == b"-" || !text.starts_with(b"-") {
+                let is_header = match language {
+                    b"none" => is_header(Path::new(argument)),
+                    language => language.ends_with(b"-header"),
+                };
+                line.has_header |= is_header;
+                line.has_input |= !is_header;
+            }
+            line.ends_early |= ENDS_EARLY.iter().any(|option| argument == option);
+            line.has_library |= text.starts_with(b"-l") || text.starts_with(b"-Wl,");
+            line.is_shared |= argument == "-shared" || argument == "--shared";
+        }
+        line.has_language = language != b"none";
+        line
+    }
+
+    /// Does it end in a linked program or library? Headers by themselves are
+    /// compiled for later.
+    fn links(&self) -> bool {
+        !self.ends_early && (self.has_input || (self.has_library && !self.has_header))
+    }
+}
+
+fn is_header(path: &Path) -> bool {
+    const EXTENSIONS: [&str; 7] = ["h", "H", "hh", "hp", "hpp", "hxx", "h++"];
+    path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
 }
 
 /// An executable by path or in PATH.
@@ -257,6 +356,10 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
     #[test]
     fn the_run_time_layer_is_linked_where_something_is_linked() {
         for (line, expected) in [
@@ -265,11 +368,49 @@ mod tests {
             ("-c a.c", false),
             ("-O2 -S a.c", false),
             ("--version", false),
+            ("-v", false),
+            ("-v -O2 a.c", true),
+            ("-O2 -x c -", true),
+            ("-xc++ - -o a", true),
             ("-E a.c", false),
+            ("-MD -MF a.d a.c", true),
+            ("-M a.c", false),
+            ("-r a.o b.o -o ab.o", false),
+            ("-shared -o liba.so -Wl,--whole-archive -la", true),
+            ("a.h", false),
+            ("-O2 a.hpp -o a.hpp.gch -lm", false),
+            ("-x c++-header a.h -o a.pch", false),
+            ("-include a.h a.c", true),
+            ("-x c a.h", true),
         ] {
-            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert_eq!(links(&arguments), expected, "{line}");
+            assert_eq!(Line::of(&words(line)).links(), expected, "{line}");
         }
+    }
+
+    fn line_of(arguments: &str) -> Vec<OsString> {
+        let compiler = Compiler {
+            program: "clang".into(),
+            version: 19,
+            pass: "pass.so".into(),
+            runtime: "runahead_rt.o".into(),
+        };
+        compiler.command(&words(arguments), false).get_args().map(OsStr::to_owned).collect()
+    }
+
+    #[test]
+    fn the_run_time_layer_is_no_source_whatever_the_language() {
+        let plain = "-fpass-plugin=pass.so a.c runahead_rt.o -pthread -lm";
+        assert_eq!(line_of("a.c"), words(plain));
+        let given = "-fpass-plugin=pass.so -x c a -x none runahead_rt.o -pthread -lm";
+        assert_eq!(line_of("-x c a"), words(given));
+        let taken_back = "-fpass-plugin=pass.so -x c a -x none b.o runahead_rt.o -pthread -lm";
+        assert_eq!(line_of("-x c a -x none b.o"), words(taken_back));
+    }
+
+    #[test]
+    fn a_library_with_a_run_time_layer_stays_when_it_is_closed() {
+        assert!(line_of("-shared a.o -o a.so").contains(&"-Wl,-z,nodelete".into()));
+        assert!(!line_of("a.o -o a").contains(&"-Wl,-z,nodelete".into()));
     }
 
     #[test]

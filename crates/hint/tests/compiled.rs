@@ -31,6 +31,10 @@ const PROGRAM: &str = r#"
 
 static void *never(void *unused) { (void)unused; usleep(300000); return 0; }
 
+#ifdef LIBRARY
+void library_copy(void *to, const void *from, size_t bytes);
+#endif
+
 /* From here on nobody gets a thread. */
 static void refuse_threads(void)
 {
@@ -65,10 +69,12 @@ int main(int argc, char **argv)
 				sum = sum * 31 + copy[i];
 		}
 	}
+#ifdef LIBRARY
+	library_copy(copy, file, piece);
+#endif
 	/* Longer than the helper takes to see that nothing is missing any more. */
 	usleep(600000);
-	printf("%lx\n", sum);
-	fflush(stdout);
+	printf("%lx\n", sum); /* and flushed by exit alone */
 	if (strcmp(argv[2], "thread") == 0) {
 		pthread_t thread;
 		pthread_create(&thread, 0, never, 0);
@@ -78,25 +84,160 @@ int main(int argc, char **argv)
 }
 "#;
 
+/// A library with a run-time layer of its own.
+const LIBRARY: &str = r#"
+#include "runahead_rt.h"
+__attribute__((visibility("default"))) void library_copy(void *to, const void *from, size_t bytes);
+void library_copy(void *to, const void *from, size_t bytes) { ra_memcpy(to, from, bytes); }
+"#;
+
+/// What a program may do that the run-time layer must leave as it was; returns 0 if it is.
+const HOSTILE: &str = r#"
+#define _GNU_SOURCE
+#include "internal.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 1 << 20 };
+static char from[BYTES], to[BYTES];
+
+static void hint(void) { ra_memcpy(to, from, BYTES); }
+
+/* The memory that the program asks for itself is there. */
+static int limit(int resource)
+{
+	struct rlimit most;
+	getrlimit(resource, &most);
+	most.rlim_cur = (rlim_t)9 << 30;
+	if (setrlimit(resource, &most) != 0)
+		return 8;
+	hint();
+	return malloc((size_t)2 << 30) == 0;
+}
+
+static int locked(void)
+{
+	if (mlockall(MCL_FUTURE) != 0)
+		return 0; /* not permitted here */
+	hint();
+	char line[256];
+	unsigned long kilobytes = 0;
+	FILE *status = fopen("/proc/self/status", "r");
+	while (status && fgets(line, sizeof line, status))
+		sscanf(line, "VmLck: %lu", &kilobytes);
+	return kilobytes > 1 << 20;
+}
+
+static int reached;
+
+static void *cancelled(void *nothing)
+{
+	pthread_cancel(pthread_self());
+	hint();
+	reached = 1;
+	pthread_testcancel();
+	return nothing;
+}
+
+static int cancel(void)
+{
+	pthread_t thread;
+	void *result;
+	pthread_create(&thread, 0, cancelled, 0);
+	pthread_join(thread, &result);
+	return !(reached && result == PTHREAD_CANCELED);
+}
+
+/* Neither fork's nor the C library's: nobody tells the layer. */
+static int child(void)
+{
+	hint();
+	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (pid == 0) {
+		ra.active = 1; /* as it is while something is missing */
+		hint();
+		_exit(ra.state != 2 || ra.active);
+	}
+	int status;
+	return waitpid(pid, &status, 0) != pid || status != 0 || ra.state != 1;
+}
+
+/* The program's own, in the end as the pass leaves it. */
+static int is_compiled;
+
+void *memcpy(void *restrict out, const void *restrict in, size_t bytes)
+{
+	static struct ra_site site = { .levels = 1, .streams = 2, .strip_mined = 1, .name = "memcpy" };
+	struct { struct ra_frame frame; struct ra_stream streams[2]; } f;
+	f.frame.count[0] = bytes;
+	f.frame.streams[0] = (struct ra_stream){ .base = (uint64_t)(uintptr_t)out, .high = 1, .stride = { 1 } };
+	f.frame.streams[1] = (struct ra_stream){ .base = (uint64_t)(uintptr_t)in, .high = 1, .stride = { 1 } };
+	if (is_compiled)
+		ra_begin(&site, &f.frame);
+	for (volatile size_t i = 0; i < bytes; i++)
+		((char *)out)[i] = ((const char *)in)[i];
+	return out;
+}
+
+static int own_memcpy(void)
+{
+	from[BYTES - 1] = 3;
+	is_compiled = 1;
+	hint();
+	return to[BYTES - 1] != 3;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc == 2 ? argv[1] : "";
+	if (strcmp(what, "address space") == 0)
+		return limit(RLIMIT_AS);
+	if (strcmp(what, "data") == 0)
+		return limit(RLIMIT_DATA);
+	if (strcmp(what, "locked") == 0)
+		return locked();
+	if (strcmp(what, "cancel") == 0)
+		return cancel();
+	if (strcmp(what, "child") == 0)
+		return child();
+	return strcmp(what, "memcpy") == 0 ? own_memcpy() : 9;
+}
+"#;
+
 /// Where no file lies in memory: releasing its pages must have an effect.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 fn build(directory: &Path) -> PathBuf {
-    let (source, program) = (directory.join("program.c"), directory.join("program"));
-    fs::write(&source, PROGRAM).unwrap();
-    let runtime = root().join("compiler/runtime");
+    build_as(directory, "program", PROGRAM, &[])
+}
+
+/// The sources of the run-time layer.
+fn sources() -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join("compiler/runtime")).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "c"));
+    files
+}
+
+/// With the run-time layer.
+fn build_as(directory: &Path, name: &str, text: &str, more: &[&str]) -> PathBuf {
+    let (source, program) = (directory.join(format!("{name}.c")), directory.join(name));
+    fs::write(&source, text).unwrap();
     let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-I"]).arg(&runtime).arg(&source);
-    for file in fs::read_dir(&runtime).unwrap() {
-        let file = file.unwrap().path();
-        if file.extension().is_some_and(|extension| extension == "c") {
-            cc.arg(file);
-        }
-    }
-    cc.arg("-o").arg(&program).args(["-pthread", "-ldl"]);
-    let output = cc.output().unwrap();
+    cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-I"]).arg(root().join("compiler/runtime"));
+    cc.arg(&source).args(sources()).args(more).arg("-o").arg(&program).args(["-pthread", "-ldl"]);
+    let output = cc.current_dir(directory).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     program
 }
@@ -192,4 +333,55 @@ fn a_program_that_gets_no_threads_does_without_hints() {
     let (alone, counters) = run(&program, "/no/such/socket", "alone");
     assert_eq!((alone.status.code(), &alone.stdout), (Some(3), &hinted.stdout));
     assert_eq!(counters["active_at_end"], 0, "{counters}");
+}
+
+#[test]
+fn a_program_with_two_layers_ends_once_and_says_all() {
+    let directory = directory();
+    data(directory.path());
+    let alone = run(&build(directory.path()), "embedded", "return").0;
+    build_as(
+        directory.path(),
+        "liblayer.so",
+        LIBRARY,
+        &["-shared", "-fPIC", "-fvisibility=hidden"],
+    );
+    let arguments = ["-DLIBRARY", "-L.", "-l:liblayer.so", "-Wl,-rpath,$ORIGIN"];
+    let program = build_as(directory.path(), "both", PROGRAM, &arguments);
+    let (ended, _) = run(&program, "embedded", "thread");
+    assert_eq!((ended.status.code(), &ended.stdout), (Some(0), &alone.stdout), "{ended:?}");
+}
+
+#[test]
+fn a_programs_limits_locks_cancellations_children_and_names_stay_its_own() {
+    let directory = directory();
+    let program = build_as(directory.path(), "hostile", HOSTILE, &["-fno-builtin"]);
+    for what in ["address space", "data", "locked", "cancel", "child", "memcpy"] {
+        let statistics = directory.path().join("statistics");
+        let _ = fs::remove_file(&statistics);
+        let output = Command::new("timeout")
+            .args(["-k", "5", "20"])
+            .arg(&program)
+            .arg(what)
+            .env_remove("RUNAHEAD")
+            .env("RUNAHEAD_MANAGER", "embedded")
+            .env("RUNAHEAD_CC_STATS", &statistics)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{what}: {output:?}");
+        let said = fs::read(&statistics).unwrap();
+        let counters: serde_json::Value = serde_json::from_slice(&said).unwrap();
+        let is_limited = ["address space", "data"].contains(&what);
+        assert_eq!(counters["off"].is_string(), is_limited, "{what}: {counters}");
+    }
+}
+
+/// A program with more rights than whoever starts it does not obey their environment.
+#[test]
+fn the_environment_is_asked_for_securely() {
+    for file in sources() {
+        let text = fs::read_to_string(&file).unwrap();
+        let plain = text.replace("secure_getenv(", "");
+        assert!(!plain.contains("getenv("), "{}", file.display());
+    }
 }
