@@ -2,88 +2,8 @@
  * still tick, and wait for nothing, those that go on keep their plans, and walks across rows pass over no page and are given back behind
  * themselves, what is left of them by the next nest. No nest overtakes the helper.
  * Indices are asked for well before they are looked at, and what they go to behind
- * them. What nests inside bring in counts for the one outside. Bounds that are not to
- * be believed, and plans that have become others, do no harm, and the program's
- * arithmetic and errno stay its own. */
-#define nap pretend_nap
-#include "../runtime/hint.c"
-#include "../runtime/indices.c"
-#undef nap
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <xmmintrin.h>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-enum { PLACES = 86, ROWS = 86, PLANE = 88 * 88 * 40, PIECE = 64 << 10 };
-static const uint64_t ARRAY = 1 << 30;
-
-/* The helper takes so many waits of the program to pass on what is in the ring. */
-static int naps, naps_needed;
-
-void pretend_nap(long ns) {
-    (void)ns;
-    if (++naps >= naps_needed)
-        atomic_store(&ra.served, atomic_load(&ra.ring_head));
-}
-
-static void start(uint64_t memory) {
-    ra.memory = memory;
-    ra.window = memory / 6;
-    ra.tick_bytes = ra.window / 64;
-    ra.plan_bytes = 1 << 20;
-    ra.plan_memory = calloc(1, ra.plan_bytes);
-    ra.bits = calloc(1, (ARRAY * 4 >> PAGE_SHIFT >> 3) + 1);
-    ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
-    CHECK(ra.plan_memory && ra.bits && ra.ring);
-    for (uint64_t i = 0; i < RING_ENTRIES; ++i)
-        atomic_store(&ra.ring[i].turn, i);
-    ra.release_allowed = true;
-    atomic_store(&ra.helper, 1); /* none: the ring is read here */
-    atomic_store(&ra.active, 1);
-    atomic_store(&ra.state, 1);
-}
-
-/* Takes the next entry out of the ring; false where there is none. */
-static bool take_out(struct entry *taken) {
-    struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-    if (atomic_load(&e->turn) != ra.ring_tail + 1)
-        return false;
-    *taken = *e;
-    atomic_store(&e->turn, ra.ring_tail++ + RING_ENTRIES);
-    return true;
-}
-
-/* Takes out what the ring holds: bytes to be released, all within [low, high),
- * in whole pieces. */
-static uint64_t released_within(uint64_t low, uint64_t high) {
-    uint64_t bytes = 0;
-    for (struct entry e; take_out(&e);)
-        if (e.operation == RELEASE) {
-            CHECK(e.address >= low && e.address + e.bytes <= high);
-            CHECK(e.bytes > 0 && e.address % PAGE == 0 && e.bytes % PAGE == 0);
-            bytes += e.bytes;
-        }
-    return bytes;
-}
-
-static struct ra_frame *frame_of(uint32_t levels, const uint64_t *counts,
-                                 const struct ra_stream *stream) {
-    struct ra_frame *f = calloc(1, sizeof(*f) + sizeof(*stream));
-    CHECK(f);
-    memcpy(f->count, counts, levels * sizeof(*counts));
-    f->streams[0] = *stream;
-    return f;
-}
+ * them. What nests inside bring in counts for the one outside. */
+#include "layer.h"
 
 /* Columns of one plane after the other, a few bytes wide: a tick a plane, each
  * plane asked for once, and given back behind the tick. */
@@ -431,15 +351,6 @@ static void helper_first(void) {
     naps_needed = 0;
 }
 
-/* Bytes that were asked for of [low, high) since the ring was taken out. */
-static uint64_t asked_within(uint64_t low, uint64_t high) {
-    uint64_t bytes = 0;
-    for (struct entry e; take_out(&e);)
-        if (e.operation <= PREFETCH_PASSED && e.address >= low && e.address < high)
-            bytes += e.bytes;
-    return bytes;
-}
-
 /* to[b[i]]: of b as much is asked for as of any array, and what it holds is looked
  * at as far as it is there, up to half as far. */
 static void indices(void) {
@@ -515,36 +426,6 @@ static void indices(void) {
     free(f);
 }
 
-/* Indices whose last page is not mapped, although it is believed in memory: not read. */
-static void beyond_the_end(void) {
-    enum { INTS = (int)(PAGE / sizeof(int)) };
-    for (uint64_t pages = 4; pages <= 256; pages *= 64) { /* a small nest, a large one */
-        int *b = mmap((void *)(uintptr_t)(2 * ARRAY), (pages + 1) * PAGE, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        CHECK(b == (void *)(uintptr_t)(2 * ARRAY));
-        for (uint64_t i = 0; i < pages * INTS; ++i)
-            b[i] = 0;
-        CHECK(munmap(b + pages * INTS, PAGE) == 0);
-        const uint64_t count = (pages + 1) * INTS;
-        struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "beyond"};
-        const struct ra_stream stream = {.base = 2 * ARRAY, .high = 4, .stride = {4}, .target = ARRAY, .scale = 8,
-                                         .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
-                                             (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
-        struct ra_frame *f = frame_of(1, &count, &stream);
-        clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
-        set_bits(2 * ARRAY >> PAGE_SHIFT, (2 * ARRAY >> PAGE_SHIFT) + pages + 2);
-        ra_begin(&site, f);
-        if (f->plan != RA_NOT_BEGUN) {
-            f->index[0] = count - 100;
-            ra_tick(&site, f, 0);
-        }
-        CHECK(asked_within(ARRAY, 2 * ARRAY) > 0);
-        clear_bits(ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
-        munmap(b, pages * PAGE);
-        free(f);
-    }
-}
-
 static uint64_t every_fifth(const uint64_t *values, uint64_t iteration) {
     return values[0] + 5 * iteration % values[1] * PAGE;
 }
@@ -596,132 +477,11 @@ static void every_page(uint32_t strip_mined) {
     free(f);
 }
 
-/* Loops that run no times: their counts are what is left of a guard. Neither is all of
- * that looked at, nor is it asked for. */
-static void unbelievable(void) {
-    static const uint64_t counts[][3] = {
-        {1000, ~(uint64_t)0, 1000}, {1000, (uint64_t)1 << 32, 1000}, {~(uint64_t)0, 1000, 0},
-        {1000, 0, ~(uint64_t)0},    {1000, 1000, ~(uint64_t)0 - 6},  {(uint64_t)1 << 32, 3, 1000},
-        {~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0}, {0, (uint64_t)1 << 63, (uint64_t)1 << 32},
-        {1000, 1000, 0},
-    };
-    static const int64_t strides[][3] = {{8, 0, 8000}, {0, 0, 8}, {8, 0, 0}, {0, 8000, 0},
-                                         {8000, 0, 8}, {0, -8, -8000}, {1, 100000, 0}, {-8, 0, -5000}};
-    const uint64_t all_bits = ADDRESSES >> PAGE_SHIFT >> 3;
-    uint8_t *bits = ra.bits;
-    for (size_t k = 0; k < sizeof(counts) / sizeof(counts[0]) * 5; ++k)
-        for (size_t s = 0; s < sizeof(strides) / sizeof(strides[0]); ++s) {
-            ra.bits = mmap(NULL, all_bits, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-            CHECK(ra.bits != MAP_FAILED);
-            static const uint32_t masks[] = {7, 1, 6, 4, 2};
-            struct ra_site *site = calloc(1, sizeof(*site)); /* with plans of its own */
-            CHECK(site);
-            site->levels = 3, site->streams = 1, site->strip_mined = masks[k % 5];
-            struct ra_stream stream = {.base = ADDRESSES / 2, .high = 8};
-            memcpy(stream.stride, strides[s], sizeof(strides[s]));
-            struct ra_frame *f = frame_of(3, counts[k / 5], &stream);
-            for (uint64_t tick = 0; tick < 3; ++tick) {
-                const clock_t began = clock();
-                if (tick == 0) {
-                    ra_begin(site, f);
-                } else {
-                    f->index[0] = f->index[1] = f->index[2] = tick;
-                    ra_tick(site, f, 0);
-                }
-                CHECK(clock() - began < CLOCKS_PER_SEC / 4);
-                uint64_t bytes = 0;
-                for (struct entry e; take_out(&e);)
-                    if (e.operation <= PREFETCH_PASSED) {
-                        CHECK(e.bytes <= 2 * ra.window + 2 * PAGE);
-                        bytes += e.bytes;
-                    }
-                CHECK(bytes <= (2 * LONG_RANGES_MAX + 4) * ra.window);
-                atomic_store(&ra.behind, 0);
-            }
-            walks_ended(NULL);
-            free(f);
-            munmap(ra.bits, all_bits);
-        }
-    ra.bits = bits;
-}
-
-/* The memory of a plan is another plan's, or one's in the making, while its nest is
- * about to use it: no strip is empty, and nothing is used that is not there. */
-static void reused(void) {
-    const uint64_t counts[] = {ROWS, 86, PLACES};
-    const struct ra_stream stream = {.base = ARRAY, .high = 40, .stride = {88 * 40, 40, PLANE}};
-    struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "reused"};
-    struct ra_frame *f = frame_of(3, counts, &stream);
-    ra_begin(&rows, f);
-    struct ra_plan *p = f->plan;
-    CHECK(p->walks == 1 && atomic_load(&p->is_used));
-    const uint64_t strip = p->strip;
-    p->strip = 0;
-    CHECK(ra_begin(&rows, f) == 1 && f->plan == p);
-    for (uint32_t l = 0; l < 3; ++l)
-        CHECK(f->strip[l] > 0);
-    p->strip = strip;
-    const uint8_t dense_from = p->dense_from[0];
-    p->dense_from[0] = 0;
-    f->index[0] = 1;
-    ra_tick(&rows, f, 0);
-    p->dense_from[0] = dense_from;
-    memset(p, 0, sizeof(*p));
-    f->index[0] = 2;
-    ra_tick(&rows, f, 0);
-    ra_begin(&rows, f); /* planned anew */
-    CHECK(f->plan->site == &rows && f->plan->strip > 0);
-    walks_ended(NULL);
-    atomic_store(&ra.behind, 0);
-    released_within(0, ADDRESSES);
-    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
-    free(f);
-}
-
-/* The program's errno, its rounding and its floating-point exceptions, of which it may
- * want to be told by a signal, are as they were; and what the layer calls of it while
- * it works goes without hints. */
-static void programs_own(void) {
-    const uint64_t counts[] = {1000, (uint64_t)1 << 63};
-    const struct ra_stream stream = {.base = 3 * ARRAY, .high = 8, .stride = {808, 8}};
-    struct ra_site site = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "own"};
-    struct ra_frame *f = frame_of(2, counts, &stream);
-    const uint32_t before = _mm_getcsr(), all_unmasked = 0x6000; /* towards zero */
-    atomic_store(&ra.was_missing, false);
-    atomic_store(&ra.count.issued, 0);
-    for (int is_sane = 0; is_sane < 2; ++is_sane) {
-        if (is_sane)
-            f->count[1] = 100000;
-        errno = 77;
-        _mm_setcsr(all_unmasked);
-        ra_begin(&site, f);
-        f->index[0] = 1, f->index[1] = 0;
-        ra_tick(&site, f, 0);
-        const uint32_t after = _mm_getcsr();
-        _mm_setcsr(before);
-        CHECK(after == all_unmasked && errno == 77);
-    }
-    CHECK(f->plan != RA_NOT_BEGUN);
-    atomic_store(&ra.was_missing, true);
-    ra_inside = true;
-    CHECK(ra_begin(&site, f) == 0 && f->plan == RA_NOT_BEGUN);
-    ra_inside = false;
-    released_within(0, ADDRESSES);
-    atomic_store(&ra.behind, 0);
-    clear_bits(3 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
-    free(f);
-}
-
 int main(void) {
     start(20 << 20);
-    unbelievable();
     resident();
-    programs_own();
-    reused();
     helper_first();
     indices();
-    beyond_the_end();
     computed();
     small_walks();
     plan_in_use();

@@ -300,9 +300,11 @@ static void unfilled(void) {
 
 /* What was a file is a FIFO by now, which nobody writes, or another file. */
 static void replaced(void) {
-    char directory[] = "/tmp/refused-XXXXXX", fifo[64];
+    const char *temporary = getenv("TMPDIR");
+    char directory[256], fifo[320];
     struct region *r = &h.region[0], before = *r;
     struct stat status;
+    snprintf(directory, sizeof(directory), "%s/refused-XXXXXX", temporary ? temporary : P_tmpdir);
     CHECK(mkdtemp(directory));
     snprintf(fifo, sizeof(fifo), "%s/fifo", directory);
     CHECK(mkfifo(fifo, 0600) == 0 && stat(fifo, &status) == 0);

@@ -145,24 +145,31 @@ fn servers_stay_above_half_of_the_optimum_with_slow_start() {
     }
 }
 
+/// Bytes that the device reads for each one that a server's streams use, which stop
+/// anywhere in their files.
+fn read_per_used(order: Order, handlers: usize, requests: usize, files_each: usize) -> f64 {
+    let (mut streams, mut random, mut lengths) =
+        (Box::<Streams>::default(), Random(15), Random(16));
+    let mut server = Server::new(&mut streams, EVEN, handlers);
+    server.order = order;
+    let mut used = 0;
+    let mut length = || {
+        let length = some_blocks(&mut lengths);
+        used += length;
+        length
+    };
+    server.serve(requests, files_each, &mut length, &mut random);
+    server.disk.bytes as f64 / used as f64
+}
+
 /// Recorded with 64 handlers on a network volume: those that got to the ends of
 /// their files were seen at once, those that had stopped much later, and from
 /// then on whole files were prefetched for good, 1.7 bytes for each one used.
 #[test]
 fn streams_that_stop_early_are_seen_in_time() {
     for handlers in [16, 64] {
-        let (mut streams, mut random, mut lengths) =
-            (Box::<Streams>::default(), Random(15), Random(16));
-        let mut server = Server::new(&mut streams, EVEN, handlers);
-        let mut used = 0;
-        let mut length = || {
-            let length = some_blocks(&mut lengths);
-            used += length;
-            length
-        };
-        server.serve(2000, 1, &mut length, &mut random);
-        let read_per_used = server.disk.bytes as f64 / used as f64;
-        assert!(read_per_used < 1.2, "{handlers} handlers: {read_per_used:.2}");
+        let read = read_per_used(Order::Arrival, handlers, 2000, 1);
+        assert!(read < 1.2, "{handlers} handlers: {read:.2}");
     }
 }
 
@@ -171,20 +178,8 @@ fn streams_that_stop_early_are_seen_in_time() {
 #[test]
 fn streams_that_stop_early_are_seen_in_time_where_reads_are_anticipated() {
     for handlers in [4, 16, 64] {
-        let (mut streams, mut random, mut lengths) =
-            (Box::<Streams>::default(), Random(15), Random(16));
-        let mut server = Server::new(&mut streams, EVEN, handlers);
-        server.order = Order::Anticipated;
-        let mut used = 0;
-        let mut length = || {
-            let length = some_blocks(&mut lengths);
-            used += length;
-            length
-        };
-        server.serve(256, 2, &mut length, &mut random);
-        let read_per_used = server.disk.bytes as f64 / used as f64;
-        println!("{handlers} handlers: {read_per_used:.2}");
-        assert!(read_per_used < 1.2, "{handlers} handlers: {read_per_used:.2}");
+        let read = read_per_used(Order::Anticipated, handlers, 256, 2);
+        assert!(read < 1.2, "{handlers} handlers: {read:.2}");
     }
 }
 

@@ -1,0 +1,90 @@
+/* The run-time layer without its helper, for tests that begin nests, tick and look
+ * at what comes into the ring. Its functions are seen here, and waits pretended. */
+#pragma once
+
+#define nap pretend_nap
+#include "../runtime/hint.c"
+#include "../runtime/indices.c"
+#undef nap
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+enum { PLACES = 86, ROWS = 86, PLANE = 88 * 88 * 40 };
+static const uint64_t ARRAY = 1 << 30;
+
+/* The helper takes so many waits of the program to pass on what is in the ring. */
+static int naps, naps_needed;
+
+void pretend_nap(long ns) {
+    (void)ns;
+    if (++naps >= naps_needed)
+        atomic_store(&ra.served, atomic_load(&ra.ring_head));
+}
+
+static inline void start(uint64_t memory) {
+    ra.memory = memory;
+    ra.window = memory / 6;
+    ra.tick_bytes = ra.window / 64;
+    ra.plan_bytes = 1 << 20;
+    ra.plan_memory = calloc(1, ra.plan_bytes);
+    ra.bits = calloc(1, (ARRAY * 4 >> PAGE_SHIFT >> 3) + 1);
+    ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
+    CHECK(ra.plan_memory && ra.bits && ra.ring);
+    for (uint64_t i = 0; i < RING_ENTRIES; ++i)
+        atomic_store(&ra.ring[i].turn, i);
+    ra.release_allowed = true;
+    atomic_store(&ra.helper, 1); /* none: the ring is read here */
+    atomic_store(&ra.active, 1);
+    atomic_store(&ra.state, 1);
+}
+
+/* Takes the next entry out of the ring; false where there is none. */
+static inline bool take_out(struct entry *taken) {
+    struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+    if (atomic_load(&e->turn) != ra.ring_tail + 1)
+        return false;
+    *taken = *e;
+    atomic_store(&e->turn, ra.ring_tail++ + RING_ENTRIES);
+    return true;
+}
+
+/* Takes out what the ring holds: bytes to be released, all within [low, high),
+ * in whole pieces. */
+static inline uint64_t released_within(uint64_t low, uint64_t high) {
+    uint64_t bytes = 0;
+    for (struct entry e; take_out(&e);)
+        if (e.operation == RELEASE) {
+            CHECK(e.address >= low && e.address + e.bytes <= high);
+            CHECK(e.bytes > 0 && e.address % PAGE == 0 && e.bytes % PAGE == 0);
+            bytes += e.bytes;
+        }
+    return bytes;
+}
+
+static inline struct ra_frame *frame_of(uint32_t levels, const uint64_t *counts,
+                                        const struct ra_stream *stream) {
+    struct ra_frame *f = calloc(1, sizeof(*f) + sizeof(*stream));
+    CHECK(f);
+    memcpy(f->count, counts, levels * sizeof(*counts));
+    f->streams[0] = *stream;
+    return f;
+}
+
+/* Bytes that were asked for of [low, high) since the ring was taken out. */
+static inline uint64_t asked_within(uint64_t low, uint64_t high) {
+    uint64_t bytes = 0;
+    for (struct entry e; take_out(&e);)
+        if (e.operation <= PREFETCH_PASSED && e.address >= low && e.address < high)
+            bytes += e.bytes;
+    return bytes;
+}
