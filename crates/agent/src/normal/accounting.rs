@@ -110,7 +110,7 @@ fn page_ns(log: &Log) -> u64 {
 const COW_NS: u64 = 1500;
 
 /// Pages asked about when a copy is accounted for.
-const LOOKS: u64 = 16;
+pub const LOOKS: u64 = 16;
 
 /// Where the copy has not looked for long: how far the program has come in
 /// the sequence of predicted pages, by its own page map.
@@ -126,15 +126,22 @@ pub fn look_at_pages(state: &State) {
     if fd < 0 {
         return;
     }
-    let looks = span.min(LOOKS);
-    let last = (1..=looks).rev().map(|look| tail - span + span * look / looks).find(|&end| {
-        let page = log.pages.get(end - 1);
+    let last = spread(tail, span).rev().find(|&number| {
+        let page = log.pages.get(number);
         page.is_some_and(|page| faults::is_present(fd as i32, page))
     });
     sys::close(fd as i32);
-    if let Some(end) = last {
-        log.pages.consumed.store(end, Relaxed);
+    if let Some(last) = last {
+        log.pages.consumed.store(last + 1, Relaxed);
     }
+}
+
+/// Numbers of up to [`LOOKS`] predicted pages, evenly spread over the `span` before
+/// number `tail`, the last of them among these.
+pub fn spread(tail: u64, span: u64) -> impl DoubleEndedIterator<Item = u64> {
+    let looks = span.min(LOOKS);
+    let upto = move |look: u64| (span * look).checked_div(looks).unwrap_or(span);
+    (1..=looks).map(move |look| tail.wrapping_sub(span).wrapping_add(upto(look)).wrapping_sub(1))
 }
 
 /// [`State::since_judged`] once the copy judged last is known to have paid.
@@ -179,13 +186,12 @@ fn come_true_since(log: &Log, first: u64) -> u64 {
     if fd < 0 {
         return 0;
     }
-    let numbers = (1..=looks).map(|look| tail - span + span * look / looks - 1);
-    let present = numbers
+    let present = spread(tail, span)
         .filter_map(|number| log.pages.get(number))
         .filter(|&page| faults::is_present(fd as i32, page))
         .count();
     sys::close(fd as i32);
-    span * present as u64 / looks
+    (span * present as u64).checked_div(looks).unwrap_or(0)
 }
 
 /// Prefetched pages and directories that the program has used, as the

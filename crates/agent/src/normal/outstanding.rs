@@ -7,6 +7,7 @@
 //! A sample of them is followed, at the end of each interval: one that was in the
 //! swap cache at a look and is mapped at the next has been used without a wait.
 
+use super::accounting::{LOOKS, spread};
 use super::faults;
 use crate::arch::import_nr;
 use crate::sys::{self, PAGE_SIZE, call};
@@ -14,7 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::log::{Log, PAGES_MAX};
 
 /// Pages that are followed.
-const SAMPLES: usize = 16;
+const SAMPLES: usize = LOOKS as usize;
 
 /// A sample of what the copy that ended last has left. All-zero: nothing.
 #[derive(Debug, Default)]
@@ -38,10 +39,10 @@ impl Outstanding {
         // Values from the log may be noise: bound them.
         let tail = log.pages.tail.load(Relaxed);
         let span = tail.saturating_sub(log.pages.consumed.load(Relaxed)).min(PAGES_MAX as u64);
-        let mut left = Outstanding { span, len: span.min(SAMPLES as u64), ..Default::default() };
-        for (number, cell) in (1..=left.len).zip(&mut left.sample) {
-            let upto = (span * number).checked_div(left.len).unwrap_or(span);
-            *cell = log.pages.get((tail - span + upto).wrapping_sub(1)).unwrap_or(0);
+        let mut left = Outstanding { span, ..Default::default() };
+        for (number, cell) in spread(tail, span).zip(&mut left.sample) {
+            *cell = log.pages.get(number).unwrap_or(0);
+            left.len += 1;
             left.waiting = left.waiting << 1 | 1;
         }
         left
