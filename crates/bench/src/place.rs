@@ -17,6 +17,18 @@ use crate::probe;
 /// machines' disks and every loop device come up with another one.
 const READ_AHEAD_KB: u64 = 128;
 
+/// Times of the kernel's schedulers: BFQ waits `slice_idle` for a thread's next
+/// request and serves it for `timeout_sync`, both serve a request at the latest
+/// after the others (block/bfq-iosched.c, block/mq-deadline.c).
+const SCHEDULER_TIMERS: [&str; 6] = [
+    "slice_idle_us",
+    "timeout_sync",
+    "fifo_expire_sync",
+    "fifo_expire_async",
+    "read_expire",
+    "write_expire",
+];
+
 /// What place to open.
 #[derive(Clone, Debug, Default)]
 pub struct PlaceOptions {
@@ -213,15 +225,28 @@ impl Place {
         self.bed.as_ref().is_some_and(|bed| bed.device().is_some())
     }
 
-    /// Sets the kernel's scheduler of the device.
+    /// Sets the kernel's scheduler of the device, its times divided by `speed`: the
+    /// device's clock runs so much faster than the wall's, by which the kernel waits.
     ///
     /// # Errors
     /// Without root, or if there is no such scheduler.
-    pub fn set_scheduler(&self, name: &str) -> Result<()> {
+    pub fn set_scheduler(&self, name: &str, speed: f64) -> Result<()> {
         let device = self.bed.as_ref().and_then(SlowDisk::device);
         let device = device.and_then(Path::file_name).context("there is no block device")?;
-        let file = Path::new("/sys/block").join(device).join("queue/scheduler");
-        fs::write(&file, name).with_context(|| format!("write {name} to {}", file.display()))
+        let queue = Path::new("/sys/block").join(device).join("queue");
+        let set = |file: PathBuf, value: &str| {
+            fs::write(&file, value).with_context(|| format!("write {value} to {}", file.display()))
+        };
+        // Leaving the last one takes its times along.
+        set(queue.join("scheduler"), "none")?;
+        set(queue.join("scheduler"), name)?;
+        for timer in SCHEDULER_TIMERS {
+            let file = queue.join("iosched").join(timer);
+            let Ok(time) = fs::read_to_string(&file) else { continue };
+            let time: f64 = time.trim().parse().with_context(|| file.display().to_string())?;
+            set(file, &format!("{}", (time / speed).round().max(1.0)))?;
+        }
+        Ok(())
     }
 
     /// What the ideal assumes of the device.

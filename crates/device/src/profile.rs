@@ -112,6 +112,24 @@ pub struct Sequential {
     pub by_position: Vec<Place>,
 }
 
+impl Sequential {
+    /// Rate at a position (share of the size, 0 to 1), MB/s: on the straight line
+    /// between those that were measured on both sides of it, and the nearest one's
+    /// beyond them.
+    pub fn mb_s_at(&self, position: f64) -> f64 {
+        let after = self.by_position.partition_point(|place| place.position <= position);
+        let place = |index: usize| self.by_position.get(index);
+        match (after.checked_sub(1).and_then(place), place(after)) {
+            (Some(low), Some(high)) => {
+                let share = (position - low.position) / (high.position - low.position);
+                low.mb_s.value + share * (high.mb_s.value - low.mb_s.value)
+            }
+            (Some(only), None) | (None, Some(only)) => only.mb_s.value,
+            (None, None) => self.mean_mb_s.value,
+        }
+    }
+}
+
 /// Rate at one position.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
@@ -186,4 +204,24 @@ pub struct Depth {
 pub struct Competitive {
     /// S_p = C_switch · R_tr, bytes.
     pub depth_bytes: Estimate,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_lie_on_lines_between_places() {
+        let rate = |value| Estimate { value, low: value, high: value };
+        let by_position = [(0.0, 60.0), (0.5, 50.0), (1.0, 45.0)];
+        let by_position = by_position.map(|(position, mb_s)| Place { position, mb_s: rate(mb_s) });
+        let mut sequential =
+            Sequential { mean_mb_s: rate(51.0), by_position: by_position.to_vec() };
+        for (position, mb_s) in [(0.0, 60.0), (0.25, 55.0), (0.5, 50.0), (0.9, 46.0), (1.0, 45.0)] {
+            assert!((sequential.mb_s_at(position) - mb_s).abs() < 1e-9, "{position}");
+        }
+        assert_eq!((sequential.mb_s_at(-1.0), sequential.mb_s_at(2.0)), (60.0, 45.0));
+        sequential.by_position.clear();
+        assert_eq!(sequential.mb_s_at(0.5), 51.0);
+    }
 }

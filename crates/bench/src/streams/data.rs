@@ -42,9 +42,14 @@ pub fn files(directory: &Path, count: u64) -> Result<()> {
             let word = mix(file << 32 | (page as u64 * 4096));
             chunk[..8].copy_from_slice(&word.to_ne_bytes());
         }
-        write(&directory.join(format!("f{file:05}")), &bytes)?;
+        write(&self::file(directory, file), &bytes)?;
     }
     Ok(())
+}
+
+/// Where one of them is.
+pub fn file(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("f{number:05}"))
 }
 
 /// Clips c00000 and so on, each beginning with its name, about `bytes` of them altogether; returns the file

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use runahead_device::DeviceProfile;
+use runahead_device::profile::Positions;
 use runahead_slowdisk::profile::Discipline;
 
 use super::report::{Point, Run, StreamsResults, line};
@@ -164,19 +166,38 @@ impl<'a> Bed<'a> {
         let errors = std::fs::read_to_string(output.path("stderr")).unwrap_or_default();
         ensure!(finished.status.success(), "the device could not be measured: {errors}");
         let text = std::fs::read_to_string(output.path("stdout"))?;
-        let json: serde_json::Value = serde_json::from_str(&text).context("read the profile")?;
-        let number = |at: &str| json.pointer(at).and_then(serde_json::Value::as_f64);
-        let (Some(latency_us), Some(rate), Some(depth)) = (
-            number("/latency_us/value"),
-            number("/sequential/mean_mb_s/value"),
-            number("/competitive/depth_bytes/value"),
-        ) else {
-            bail!("the profile has other keys")
-        };
-        results.latency_ms = latency_us / 1e3 * self.speed;
-        results.rate_mb_s = rate / self.speed;
-        results.depth_kib = (depth / 4096.0).round() as u64 * 4;
+        let profile: DeviceProfile =
+            serde_json::from_str(&text).context("read what `runahead profile` printed")?;
+        results.latency_ms = profile.latency_us.value / 1e3 * self.speed;
+        results.rate_mb_s = profile.sequential.mean_mb_s.value / self.speed;
+        results.depth_kib = (profile.competitive.depth_bytes.value / 4096.0).round() as u64 * 4;
+        results.files_mb_s = self.files_mb_s(&profile)? / self.speed;
         Ok(())
+    }
+
+    /// Rate of the zones in which the microbenchmarks' files lie, MB/s of the wall:
+    /// that of as many bytes as they have together.
+    fn files_mb_s(&self, profile: &DeviceProfile) -> Result<f64> {
+        let size = profile.device.size_bytes as f64;
+        let zones = profile.measured.positions == Positions::Device && size > 0.0;
+        if !zones
+            || self.files == 0
+            || !self.options.workloads.iter().any(|one| one.handles_files())
+        {
+            return Ok(profile.sequential.mean_mb_s.value);
+        }
+        let (mut bytes, mut seconds) = (0.0, 0.0);
+        for file in 0..self.files {
+            let path = data::file(&self.place.root().join("files"), file);
+            for extent in runahead_slowdisk::places(&path, 0..data::FILE_BYTES)? {
+                let middle = (extent.start + extent.end) as f64 / 2.0 / size;
+                let length = (extent.end - extent.start) as f64;
+                bytes += length;
+                seconds += length / profile.sequential.mb_s_at(middle);
+            }
+        }
+        ensure!(bytes > 0.0, "the files are nowhere on the device");
+        Ok(bytes / seconds)
     }
 
     pub fn point(
@@ -215,7 +236,7 @@ impl<'a> Bed<'a> {
         if let (Some(lengths), Some(default), true) =
             (workload.lengths(), point.mb_s(Policy::Default), self.options.profile == "hdd")
         {
-            let rate = device.rate_mb_s * 1e6;
+            let rate = device.files_mb_s * 1e6;
             let of_default = |of: fn(&Run) -> f64| point.median(Policy::Default, of).unwrap_or(0.0);
             let switch_s = model::switch_s(
                 default * 1e6,
@@ -223,7 +244,8 @@ impl<'a> Bed<'a> {
                 of_default(|run| run.device_requests_per_mb) / 1e6,
                 rate,
             );
-            let depth = device.depth_kib as f64 * 1024.0;
+            // What is transferred there in the time of one switch.
+            let depth = device.depth_kib as f64 * 1024.0 * device.files_mb_s / device.rate_mb_s;
             point.switch_ms = Some(switch_s * 1e3);
             point.model_mb_s = Some(lengths.competitive(depth, switch_s, rate) / 1e6);
             point.optimum_mb_s = Some(lengths.optimum(rate, device.latency_ms / 1e3) / 1e6);
@@ -243,7 +265,7 @@ impl<'a> Bed<'a> {
     ) -> Result<Run> {
         self.place.cold()?;
         if self.place.has_block_device() {
-            self.place.set_scheduler(order.scheduler())?;
+            self.place.set_scheduler(order.scheduler(), self.speed)?;
         }
         self.place.warm_metadata(self.place.root())?;
         match policy {

@@ -107,6 +107,7 @@ pub fn run(
         scale: options.scale,
         latency_ms: 0.0,
         rate_mb_s: 0.0,
+        files_mb_s: 0.0,
         depth_kib: 0,
         points: Vec::new(),
     };

@@ -80,8 +80,12 @@ pub struct StreamsResults {
     pub scale: f64,
     /// Mean time of a random request as `runahead profile` measured it, ms.
     pub latency_ms: f64,
-    /// Sequential rate as it was measured, MB/s.
+    /// Sequential rate as it was measured, MB/s: the mean of the device's zones.
     pub rate_mb_s: f64,
+    /// That where the microbenchmarks' files lie, which the model and the optimum
+    /// are for.
+    #[serde(default)]
+    pub files_mb_s: f64,
     /// Competitive depth from these, KiB.
     pub depth_kib: u64,
     /// What was measured.
@@ -288,11 +292,13 @@ pub fn table(results: &StreamsResults) -> String {
     }
     format!(
         "{table}\nMB/s in the disk's time, which ran {}× as fast as the wall's; medians of the runs.\n\
-         Measured: random request {:.1} ms, {:.1} MB/s, competitive depth {} KiB.\n\
+         Measured: random request {:.1} ms, {:.1} MB/s ({:.1} where the files lie), competitive \
+         depth {} KiB.\n\
          of model, of optimum, response (of the default's), read/used: runahead's.\n\n{}",
         results.speed,
         results.latency_ms,
         results.rate_mb_s,
+        results.files_mb_s,
         results.depth_kib,
         verdicts(results)
     )
@@ -324,6 +330,7 @@ mod tests {
             scale: 1.0,
             latency_ms: 10.5,
             rate_mb_s: 51.0,
+            files_mb_s: 44.0,
             depth_kib: 524,
             points: vec![point],
         };
