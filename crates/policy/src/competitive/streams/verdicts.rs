@@ -15,7 +15,7 @@ const SAMPLE_SURE: u32 = 32;
 /// [`BEGUN`] that began in such a place were. Beginning with the whole depth
 /// costs a short one the transfer of that, as long as one switch, and spares a
 /// long one the two switches of the kernel's first windows.
-pub(super) const BEGUN_LONG_MIN: u32 = 12;
+pub(super) const BEGUN_LONG_MIN: u32 = 8;
 pub(super) const BEGUN: u8 = 16;
 
 /// Streams are taken to go on to the ends of their files where this many of the
