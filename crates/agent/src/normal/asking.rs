@@ -93,11 +93,11 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     if let Some(class) = class
         && (class.load(Relaxed) == class::FILE_STREAM || are_busy_at_first(state))
     {
-        let known = matches!(frame.number, nr::READ | nr::PREAD64);
-        let len = if known { request.len.clamp(1, READ_AROUND_BYTES) } else { 1 };
+        let known = if is_transfer(frame.number) { None } else { bytes(frame, request) };
+        let len = known.unwrap_or(1).clamp(1, READ_AROUND_BYTES);
         match streams::is_missing(request, len) {
             Some(true) => return Answer::Missing,
-            Some(false) if known && len >= request.len => return Answer::Coming,
+            Some(false) if known.is_some_and(|known| len >= known) => return Answer::Coming,
             Some(false) => {}
             None => class.store(class::FILE, Relaxed),
         }
@@ -132,9 +132,11 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
         ..=0 => Answer::Resident(0),
         got => {
             let got = got as usize;
-            let whole =
-                request.len == u64::MAX || got as u64 >= request.len || is_transfer(frame.number);
-            if whole { Answer::Resident(got) } else { ask_rest(request, buffer, got) }
+            if is_transfer(frame.number) {
+                Answer::Resident(got)
+            } else {
+                ask_rest(frame, request, got)
+            }
         }
     }
 }
@@ -142,19 +144,81 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
 /// After a short answer: the end of the file, or the first missing page? Asks
 /// for all of the rest, so that the kernel's readahead sees the read that is
 /// to come and not a smaller one.
-fn ask_rest(request: &mut Request, buffer: usize, copied: usize) -> Answer {
-    let got = copied as u64;
-    let rest =
-        IoVec { base: buffer.wrapping_add(copied), len: request.len.wrapping_sub(got) as usize };
-    let offset = request.offset.wrapping_add(got) as usize;
-    let args = [request.fd as usize, core::ptr::from_ref(&rest) as usize, 1, offset, 0, RWF_NOWAIT];
-    // SAFETY: into the program's buffer, what its own read is about to put
+fn ask_rest(frame: &Frame, request: &mut Request, copied: usize) -> Answer {
+    let Some(mut buffers) = Buffers::of(frame) else { return Answer::Resident(copied) };
+    buffers.skip(copied);
+    let Some(vector) = buffers.left() else { return Answer::Resident(copied) };
+    let offset = request.offset.wrapping_add(copied as u64) as usize;
+    let [fd, at] = [request.fd as usize, vector.as_ptr() as usize];
+    // SAFETY: into the program's buffers, what its own read is about to put
     // there.
-    if unsafe { syscall6(nr::PREADV2, args) } != sys::EAGAIN {
+    let result = unsafe { syscall6(nr::PREADV2, [fd, at, vector.len(), offset, 0, RWF_NOWAIT]) };
+    if result != sys::EAGAIN {
         return Answer::Resident(copied);
     }
     request.started = true;
     Answer::Missing
+}
+
+/// Bytes that a read asks for, also where only the program's memory says
+/// (readv(2)); `None` where there is nothing to be seen or too much.
+pub(super) fn bytes(frame: &Frame, request: &Request) -> Option<u64> {
+    if request.len != u64::MAX {
+        return Some(request.len);
+    }
+    let buffers = Buffers::of(frame)?;
+    let sum = |sum: u64, buffer: &IoVec| sum.saturating_add(buffer.len as u64);
+    Some(buffers.left()?.iter().fold(0, sum))
+}
+
+/// Buffers of one read: more are not looked at. PostgreSQL 17 reads into 16.
+const BUFFERS_MAX: usize = 32;
+
+/// Where a read puts its bytes.
+struct Buffers {
+    vectors: [IoVec; BUFFERS_MAX],
+    from: usize,
+    count: usize,
+}
+
+impl Buffers {
+    /// Those of the program's call; `None` where there are more, or none can be
+    /// seen.
+    fn of(frame: &Frame) -> Option<Self> {
+        let [_, at, len, ..] = frame.args;
+        let mut vectors = [IoVec { base: at, len }; BUFFERS_MAX];
+        if matches!(frame.number, nr::READ | nr::PREAD64) {
+            return Some(Self { vectors, from: 0, count: 1 });
+        }
+        let bytes = len.checked_mul(size_of::<IoVec>())?;
+        if at == 0 || len > BUFFERS_MAX || len == 0 {
+            return None;
+        }
+        let into = core::ptr::from_mut(&mut vectors).cast::<u8>();
+        // SAFETY: `bytes` is at most the size of `vectors`, of plain numbers.
+        let copied = unsafe { streams::copy_own(at, into, bytes) };
+        copied.then_some(Self { vectors, from: 0, count: len })
+    }
+
+    /// Goes on behind the first `bytes` of them.
+    fn skip(&mut self, mut bytes: usize) {
+        while let Some(first) = self.vectors.get_mut(self.from)
+            && self.from < self.count
+        {
+            if bytes < first.len {
+                first.base = first.base.wrapping_add(bytes);
+                first.len -= bytes;
+                return;
+            }
+            bytes -= first.len;
+            self.from += 1;
+        }
+    }
+
+    /// What is left of them; `None`: nothing.
+    fn left(&self) -> Option<&[IoVec]> {
+        self.vectors.get(self.from..self.count).filter(|left| !left.is_empty())
+    }
 }
 
 /// A file system that refuses `RWF_NOWAIT` (overlayfs, FUSE, squashfs, tmpfs):

@@ -8,6 +8,7 @@
 
 use crate::arch::{Frame, nr, thread_pointer};
 use crate::normal::Request;
+use crate::normal::asking::bytes;
 use crate::normal::reads::is_transfer;
 use crate::state::{CONFIG, State, class, lock};
 use crate::sys;
@@ -142,7 +143,6 @@ pub fn at_stall(
 ) -> Option<Stalled> {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32
         || request.offset == super::OFFSET_NONE
-        || request.len == u64::MAX
         || runs_ahead(state)
     {
         return None;
@@ -154,6 +154,7 @@ pub fn at_stall(
     if request.offset >= size {
         return None;
     }
+    let len = bytes(frame, request)?;
     let has_places = state.streams.with(stat.dev, |entry| entry.device.has_places())?;
     let transfers = is_transfer(frame.number);
     // What splice(2) is asked for goes through a pipe, piece by piece.
@@ -162,9 +163,9 @@ pub fn at_stall(
         file: stat.ino.wrapping_add(1).max(1),
         by: thread_pointer() as u64,
         offset: request.offset,
-        len: if transfers { request.len.min(FIRST_READ_BYTES) } else { request.len },
+        len: if transfers { len.min(FIRST_READ_BYTES) } else { len },
         size,
-        known: if says_all { request.len } else { 0 },
+        known: if says_all { len } else { 0 },
         place: if has_places { place(request.fd, request.offset) } else { None },
         now_ns: sys::now_ns(),
     };
@@ -401,14 +402,24 @@ pub fn word_at(at: usize) -> Option<u64> {
         return None;
     }
     let mut value = 0u64;
-    let local = sys::IoVec { base: core::ptr::from_mut(&mut value) as usize, len: 8 };
-    let remote = sys::IoVec { base: at, len: 8 };
+    // SAFETY: eight bytes into `value`, which may be any.
+    unsafe { copy_own(at, core::ptr::from_mut(&mut value).cast(), 8) }.then_some(value)
+}
+
+/// Copies bytes of the program's memory so that a wild pointer does nothing;
+/// whether all of them are there.
+///
+/// # Safety
+/// `into` is valid for writing `len` bytes, and any bytes may be put there.
+pub unsafe fn copy_own(at: usize, into: *mut u8, len: usize) -> bool {
+    let local = sys::IoVec { base: into as usize, len };
+    let remote = sys::IoVec { base: at, len };
     let own = sys::getpid() as usize;
     let [local_at, remote_at] = [core::ptr::from_ref(&local), core::ptr::from_ref(&remote)];
     let args = [own, local_at as usize, 1, remote_at as usize, 1, 0];
-    // SAFETY: copies eight bytes into `value`, or fails.
+    // SAFETY: copies `len` bytes to where the caller permits it, or fails.
     let copied = unsafe { sys::call(all_nr::PROCESS_VM_READV, &args) };
-    (copied == 8).then_some(value)
+    copied == len as isize
 }
 
 #[cfg(test)]
