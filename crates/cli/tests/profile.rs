@@ -5,10 +5,12 @@
 #[expect(dead_code, reason = "shared with tests that need more of it")]
 mod bed;
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use bed::{RUNAHEAD, bed, ok, refused};
+use runahead_protocol::session::{self, KnownDevice};
 use runahead_slowdisk::{SlowDisk, UpOptions};
 use serde_json::Value;
 
@@ -68,6 +70,73 @@ fn a_file_of_an_object_store_is_measured_through_its_mount() {
     assert_ne!(found["measured"]["positions"], "device");
     let smallest = number(&found, "/requests/0/time_us/value");
     assert!(smallest >= 3000.0, "{smallest} µs is below what the model takes");
+}
+
+/// A disk with a mounted partition, which go with it.
+struct Partitioned {
+    disk: PathBuf,
+    mountpoint: PathBuf,
+}
+
+/// Where the partition lies on its disk, in sectors.
+const START: u64 = 32_768;
+const SECTORS: u64 = 65_536;
+
+impl Partitioned {
+    fn new(bed: &bed::Bed) -> Self {
+        let (image, mountpoint) = (bed.path("image"), bed.path("part"));
+        std::fs::File::create(&image).unwrap().set_len((START + SECTORS) * 512).unwrap();
+        let offset = format!("offset={}", START * 512);
+        run("mkfs.ext4", &["-q", "-F", "-E", &offset, image.to_str().unwrap(), "32M"]);
+        let disk = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
+        let partitioned = Self { disk: disk.trim().into(), mountpoint };
+        let (disk, start) = (partitioned.disk.to_str().unwrap(), START.to_string());
+        // Not every kernel reads the tables of loop devices.
+        run("addpart", &[disk, "1", &start, &SECTORS.to_string()]);
+        std::fs::create_dir(&partitioned.mountpoint).unwrap();
+        run("mount", &[&format!("{disk}p1"), partitioned.mountpoint.to_str().unwrap()]);
+        partitioned
+    }
+}
+
+impl Drop for Partitioned {
+    fn drop(&mut self) {
+        for (command, arguments) in [
+            ("umount", vec![self.mountpoint.as_os_str()]),
+            ("delpart", vec![self.disk.as_os_str(), "1".as_ref()]),
+            ("losetup", vec!["--detach".as_ref(), self.disk.as_os_str()]),
+        ] {
+            // What was never made is not there.
+            let _ = Command::new(command).args(arguments).output();
+        }
+    }
+}
+
+fn run(command: &str, arguments: &[&str]) -> String {
+    ok(&Command::new(command).args(arguments).output().unwrap())
+}
+
+/// What a program under Runahead is told of the device of a path.
+fn told(cache: &Path, path: &Path) -> Option<KnownDevice> {
+    let mut command = Command::new(RUNAHEAD);
+    command.env("XDG_CACHE_HOME", cache).args(["cat", "/proc/self/environ"]);
+    let environment = ok(&command.output().unwrap());
+    let text = environment.split('\0').find_map(|line| line.strip_prefix("RUNAHEAD_SESSION="));
+    let session = session::parse(text.unwrap().as_bytes()).unwrap();
+    let dev = std::fs::metadata(path).unwrap().dev();
+    session::devices(session.devices).find(|known| known.dev == dev)
+}
+
+#[test]
+fn a_partition_is_known_by_its_disk() {
+    let bed = bed!();
+    let partitioned = Partitioned::new(&bed);
+    let cache = bed.path("cache");
+    assert_eq!(told(&cache, &partitioned.mountpoint), None);
+    ok(&profile(&cache, &["--time", "1"], &partitioned.disk));
+    let stored = |path| ok(&profile(&cache, &["--stored", "--json"], path));
+    assert!(stored(&partitioned.mountpoint) == stored(&partitioned.disk), "of the disk");
+    assert!(told(&cache, &partitioned.mountpoint).is_some_and(|known| known.first_kb_s > 1));
 }
 
 #[test]

@@ -59,6 +59,27 @@ impl Identity {
         Self::of_mount(Path::new(&place), major, minor).ok()
     }
 
+    /// The disk that this is a partition of, and where it begins there, in bytes.
+    pub fn whole(&self) -> Option<(Self, u64)> {
+        let directory = sysfs(self.major, self.minor)?;
+        let start = start(&directory)?;
+        let disk = directory.parent()?;
+        let (major, minor) = numbers(&text(&disk.join("dev"))?)?;
+        Some((Self::of_block(disk, major, minor), start))
+    }
+
+    /// The partitions of the disk with these numbers, each with where it begins
+    /// there, in bytes.
+    pub fn partitions(major: u32, minor: u32) -> Vec<((u32, u32), u64)> {
+        let entries = sysfs(major, minor).and_then(|directory| fs::read_dir(directory).ok());
+        let part = |entry: fs::DirEntry| {
+            let directory = entry.path();
+            let start = start(&directory)?;
+            Some((numbers(&text(&directory.join("dev"))?)?, start))
+        };
+        entries.into_iter().flatten().filter_map(|entry| part(entry.ok()?)).collect()
+    }
+
     fn of_block(directory: &Path, major: u32, minor: u32) -> Self {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // A partition's queue and serial number are those of the whole.
@@ -151,6 +172,18 @@ fn number<T: std::str::FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
 }
 
+/// Where a partition begins on its disk, in bytes; `None` for anything else.
+fn start(directory: &Path) -> Option<u64> {
+    text(&directory.join("partition"))?;
+    Some(number::<u64>(&directory.join("start"))? * 512)
+}
+
+/// `MAJOR:MINOR`.
+fn numbers(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
 /// The best name that there is; a partition has its number added.
 fn stable_name(directory: &Path, whole: &Path, name: &str) -> String {
     let part = text(&directory.join("partition")).map_or(String::new(), |part| format!(":{part}"));
@@ -201,10 +234,10 @@ fn mount(table: &str, major: u32, minor: u32) -> Option<(String, String, String)
 fn mounted_at(line: &str) -> Option<((u32, u32), &str, &str, &str)> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ').skip(2);
-    let (major, minor) = left.next()?.split_once(':')?;
+    let numbers = numbers(left.next()?)?;
     let place = left.nth(1)?;
     let mut right = right.split(' ');
-    Some(((major.parse().ok()?, minor.parse().ok()?), right.next()?, right.next()?, place))
+    Some((numbers, right.next()?, right.next()?, place))
 }
 
 #[cfg(test)]

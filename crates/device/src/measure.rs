@@ -35,6 +35,16 @@ const SIZES_BYTES: [u64; 10] = [
     2 << 20,
     4 << 20,
 ];
+/// A request is too large for this device where one takes this part of the time
+/// for all sizes: at least four of each are made.
+const SIZE_TIME_SHARE: f64 = 0.1;
+/// Sizes that are measured however long they take.
+const SIZES_MIN: usize = 3;
+/// Places of a stream's rate, at least and at most.
+const PLACES: std::ops::RangeInclusive<u64> = 4..=32;
+/// Longest time, at full load, for which many reads at once keep the device from
+/// others, seconds.
+const BURST_S: f64 = 2.0;
 /// Depths at which throughput is measured.
 const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Share of the best throughput at which depth is called enough.
@@ -82,6 +92,8 @@ pub fn measure(
         say,
         began_ns,
         spent: Spent::default(),
+        request_max: PAGE_BYTES,
+        ns_per_byte: 0.0,
     };
     let sizes = run.sizes()?;
     let jumps = run.jumps()?;
@@ -274,6 +286,10 @@ struct Run<'a> {
     say: &'a mut dyn FnMut(&str, f64),
     began_ns: u64,
     spent: Spent,
+    /// Largest request that this device serves in time, bytes, and what it takes
+    /// for each byte of one, ns.
+    request_max: u64,
+    ns_per_byte: f64,
 }
 
 impl Run<'_> {
@@ -314,20 +330,29 @@ impl Run<'_> {
         const ROUNDS: usize = 40;
         let end_ns = self.phase("request sizes", 0.27);
         let max = self.reader.request_bytes_max().min(self.reader.size_bytes() / 4);
-        let sizes: Vec<u64> = SIZES_BYTES.iter().copied().filter(|size| *size <= max).collect();
+        let mut sizes: Vec<u64> = SIZES_BYTES.iter().copied().filter(|size| *size <= max).collect();
+        let long_ns =
+            (self.options.time_s * 0.27 * SIZE_TIME_SHARE * self.options.load * 1e9) as u64;
         let mut samples = vec![Vec::new(); sizes.len()];
         let mut resident = 0;
         for round in 0..ROUNDS {
-            for (size, samples) in sizes.iter().zip(&mut samples) {
+            let mut enough = sizes.len();
+            for (index, (size, samples)) in sizes.iter().zip(&mut samples).enumerate() {
                 let offset = self.place(*size);
                 match self.read(offset, *size)? {
                     Some(timed) => {
                         samples.push(timed.latency_ns() as f64);
                         self.rest(timed.latency_ns());
+                        if round == 0 && index + 1 >= SIZES_MIN && timed.latency_ns() > long_ns {
+                            enough = index + 1;
+                            break;
+                        }
                     }
                     None => resident += 1,
                 }
             }
+            sizes.truncate(enough);
+            samples.truncate(enough);
             self.report("request sizes");
             if round >= 3 && self.reader.now_ns() > end_ns {
                 break;
@@ -336,11 +361,15 @@ impl Run<'_> {
         if samples.iter().any(|samples| samples.len() < 3) {
             return Err(if resident > 0 { self.resident() } else { Error::TooFew });
         }
-        Ok(sizes
+        let points: Vec<Point> = sizes
             .iter()
             .zip(&samples)
             .filter_map(|(size, samples)| Some((*size as f64, Mean::trimmed(samples)?)))
-            .collect())
+            .collect();
+        if let Some((bytes, mean)) = points.last() {
+            (self.request_max, self.ns_per_byte) = (*bytes as u64, mean.value / bytes);
+        }
+        Ok(points)
     }
 
     fn resident(&self) -> Error {
@@ -419,9 +448,13 @@ impl Run<'_> {
     fn sequential(&mut self) -> Result<Vec<(f64, Mean)>> {
         let end_ns = self.phase("sequential rate by position", 0.2);
         let size = self.reader.size_bytes();
-        let chunk = STREAM_BYTES.min(self.reader.request_bytes_max()).min(size / 8);
+        let chunk = STREAM_BYTES.min(self.request_max).min(size / 8);
         let chunks: u64 = 5.min(size / chunk);
-        let count = (size / (chunk * chunks)).clamp(1, 32);
+        // As many as can be read once in this phase.
+        let place_ns = self.ns_per_byte * (chunk * chunks) as f64 / self.options.load;
+        let in_time = self.options.time_s * 0.2e9 / place_ns.max(1.0);
+        let count = (in_time as u64).clamp(*PLACES.start(), *PLACES.end());
+        let count = (size / (chunk * chunks)).clamp(1, count);
         let mut samples = vec![Vec::new(); count as usize];
         // Round by round over all places, so that time running out leaves none bare.
         for round in 0..8 {
@@ -456,8 +489,9 @@ impl Run<'_> {
     /// own. A request spans a row of stripe units, so that every spindle of an
     /// array has its part in the first one.
     fn switches(&mut self) -> Result<(Mean, Mean)> {
-        const BYTES: u64 = 256 << 10;
+        const BYTES_MAX: u64 = 256 << 10;
         const REQUESTS: u64 = 3;
+        let bytes = BYTES_MAX.min(self.request_max);
         let end_ns = self.phase("switch cost", 0.12);
         let size = self.reader.size_bytes();
         /// Places of which memory knows the beginning, in a row.
@@ -466,10 +500,10 @@ impl Run<'_> {
         let mut resident = 0;
         while switched.len() < 200 && (switched.len() < 12 || self.reader.now_ns() < end_ns) {
             // Independent random places, as in the paper's mean switching time.
-            let start = self.random.below((size - REQUESTS * BYTES) / BYTES) * BYTES;
+            let start = self.random.below((size - REQUESTS * bytes) / bytes) * bytes;
             let (mut busy_ns, before) = (0, switched.len());
             for number in 0..REQUESTS {
-                let Some(timed) = self.read(start + number * BYTES, BYTES)? else { continue };
+                let Some(timed) = self.read(start + number * bytes, bytes)? else { continue };
                 let times = if number == 0 { &mut switched } else { &mut continued };
                 times.push(timed.latency_ns() as f64);
                 busy_ns += timed.latency_ns();
@@ -491,19 +525,21 @@ impl Run<'_> {
         let mut rates: Vec<(u32, Estimate)> = Vec::new();
         for depth in DEPTHS {
             let now_ns = self.reader.now_ns();
-            // A device that slow has shown by then what depth brings it.
-            let late = now_ns as f64 > end_ns as f64 + each_ns * DEPTHS.len() as f64;
-            if rates.len() >= 4 && late {
-                break;
-            }
             self.report(&format!("parallelism: {depth} at once"));
             let per_s = match rates.last() {
                 Some((_, rate)) => rate.value,
                 None => self.probe_rate()?,
             };
+            let least = f64::from(depth * 3).max(24.0);
+            let burst = per_s * BURST_S * self.options.load;
+            // A device that slow has shown by then what depth brings it.
+            let late = now_ns as f64 > end_ns as f64 + each_ns * DEPTHS.len() as f64;
+            if rates.len() >= 4 && (late || least > burst) {
+                break;
+            }
             // Of the time that this depth may take, the busy part.
-            let wanted = per_s * each_ns / 1e9 * self.options.load;
-            let count = wanted.clamp(f64::from(depth * 3).max(24.0), 50_000.0) as usize;
+            let wanted = (per_s * each_ns / 1e9 * self.options.load).min(burst);
+            let count = wanted.clamp(least, 50_000.0) as usize;
             let offsets: Vec<u64> = (0..count).map(|_| self.place(PAGE_BYTES)).collect();
             let completions = self.reader.parallel(&offsets, PAGE_BYTES, depth as usize)?;
             self.spent.reads += count as u64;

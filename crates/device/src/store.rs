@@ -20,8 +20,9 @@ pub fn directory() -> Option<PathBuf> {
 }
 
 impl DeviceProfile {
-    /// The stored profile of the device under `path`; `None` where it was
-    /// never measured, or where anything is wrong with what is stored.
+    /// The stored profile of the device under `path`, or of the disk that it is a
+    /// partition of; `None` where neither was ever measured, or where anything is
+    /// wrong with what is stored.
     pub fn load_for(path: &Path) -> Option<Self> {
         Self::load_from(&directory()?, path)
     }
@@ -29,6 +30,11 @@ impl DeviceProfile {
     /// The same from a directory of the caller's choice.
     pub fn load_from(directory: &Path, path: &Path) -> Option<Self> {
         let identity = Identity::of(path).ok()?;
+        Self::of_identity(directory, &identity)
+            .or_else(|| Self::of_identity(directory, &identity.whole()?.0))
+    }
+
+    fn of_identity(directory: &Path, identity: &Identity) -> Option<Self> {
         let text = fs::read(directory.join(identity.file_name())).ok()?;
         let profile: Self = serde_json::from_slice(&text).ok()?;
         (profile.version == VERSION && profile.device.id == identity.id).then_some(profile)

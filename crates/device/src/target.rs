@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,9 +115,14 @@ impl Target {
     /// One read into `buffer`; `None` where memory answered.
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<Option<Timed>> {
         let cached = self.positions == Positions::CachedFile;
+        let len = buffer.len() as u64;
         if cached {
-            let len = std::num::NonZeroU64::new(buffer.len() as u64);
-            let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed);
+            match self.pages_cached(offset, len) {
+                Some(0) => {}
+                // Others use them: they stay.
+                Some(_) => return Ok(None),
+                None => self.drop_pages(offset, len),
+            }
         }
         let start_ns = self.now_ns();
         // Asking starts the read where the answer is no, so it is timed too.
@@ -124,7 +130,32 @@ impl Target {
         let read = self.file.read_exact_at(buffer, offset);
         let end_ns = self.now_ns();
         read.map_err(|error| Error::io(&self.path, error))?;
+        if cached && !resident {
+            // Nobody else has asked for it.
+            self.drop_pages(offset, len);
+        }
         Ok((!resident).then_some(Timed { start_ns, end_ns }))
+    }
+
+    /// Pages of a range in memory, dirty or being written among them (cachestat(2),
+    /// Linux 6.5); `None` where the kernel does not say, as of files that one
+    /// neither owns nor may write.
+    fn pages_cached(&self, offset: u64, len: u64) -> Option<u64> {
+        /// The same number on all architectures.
+        const SYS_CACHESTAT: libc::c_long = 451;
+        let range = [offset, len];
+        let mut found = [0u64; 5];
+        let [range_at, found_at] = [range.as_ptr(), found.as_mut_ptr().cast_const()];
+        // SAFETY: the kernel reads one struct cachestat_range (two numbers) and
+        // writes one struct cachestat (five).
+        let result =
+            unsafe { libc::syscall(SYS_CACHESTAT, self.file.as_raw_fd(), range_at, found_at, 0) };
+        (result == 0).then_some(found[0])
+    }
+
+    fn drop_pages(&self, offset: u64, len: u64) {
+        let len = std::num::NonZeroU64::new(len);
+        let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed);
     }
 
     /// Whether the first page is in memory (RWF_NOWAIT, preadv2(2)); false

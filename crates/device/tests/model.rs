@@ -8,7 +8,7 @@ use runahead_device::profile::{Positions, RandomReads};
 use runahead_device::reader::{Reader, Timed};
 use runahead_device::{DeviceProfile, Options, Result, measure, plot};
 use runahead_slowdisk::model::{Array, Completion, Request};
-use runahead_slowdisk::profile::Profile;
+use runahead_slowdisk::profile::{Profile, Rate};
 
 const SIZE_BYTES: u64 = 8 << 30;
 
@@ -17,12 +17,19 @@ struct Modelled {
     array: Array<usize>,
     now_ns: u64,
     reads: u64,
+    /// Longest time for which it was busy without a pause, ns.
+    busy_max_ns: u64,
+    since_ns: u64,
 }
 
 impl Modelled {
     fn new(profile: &str, seed: u64) -> Self {
-        let profile = Profile::by_name(profile).unwrap();
-        Self { array: Array::new(&profile, SIZE_BYTES, seed), now_ns: 1, reads: 0 }
+        Self::of(&Profile::by_name(profile).unwrap(), seed)
+    }
+
+    fn of(profile: &Profile, seed: u64) -> Self {
+        let array = Array::new(profile, SIZE_BYTES, seed);
+        Self { array, now_ns: 1, reads: 0, busy_max_ns: 0, since_ns: 1 }
     }
 }
 
@@ -44,7 +51,9 @@ impl Reader for Modelled {
     }
 
     fn pause(&mut self, duration_ns: u64) {
+        self.busy_max_ns = self.busy_max_ns.max(self.now_ns - self.since_ns);
         self.now_ns += duration_ns;
+        self.since_ns = self.now_ns;
     }
 
     fn read(&mut self, offset: u64, len: u64) -> Result<Option<Timed>> {
@@ -159,6 +168,35 @@ fn a_full_measurement_takes_two_minutes_at_most() {
     for name in ["hdd", "array-2003", "cloud", "object"] {
         let full = profile_of(name, &Options { time_s: 100.0, ..Options::default() }, 1);
         assert!(full.measured.elapsed_s < 120.0, "{name}: {} s", full.measured.elapsed_s);
+    }
+}
+
+/// A volume that is throttled to a megabyte a second.
+#[test]
+fn a_slow_device_takes_two_minutes_at_most() {
+    let mut profile = Profile::by_name("cloud").unwrap();
+    profile.rate = Rate::flat(1_000_000);
+    profile.channels = 1;
+    let mut device = Modelled::of(&profile, 1);
+    let identity = Identity::of(Path::new("/")).unwrap();
+    let options = Options::default();
+    let found =
+        measure(&mut device, identity, Positions::Device, &options, &mut |_, _| {}).unwrap();
+    assert!(found.measured.elapsed_s < 120.0, "{} s", found.measured.elapsed_s);
+    near("bandwidth", found.bandwidth_mb_s.value, 1.0);
+    near("stream", found.sequential.mean_mb_s.value, 1.0);
+}
+
+/// Others' requests wait for a second at most where the load is to be low.
+#[test]
+fn a_low_load_makes_no_long_bursts() {
+    for (name, longest_s) in [("hdd", 1.0), ("cloud", 1.0), ("object", 1.0)] {
+        let mut device = Modelled::new(name, 1);
+        let identity = Identity::of(Path::new("/")).unwrap();
+        let options = Options { load: 0.2, time_s: 60.0, ..Options::default() };
+        measure(&mut device, identity, Positions::Device, &options, &mut |_, _| {}).unwrap();
+        let busy_s = device.busy_max_ns as f64 / 1e9;
+        assert!(busy_s < longest_s, "{name}: {busy_s} s");
     }
 }
 
