@@ -18,6 +18,9 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes read.
     pub bytes_read: u64,
+    /// Requests that began where the one before had ended, where the device tells;
+    /// else 0.
+    pub continued: u64,
     /// Write requests completed.
     pub writes: u64,
     /// Bytes written.
@@ -37,6 +40,7 @@ impl Counts {
         Self {
             reads: self.reads.saturating_sub(earlier.reads),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            continued: self.continued.saturating_sub(earlier.continued),
             writes: self.writes.saturating_sub(earlier.writes),
             bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
             busy_ns: busy_ns.map(|(now, then)| now.saturating_sub(then)),

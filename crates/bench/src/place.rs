@@ -323,6 +323,7 @@ impl Place {
         Ok(Counts {
             reads: device.reads,
             bytes_read: device.bytes_read,
+            continued: device.servers.iter().map(|server| server.sequential).sum(),
             writes: device.writes,
             bytes_written: device.bytes_written,
             busy_ns: Some(device.servers.iter().map(|server| server.busy_ns).sum()),

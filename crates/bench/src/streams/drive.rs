@@ -241,14 +241,15 @@ impl<'a> Bed<'a> {
             let switch_s = model::switch_s(
                 default * 1e6,
                 of_default(|run| run.read_per_used),
-                of_default(|run| run.device_requests_per_mb) / 1e6,
+                of_default(|run| run.switches_per_mb) / 1e6,
                 rate,
             );
             // What is transferred there in the time of one switch.
             let depth = device.depth_kib as f64 * 1024.0 * device.files_mb_s / device.rate_mb_s;
             point.switch_ms = Some(switch_s * 1e3);
             point.model_mb_s = Some(lengths.competitive(depth, switch_s, rate) / 1e6);
-            point.optimum_mb_s = Some(lengths.optimum(rate, device.latency_ms / 1e3) / 1e6);
+            let shortest_s = switch_s.min(device.latency_ms / 1e3);
+            point.optimum_mb_s = Some(lengths.optimum(rate, shortest_s) / 1e6);
         }
         progress.print(&line(&point, &self.options.profile));
         Ok(point)
@@ -478,6 +479,8 @@ impl Figures {
             response_s: self.latency_ns as f64 / 1e9 * speed,
             read_per_used: device.bytes_read as f64 / self.total.max(1) as f64,
             device_requests_per_mb: device.reads as f64 * 1e6 / self.total.max(1) as f64,
+            switches_per_mb: device.reads.saturating_sub(device.continued) as f64 * 1e6
+                / self.total.max(1) as f64,
         }
     }
 }
@@ -499,11 +502,13 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_disk() {
         let said = "total 3000000\nbytes 2000000\nns 1000000000\nrequests 4\nlatency_ns 250000000\nwrong 0\n";
-        let device = Counts { reads: 30, bytes_read: 3_300_000, ..Counts::default() };
+        let device =
+            Counts { reads: 30, bytes_read: 3_300_000, continued: 12, ..Counts::default() };
         let run = Figures::parse(said).unwrap().run(4.0, &device);
         assert_eq!((run.mb_s, run.requests_per_s, run.response_s), (0.5, 1.0, 1.0));
         assert!((run.read_per_used - 1.1).abs() < 1e-9);
         assert!((run.device_requests_per_mb - 10.0).abs() < 1e-9);
+        assert!((run.switches_per_mb - 6.0).abs() < 1e-9);
         assert_eq!(Figures::parse("bytes 1"), None);
     }
 

@@ -3,10 +3,12 @@
 //!
 //! A device or an elevator that sorts its queue shortens the switch the more
 //! requests wait. So C_switch is taken from what the default's own requests
-//! took at the same concurrency, beyond their transfer. (Today's kernel asks
-//! for the next window when the first page of the last is touched, two windows
-//! ahead of 2004's: on a disk that sorts, the default pays less for a switch
-//! than the paper's did, and the measured C_switch says so.)
+//! took at the same concurrency, beyond their transfer, for each time that the
+//! head had to change its place. (Today's kernel asks for the next window when
+//! the first page of the last is touched, two windows ahead of 2004's: on a disk
+//! that sorts, or behind a scheduler that serves one thread several times in a
+//! row, several windows of a stream follow each other, and only the first of
+//! them is a switch.)
 
 /// The paper's first prefetch, bytes.
 const FIRST_BYTES: f64 = 65_536.0;
@@ -47,9 +49,9 @@ impl Lengths {
 
 /// The switch cost of a device that was busy all the time, seconds: what its
 /// requests took for each byte that was used of them, beyond the transfer of
-/// `read` bytes, in `requests`.
-pub fn switch_s(used_per_s: f64, read: f64, requests: f64, bytes_per_s: f64) -> f64 {
-    ((1.0 / used_per_s - read / bytes_per_s) / requests.max(f64::MIN_POSITIVE)).max(0.0)
+/// `read` bytes, in `switches`.
+pub fn switch_s(used_per_s: f64, read: f64, switches: f64, bytes_per_s: f64) -> f64 {
+    ((1.0 / used_per_s - read / bytes_per_s) / switches.max(f64::MIN_POSITIVE)).max(0.0)
 }
 
 /// Prefetches of a stream and their bytes: the first of `first`, each twice

@@ -24,6 +24,9 @@ pub struct Run {
     /// Requests to the device for each MB used.
     #[serde(default)]
     pub device_requests_per_mb: f64,
+    /// Of these, those for which it had to change its place.
+    #[serde(default)]
+    pub switches_per_mb: f64,
 }
 
 /// One workload, order and number of handlers.
@@ -37,7 +40,7 @@ pub struct Point {
     pub handlers: u32,
     /// Runs of each policy.
     pub runs: BTreeMap<Policy, Vec<Run>>,
-    /// C_switch that the default's requests show, ms.
+    /// C_switch that the default's switches show, ms.
     pub switch_ms: Option<f64>,
     /// What the paper's model gives for it, MB/s.
     pub model_mb_s: Option<f64>,
