@@ -2,7 +2,9 @@
 //! jumps into stubs (crate `sites` finds them, the launcher hands over the
 //! table). A site that does not look exactly as the table says is left alone.
 
-use crate::arch::{STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, stub, stubs_address};
+use crate::arch::{
+    STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, stub, stubs_address, ticks,
+};
 use crate::elf::{self, Object};
 use crate::normal;
 use crate::state::{CONFIG, State};
@@ -84,7 +86,7 @@ fn patch_object(object: &Object, sites: &[Site], used: &mut usize) -> usize {
     if !protect(start, end - start, text | sys::PROT_WRITE) {
         return count;
     }
-    populate(object, wanted(), count, *used);
+    populate(object, wanted(), count, *used, end);
     let mut refused = 0;
     for site in wanted() {
         if *used < STUBS_MAX && patch_site(object, site, *used) {
@@ -117,20 +119,43 @@ fn worthwhile(mut rest: &[Site]) -> impl Iterator<Item = &[Site]> {
 
 /// Makes private the pages that patching is about to write, a run of them in
 /// one call: a fault for each to be read and another to be written cost more
-/// than the copies. Before Linux 5.14 they do.
-fn populate<'s>(object: &Object, sites: impl Iterator<Item = &'s Site>, count: usize, used: usize) {
+/// than the copies. Before Linux 5.14 they do. Of a library that is not in
+/// memory each run would wait for the disk by itself: once one has, the rest,
+/// up to `text_end`, is asked for together.
+fn populate<'s>(
+    object: &Object,
+    sites: impl Iterator<Item = &'s Site>,
+    count: usize,
+    used: usize,
+    text_end: usize,
+) {
     let stubs = count.min(STUBS_MAX - used.min(STUBS_MAX));
     let (mut start, mut end) = pages(stubs_address() + used * STUB_LEN, stubs * STUB_LEN);
+    let mut is_cold = false;
     for site in sites {
         let (first, last) =
             pages(object.bias.wrapping_add(site.address as usize), usize::from(site.len));
         if first != end && first.wrapping_add(PAGE_SIZE) != end {
+            let began = ticks();
             sys::make_writable(start, end);
+            if !is_cold && took_a_wait(began) {
+                is_cold = true;
+                sys::will_need(first, text_end);
+            }
             start = first;
         }
         end = last;
     }
     sys::make_writable(start, end);
+}
+
+/// Whether something has waited for a disk since `began`. Eight pages that are
+/// there are copied in 10 µs; where the time-stamp counter has no known rate,
+/// nobody knows.
+fn took_a_wait(began: u64) -> bool {
+    const WAIT_US: u64 = 100;
+    let ticks = ticks().wrapping_sub(began);
+    ticks.checked_div(CONFIG.ticks_per_us.load(Relaxed)).is_some_and(|us| us > WAIT_US)
 }
 
 /// The pages of `len` bytes at `at`: the first's address, and the one after

@@ -123,6 +123,14 @@ pub fn make_writable(start: usize, end: usize) {
     unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_POPULATE_WRITE]) };
 }
 
+/// Begins to read what is missing of `[start, end)` of mapped files (madvise(2),
+/// MADV_WILLNEED).
+pub fn will_need(start: usize, end: usize) {
+    const MADV_WILLNEED: usize = 3;
+    // SAFETY: advice.
+    unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_WILLNEED]) };
+}
+
 /// ioctl(2).
 ///
 /// # Safety
