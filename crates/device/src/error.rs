@@ -56,6 +56,16 @@ pub enum Error {
         /// Which.
         path: PathBuf,
     },
+    /// A file much of which is not on the device.
+    #[error(
+        "{}: much of it is holes or has never been written, which no device is asked for; give a \
+         file with data, or run as root to read the device itself",
+        path.display()
+    )]
+    Sparse {
+        /// Which.
+        path: PathBuf,
+    },
     /// Too few samples for an estimate: the time was too short.
     #[error("too few reads completed in the time given; give more with --time, or use --full")]
     TooFew,

@@ -5,12 +5,16 @@
 //! own serial number or WWID, its file system's UUID, or what is mounted.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+
+/// Beginning of the id of a device of which nothing but its name is known.
+const NAME_ONLY: &str = "name:";
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,22 +63,29 @@ impl Identity {
         Self::of_mount(Path::new(&place), major, minor).ok()
     }
 
-    /// The disk that this is a partition of, and where it begins there, in bytes.
+    /// The disk that this is a partition of, and where it begins there, in bytes;
+    /// `None` where that disk has no name of its own: another one may come to be
+    /// called `sdb`.
     pub fn whole(&self) -> Option<(Self, u64)> {
         let directory = sysfs(self.major, self.minor)?;
         let start = start(&directory)?;
         let disk = directory.parent()?;
         let (major, minor) = numbers(&text(&disk.join("dev"))?)?;
-        Some((Self::of_block(disk, major, minor), start))
+        let whole = Self::of_block(disk, major, minor);
+        (!whole.id.starts_with(NAME_ONLY)).then_some((whole, start))
     }
 
     /// The partitions of the disk with these numbers, each with where it begins
     /// there, in bytes.
     pub fn partitions(major: u32, minor: u32) -> Vec<((u32, u32), u64)> {
-        let entries = sysfs(major, minor).and_then(|directory| fs::read_dir(directory).ok());
+        let directory = sysfs(major, minor);
+        let name = directory.as_deref().and_then(Path::file_name).unwrap_or_default().to_owned();
+        let entries = directory.and_then(|directory| fs::read_dir(directory).ok());
         let part = |entry: fs::DirEntry| {
             let directory = entry.path();
-            let start = start(&directory)?;
+            // `sda1`, `nvme0n1p1`: all else there is no device.
+            let is_named_so = entry.file_name().as_bytes().starts_with(name.as_bytes());
+            let start = is_named_so.then(|| start(&directory))??;
             Some((numbers(&text(&directory.join("dev"))?)?, start))
         };
         entries.into_iter().flatten().filter_map(|entry| part(entry.ok()?)).collect()
@@ -105,7 +116,10 @@ impl Identity {
     fn of_mount(path: &Path, major: u32, minor: u32) -> Result<Self> {
         let table =
             fs::read_to_string("/proc/self/mountinfo").map_err(|error| Error::io(path, error))?;
+        // btrfs has numbers of its own for each subvolume, which no mount has.
+        let by_id = || mount_by_id(&table, mount_id_of(path)?);
         let (kind, source, mountpoint) = mount(&table, major, minor)
+            .or_else(by_id)
             .unwrap_or_else(|| ("unknown".into(), String::new(), path.display().to_string()));
         Ok(Self {
             id: mount_id(&kind, &source, &mountpoint),
@@ -127,16 +141,24 @@ impl Identity {
         // The last of several mounts of a device, as everywhere.
         for line in table.lines().rev() {
             let Some(((major, minor), kind, source, place)) = mounted_at(line) else { continue };
-            if devices.iter().any(|(numbers, _)| *numbers == (major, minor)) {
+            let numbers = if kind == "btrfs" { own_numbers(place) } else { Some((major, minor)) };
+            let Some(numbers) = numbers else { continue };
+            if devices.iter().any(|(known, _)| *known == numbers) {
                 continue;
             }
             let id = match sysfs(major, minor) {
                 Some(directory) => Self::of_block(&directory, major, minor).id,
                 None => mount_id(kind, source, place),
             };
-            devices.push(((major, minor), id));
+            devices.push((numbers, id));
         }
         devices
+    }
+
+    /// The numbers of everything that is mounted.
+    pub fn mounted_numbers() -> Vec<(u32, u32)> {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        table.lines().filter_map(|line| Some(mounted_at(line)?.0)).collect()
     }
 
     /// The block device's node, if there is one.
@@ -178,6 +200,28 @@ fn start(directory: &Path) -> Option<u64> {
     Some(number::<u64>(&directory.join("start"))? * 512)
 }
 
+/// What stat(2) says of a place.
+fn own_numbers(place: &str) -> Option<(u32, u32)> {
+    let number = fs::metadata(place).ok()?.dev();
+    Some((rustix::fs::major(number), rustix::fs::minor(number)))
+}
+
+/// The mount that a path is on (statx(2), Linux 5.8).
+fn mount_id_of(path: &Path) -> Option<u64> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    let is_known = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    is_known.then_some(found.stx_mnt_id)
+}
+
+/// Kind, source and place of a mount.
+fn mount_by_id(table: &str, id: u64) -> Option<(String, String, String)> {
+    let is_it =
+        |line: &&str| line.split(' ').next().and_then(|field| field.parse().ok()) == Some(id);
+    let (_, kind, source, place) = mounted_at(table.lines().find(is_it)?)?;
+    Some((kind.to_owned(), source.to_owned(), place.to_owned()))
+}
+
 /// `MAJOR:MINOR`.
 fn numbers(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once(':')?;
@@ -204,7 +248,7 @@ fn stable_name(directory: &Path, whole: &Path, name: &str) -> String {
     }
     match by_uuid(name) {
         Some(uuid) => format!("fs:{uuid}"),
-        None => format!("name:{name}"),
+        None => format!("{NAME_ONLY}{name}"),
     }
 }
 
@@ -249,6 +293,8 @@ mod tests {
         let table = "22 1 0:20 / /proc rw - proc proc rw\n\
                      40 1 0:35 / /srv/objects rw,nosuid shared:1 - fuse.s3 bucket rw,user_id=0\n";
         let found = mount(table, 0, 35).unwrap();
+        assert_eq!(mount_by_id(table, 40).as_ref(), Some(&found));
+        assert_eq!(mount_by_id(table, 41), None);
         assert_eq!(found, ("fuse.s3".into(), "bucket".into(), "/srv/objects".into()));
         assert_eq!(mount(table, 8, 1), None);
     }

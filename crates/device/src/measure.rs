@@ -22,6 +22,11 @@ pub const SIZE_MIN_BYTES: u64 = 8 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// Request of a sequential stream.
 const STREAM_BYTES: u64 = 1 << 20;
+/// And where the device is slow, at least.
+const STREAM_BYTES_MIN: u64 = 64 << 10;
+/// Places in a row of which memory knows something, before it is taken to know
+/// all of them.
+const RESIDENT_MAX: u32 = 64;
 /// Request sizes of the fit.
 const SIZES_BYTES: [u64; 10] = [
     4 << 10,
@@ -38,15 +43,19 @@ const SIZES_BYTES: [u64; 10] = [
 /// A request is too large for this device where one takes this part of the time
 /// for all sizes: at least four of each are made.
 const SIZE_TIME_SHARE: f64 = 0.1;
+/// And longer than this at least, ns.
+const TRANSFER_MIN_NS: u64 = 50_000_000;
 /// Sizes that are measured however long they take.
 const SIZES_MIN: usize = 3;
 /// Places of a stream's rate, at least and at most.
 const PLACES: std::ops::RangeInclusive<u64> = 4..=32;
-/// Longest time, at full load, for which many reads at once keep the device from
-/// others, seconds.
-const BURST_S: f64 = 2.0;
+/// About how long, at full load, reads without a rest keep the device from others,
+/// seconds: two at most.
+const BURST_S: f64 = 1.6;
 /// Depths at which throughput is measured.
 const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// How many of them are measured however long they take.
+const DEPTHS_MIN: usize = 4;
 /// Share of the best throughput at which depth is called enough.
 const KNEE_SHARE: f64 = 0.9;
 /// Parallel random reads help or hurt from this factor on.
@@ -170,6 +179,17 @@ impl Samples {
             competitive,
         })
     }
+}
+
+/// The least that a byte of any size took beyond a page's time, ns; 0: nothing is
+/// known.
+fn fastest(sizes: &[u64], samples: &[Vec<f64>]) -> f64 {
+    let least = |samples: &Vec<f64>| samples.iter().copied().min_by(f64::total_cmp);
+    let Some(page_ns) = samples.first().and_then(least) else { return 0.0 };
+    let rest = sizes.iter().zip(samples).skip(1);
+    let of = |(size, samples): (&u64, _)| Some((least(samples)? - page_ns) / *size as f64);
+    let per_byte = rest.filter_map(of).filter(|ns| *ns > 0.0);
+    per_byte.min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 fn size_time((bytes, mean): &Point) -> SizeTime {
@@ -331,36 +351,56 @@ impl Run<'_> {
         let end_ns = self.phase("request sizes", 0.27);
         let max = self.reader.request_bytes_max().min(self.reader.size_bytes() / 4);
         let mut sizes: Vec<u64> = SIZES_BYTES.iter().copied().filter(|size| *size <= max).collect();
-        let long_ns =
-            (self.options.time_s * 0.27 * SIZE_TIME_SHARE * self.options.load * 1e9) as u64;
-        let mut samples = vec![Vec::new(); sizes.len()];
+        let long_ns = self.options.time_s * 0.27 * SIZE_TIME_SHARE * self.options.load * 1e9;
+        let long_ns = (long_ns as u64).max(TRANSFER_MIN_NS);
+        let burst_ns = BURST_S * self.options.load * 1e9;
+        let mut samples: Vec<Vec<f64>> = vec![Vec::new(); sizes.len()];
         let mut resident = 0;
         for round in 0..ROUNDS {
-            let mut enough = sizes.len();
-            for (index, (size, samples)) in sizes.iter().zip(&mut samples).enumerate() {
-                let offset = self.place(*size);
-                match self.read(offset, *size)? {
-                    Some(timed) => {
-                        samples.push(timed.latency_ns() as f64);
-                        self.rest(timed.latency_ns());
-                        if round == 0 && index + 1 >= SIZES_MIN && timed.latency_ns() > long_ns {
-                            enough = index + 1;
-                            break;
-                        }
+            for index in 0..sizes.len() {
+                let (size, is_new) = (sizes[index], samples[index].is_empty());
+                if is_new
+                    && index >= SIZES_MIN
+                    && fastest(&sizes, &samples) * size as f64 > burst_ns
+                {
+                    sizes.truncate(index);
+                    samples.truncate(index);
+                    break;
+                }
+                let Some(ns) = self.sample(size)? else {
+                    resident += 1;
+                    continue;
+                };
+                samples[index].push(ns as f64);
+                // What it takes beyond a page is its transfer; twice, since
+                // anybody may come in between once.
+                let page_ns = samples[0].iter().copied().fold(f64::INFINITY, f64::min);
+                let is_long = |ns: u64| ns as f64 > page_ns + long_ns as f64;
+                if is_new
+                    && index >= SIZES_MIN
+                    && is_long(ns)
+                    && let Some(again_ns) = self.sample(size)?
+                {
+                    samples[index].push(again_ns as f64);
+                    if is_long(again_ns) {
+                        sizes.truncate(index);
+                        samples.truncate(index);
+                        break;
                     }
-                    None => resident += 1,
                 }
             }
-            sizes.truncate(enough);
-            samples.truncate(enough);
             self.report("request sizes");
             if round >= 3 && self.reader.now_ns() > end_ns {
                 break;
             }
         }
-        if samples.iter().any(|samples| samples.len() < 3) {
+        // Where others use a part of a file, few large requests find nothing of it
+        // in memory.
+        let enough = samples.iter().take_while(|samples| samples.len() >= 3).count();
+        if enough < SIZES_MIN.min(sizes.len()) {
             return Err(if resident > 0 { self.resident() } else { Error::TooFew });
         }
+        sizes.truncate(enough);
         let points: Vec<Point> = sizes
             .iter()
             .zip(&samples)
@@ -370,6 +410,17 @@ impl Run<'_> {
             (self.request_max, self.ns_per_byte) = (*bytes as u64, mean.value / bytes);
         }
         Ok(points)
+    }
+
+    /// Time of a read at a random place, ns, and the rest after it; `None` where
+    /// memory answered.
+    fn sample(&mut self, size: u64) -> Result<Option<u64>> {
+        let offset = self.place(size);
+        let timed = self.read(offset, size)?;
+        if let Some(timed) = timed {
+            self.rest(timed.latency_ns());
+        }
+        Ok(timed.map(|timed| timed.latency_ns()))
     }
 
     fn resident(&self) -> Error {
@@ -424,7 +475,7 @@ impl Run<'_> {
     /// Times between completions of reads of one place.
     fn rereads(&mut self) -> Result<Vec<f64>> {
         let end_ns = self.phase("rotation", 0.03);
-        let mut periods = Vec::new();
+        let (mut periods, mut resident) = (Vec::new(), 0);
         while periods.len() < 80 && (periods.len() < 16 || self.reader.now_ns() < end_ns) {
             let offset = self.place(PAGE_BYTES);
             let (mut last, began_ns) = (None, self.reader.now_ns());
@@ -436,9 +487,13 @@ impl Run<'_> {
                 }
             }
             if periods.len() == before {
-                // Memory answers: it will the next time, too.
-                break;
+                resident += 1;
+                if resident == RESIDENT_MAX {
+                    break;
+                }
+                continue;
             }
+            resident = 0;
             self.rest(self.reader.now_ns() - began_ns);
         }
         Ok(periods)
@@ -448,7 +503,10 @@ impl Run<'_> {
     fn sequential(&mut self) -> Result<Vec<(f64, Mean)>> {
         let end_ns = self.phase("sequential rate by position", 0.2);
         let size = self.reader.size_bytes();
-        let chunk = STREAM_BYTES.min(self.request_max).min(size / 8);
+        // Read without a rest, they keep the device as long as a burst may.
+        let burst = BURST_S * self.options.load * 1e9 / self.ns_per_byte.max(1e-3) / 5.0;
+        let burst = (burst as u64 / PAGE_BYTES * PAGE_BYTES).max(STREAM_BYTES_MIN);
+        let chunk = STREAM_BYTES.min(self.request_max).min(size / 8).min(burst);
         let chunks: u64 = 5.min(size / chunk);
         // As many as can be read once in this phase.
         let place_ns = self.ns_per_byte * (chunk * chunks) as f64 / self.options.load;
@@ -465,12 +523,14 @@ impl Run<'_> {
                     / PAGE_BYTES
                     * PAGE_BYTES;
                 let began_ns = self.reader.now_ns();
+                let mut continues = false;
                 for number in 0..chunks {
                     let timed = self.read(start + number * chunk, chunk)?;
                     // The first one has the seek in it.
-                    if let Some(timed) = timed.filter(|_| number > 0) {
+                    if let Some(timed) = timed.filter(|_| continues) {
                         samples.push(timed.latency_ns() as f64 / chunk as f64);
                     }
+                    continues = timed.is_some();
                 }
                 self.rest(self.reader.now_ns() - began_ns);
             }
@@ -494,22 +554,28 @@ impl Run<'_> {
         let bytes = BYTES_MAX.min(self.request_max);
         let end_ns = self.phase("switch cost", 0.12);
         let size = self.reader.size_bytes();
-        /// Places of which memory knows the beginning, in a row.
-        const RESIDENT_MAX: u32 = 64;
         let (mut switched, mut continued) = (Vec::new(), Vec::new());
         let mut resident = 0;
         while switched.len() < 200 && (switched.len() < 12 || self.reader.now_ns() < end_ns) {
             // Independent random places, as in the paper's mean switching time.
             let start = self.random.below((size - REQUESTS * bytes) / bytes) * bytes;
             let (mut busy_ns, before) = (0, switched.len());
+            let mut continues = false;
             for number in 0..REQUESTS {
-                let Some(timed) = self.read(start + number * bytes, bytes)? else { continue };
-                let times = if number == 0 { &mut switched } else { &mut continued };
-                times.push(timed.latency_ns() as f64);
-                busy_ns += timed.latency_ns();
+                let timed = self.read(start + number * bytes, bytes)?;
+                if let Some(timed) = timed {
+                    match (number, continues) {
+                        (0, _) => switched.push(timed.latency_ns() as f64),
+                        (_, true) => continued.push(timed.latency_ns() as f64),
+                        // It went there, but not from the last one.
+                        (_, false) => {}
+                    }
+                    busy_ns += timed.latency_ns();
+                }
+                continues = timed.is_some();
             }
             resident = if switched.len() == before { resident + 1 } else { 0 };
-            if busy_ns == 0 || resident == RESIDENT_MAX {
+            if resident == RESIDENT_MAX {
                 return Err(self.resident());
             }
             self.rest(busy_ns);
@@ -534,7 +600,7 @@ impl Run<'_> {
             let burst = per_s * BURST_S * self.options.load;
             // A device that slow has shown by then what depth brings it.
             let late = now_ns as f64 > end_ns as f64 + each_ns * DEPTHS.len() as f64;
-            if rates.len() >= 4 && (late || least > burst) {
+            if rates.len() >= DEPTHS_MIN && (late || least > burst) {
                 break;
             }
             // Of the time that this depth may take, the busy part.
@@ -545,11 +611,18 @@ impl Run<'_> {
             self.spent.reads += count as u64;
             self.spent.bytes += count as u64 * PAGE_BYTES;
             self.rest(self.reader.now_ns() - now_ns);
-            if completions.len() * 2 < count {
+            let rate = estimate::rate(&completions, depth as usize);
+            let is_partly_resident = completions.len() < count;
+            let too_few = rate.is_none() && rates.len() < DEPTHS_MIN;
+            if completions.len() * 2 < count || too_few && is_partly_resident {
                 return Err(self.resident());
             }
-            let rate = estimate::rate(&completions, depth as usize).ok_or(Error::TooFew)?;
-            rates.push((depth, rate));
+            match rate {
+                Some(rate) => rates.push((depth, rate)),
+                // The smaller depths have to do.
+                None if rates.len() >= DEPTHS_MIN => break,
+                None => return Err(Error::TooFew),
+            }
         }
         Ok(rates)
     }
@@ -558,10 +631,7 @@ impl Run<'_> {
     fn probe_rate(&mut self) -> Result<f64> {
         let mut times = Vec::new();
         for _ in 0..64 {
-            let offset = self.place(PAGE_BYTES);
-            if let Some(timed) = self.read(offset, PAGE_BYTES)? {
-                times.push(timed.latency_ns() as f64);
-            }
+            times.extend(self.sample(PAGE_BYTES)?.map(|ns| ns as f64));
             if times.len() >= 8 {
                 break;
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::profile::{DeviceProfile, VERSION};
+use crate::profile::{DeviceProfile, Positions, VERSION};
 
 /// The directory of the user's profiles; `None` where the environment names no place.
 pub fn directory() -> Option<PathBuf> {
@@ -37,7 +37,15 @@ impl DeviceProfile {
     fn of_identity(directory: &Path, identity: &Identity) -> Option<Self> {
         let text = fs::read(directory.join(identity.file_name())).ok()?;
         let profile: Self = serde_json::from_slice(&text).ok()?;
-        (profile.version == VERSION && profile.device.id == identity.id).then_some(profile)
+        (profile.version == VERSION && profile.is_of(identity)).then_some(profile)
+    }
+
+    /// Whether this was measured of that device. One whose places make a difference
+    /// has to have its size still: another one may have come to its name.
+    pub fn is_of(&self, identity: &Identity) -> bool {
+        let has_places = self.measured.positions == Positions::Device && self.seek.is_some();
+        self.device.id == identity.id
+            && (!has_places || self.device.size_bytes == identity.size_bytes)
     }
 
     /// Every profile in a directory; what cannot be read is left out.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, SeekFrom, seek};
 use rustix::io::ReadWriteFlags;
 
 use crate::error::{Error, Result};
@@ -37,6 +37,9 @@ pub struct Target {
     positions: Positions,
     epoch: Instant,
     buffer: Aligned,
+    /// The kernel may say what is in memory: not on overlayfs, where it looks at
+    /// pages that it never fills.
+    tells: bool,
 }
 
 impl Target {
@@ -70,6 +73,9 @@ impl Target {
         }
         let file = if kind.is_dir() { find_file(path, status.dev())? } else { path.to_owned() };
         let bytes = fs::metadata(&file).map_err(|error| Error::io(&file, error))?.len();
+        if bytes >= SIZE_MIN_BYTES && !has_data(&file, bytes) {
+            return Err(Error::Sparse { path: file });
+        }
         identity.size_bytes = bytes;
         Ok((Self::of(&file, bytes, false)?, identity))
     }
@@ -93,6 +99,7 @@ impl Target {
             positions: if device { Positions::Device } else { Positions::File },
             epoch: Instant::now(),
             buffer: Aligned::new(REQUEST_BYTES_MAX as usize),
+            tells: true,
         };
         // Some file systems refuse O_DIRECT at open, some at the first read.
         let direct = rustix::fs::fcntl_getfl(&target.file)
@@ -101,6 +108,7 @@ impl Target {
         if !direct || target.file.read_at(buffer, 0).is_err() {
             target.file = open(0).map_err(|error| Error::io(path, error))?;
             target.positions = Positions::CachedFile;
+            target.tells = !is_overlay(&target.file);
             // Of our own description: nobody else's readahead changes.
             let _ = rustix::fs::fadvise(&target.file, 0, None, Advice::Random);
         }
@@ -117,7 +125,7 @@ impl Target {
         let cached = self.positions == Positions::CachedFile;
         let len = buffer.len() as u64;
         if cached {
-            match self.pages_cached(offset, len) {
+            match self.tells.then(|| self.pages_cached(offset, len)).flatten() {
                 Some(0) => {}
                 // Others use them: they stay.
                 Some(_) => return Ok(None),
@@ -225,19 +233,40 @@ impl Reader for Target {
     }
 }
 
-/// The largest readable file on the file system below `directory`; sparse ones
-/// are answered without the device and do not count.
+fn is_overlay(file: &File) -> bool {
+    /// OVERLAYFS_SUPER_MAGIC (linux/magic.h).
+    const OVERLAYFS: i64 = 0x794c_7630;
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == OVERLAYFS)
+}
+
+/// Whether nearly all of a file is data: holes, and what was only set aside for it
+/// (fallocate(2)), are read without the device. `false` where it cannot be opened.
+fn has_data(path: &Path, bytes: u64) -> bool {
+    /// Pieces of data that are counted; a file of more is taken to be whole.
+    const PIECES_MAX: usize = 4096;
+    let Ok(file) = File::open(path) else { return false };
+    let (mut at, mut data) = (0, 0);
+    for _ in 0..PIECES_MAX {
+        // ENXIO: none behind.
+        let Ok(start) = seek(&file, SeekFrom::Data(at)) else { return data >= bytes / 10 * 9 };
+        let Ok(end) = seek(&file, SeekFrom::Hole(start)) else { break };
+        data += end - start;
+        at = end;
+    }
+    true
+}
+
+/// The largest readable file on the file system below `directory`.
 fn find_file(directory: &Path, device: u64) -> Result<PathBuf> {
     let mut best: Option<(u64, PathBuf)> = None;
     let walk = walkdir::WalkDir::new(directory).same_file_system(true).max_depth(12);
     for entry in walk.into_iter().filter_map(|entry| entry.ok()).take(FILES_MAX) {
         let Ok(status) = entry.metadata() else { continue };
-        let whole = status.blocks() * 512 >= status.len() / 10 * 9;
-        if !status.is_file() || !whole || status.dev() != device {
+        if !status.is_file() || status.dev() != device || status.len() < SIZE_MIN_BYTES {
             continue;
         }
         let better = best.as_ref().is_none_or(|(bytes, _)| status.len() > *bytes);
-        if better && status.len() >= SIZE_MIN_BYTES && File::open(entry.path()).is_ok() {
+        if better && has_data(entry.path(), status.len()) {
             best = Some((status.len(), entry.into_path()));
         }
         if best.as_ref().is_some_and(|(bytes, _)| *bytes >= FILE_ENOUGH_BYTES) {
@@ -306,6 +335,22 @@ mod tests {
             assert_eq!(ends.len(), 100);
             assert!(target.read(4096, 65_536).unwrap().is_some());
         }
+    }
+
+    #[test]
+    fn a_file_without_data_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("holes");
+        let file = File::create(&path).unwrap();
+        file.set_len(SIZE_MIN_BYTES * 4).unwrap();
+        file.write_all_at(&[1; 65_536], SIZE_MIN_BYTES).unwrap();
+        assert!(!has_data(&path, SIZE_MIN_BYTES * 4));
+        let device = fs::metadata(directory.path()).unwrap().dev();
+        assert!(matches!(find_file(directory.path(), device), Err(Error::NoFile { .. })));
+        let full = directory.path().join("full");
+        fs::write(&full, vec![1u8; SIZE_MIN_BYTES as usize]).unwrap();
+        assert!(has_data(&full, SIZE_MIN_BYTES));
+        assert_eq!(find_file(directory.path(), device).unwrap(), full);
     }
 
     #[test]

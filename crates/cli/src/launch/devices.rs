@@ -41,22 +41,25 @@ fn known_in(directory: &Path) -> String {
 /// were.
 fn devices(profiles: &[DeviceProfile]) -> Vec<KnownDevice> {
     let mounted = OnceCell::new();
-    // Those of disks that have gone take nobody's place.
-    let here: Vec<_> = profiles
-        .iter()
-        .filter_map(|profile| Some((present(&profile.device, &mounted)?, profile)))
-        .collect();
     let number = |(major, minor)| rustix::fs::makedev(major, minor);
-    let mut devices: Vec<KnownDevice> =
-        here.iter().map(|(numbers, profile)| known_device(profile, number(*numbers), 0)).collect();
-    for ((major, minor), profile) in here {
+    let mut devices: Vec<KnownDevice> = Vec::new();
+    let mut disks = Vec::new();
+    // Those of disks that have gone take nobody's place.
+    for profile in profiles {
+        for numbers in present(profile, &mounted) {
+            devices.push(known_device(profile, number(numbers), 0));
+            disks.push((numbers, profile));
+        }
+    }
+    let numbers = OnceCell::new();
+    for ((major, minor), profile) in disks {
+        if devices.len() >= DEVICES_MAX {
+            break;
+        }
         for (part, start) in Identity::partitions(major, minor) {
-            let is_mounted = || {
-                let mounted = mounted.get_or_init(Identity::mounted);
-                mounted.iter().any(|(numbers, _)| *numbers == part)
-            };
             let dev = number(part);
-            if devices.iter().all(|known| known.dev != dev) && is_mounted() {
+            let is_known = devices.iter().any(|known| known.dev == dev);
+            if !is_known && numbers.get_or_init(Identity::mounted_numbers).contains(&part) {
                 devices.push(known_device(profile, dev, start));
             }
         }
@@ -66,14 +69,25 @@ fn devices(profiles: &[DeviceProfile]) -> Vec<KnownDevice> {
 
 /// The numbers that the device has now. They change from boot to boot; where
 /// the ones that were measured belong to another device, it is looked for
-/// among what is mounted, which is looked at once for all.
-fn present(device: &Identity, mounted: &OnceCell<Mounted>) -> Option<(u32, u32)> {
-    let (major, minor) = (device.major, device.minor);
-    if Identity::of_numbers(major, minor).is_some_and(|found| found.id == device.id) {
-        return Some((major, minor));
+/// among what is mounted, which is looked at once for all, and among the disks
+/// of mounted partitions. A file system with several numbers has them all.
+fn present(profile: &DeviceProfile, mounted: &OnceCell<Mounted>) -> Vec<(u32, u32)> {
+    let (major, minor) = (profile.device.major, profile.device.minor);
+    if Identity::of_numbers(major, minor).is_some_and(|found| profile.is_of(&found)) {
+        return vec![(major, minor)];
     }
     let mounted = mounted.get_or_init(Identity::mounted);
-    mounted.iter().find(|(_, id)| *id == device.id).map(|(numbers, _)| *numbers)
+    let same =
+        |(numbers, id): &((u32, u32), String)| (*id == profile.device.id).then_some(*numbers);
+    let found: Vec<(u32, u32)> = mounted.iter().filter_map(same).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let disk = |((major, minor), _): &((u32, u32), String)| {
+        let (disk, _) = Identity::of_numbers(*major, *minor)?.whole()?;
+        profile.is_of(&disk).then_some((disk.major, disk.minor))
+    };
+    mounted.iter().find_map(disk).into_iter().collect()
 }
 
 type Mounted = Vec<((u32, u32), String)>;
