@@ -14,10 +14,11 @@
 //! system calls trap into the emulator.
 
 use crate::arch::{Frame, Interposed, THUNKS_MAX, nr, thunk_address};
+use crate::config::CONFIG;
 use crate::elf::{self, Object, ProgramHeader};
 use crate::hook::ra_hook;
 use crate::normal;
-use crate::state::{CONFIG, State, role, state};
+use crate::state::{State, role, state};
 use crate::symbols::Tables;
 use crate::sys::{self, PAGE_SIZE};
 use core::sync::atomic::AtomicUsize;

@@ -5,9 +5,10 @@
 use crate::arch::{
     STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, stub, stubs_address, ticks,
 };
+use crate::config::CONFIG;
 use crate::elf::{self, Object};
 use crate::normal;
-use crate::state::{CONFIG, State};
+use crate::state::State;
 use crate::status::Status;
 use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;

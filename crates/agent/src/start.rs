@@ -3,9 +3,10 @@
 //! the program running plainly.
 
 use crate::arch::nr;
+use crate::config::CONFIG;
 use crate::import::DESK_LEN;
 use crate::stat;
-use crate::state::{CONFIG, STATE, STATE_LEN, State, role, state};
+use crate::state::{STATE, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
 use crate::sys::{self, call};
 use crate::{elf, interpose, patch};

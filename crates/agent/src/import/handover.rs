@@ -21,8 +21,9 @@
 use super::regions::{Ranges, Regions, regions};
 use super::{aide, desk};
 use crate::arch::{self, Context, import_nr, nr, thread_pointer};
+use crate::config::CONFIG;
 use crate::normal::ending::{end_aide, end_child, runs};
-use crate::state::{CONFIG, State, lock};
+use crate::state::{State, lock};
 use crate::sys::{self, PAGE_SIZE, call};
 use crate::{normal, procfs};
 use core::cell::UnsafeCell;

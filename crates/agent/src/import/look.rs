@@ -8,8 +8,9 @@
 //! it: `rseq_cs` of the process's first thread, whose area is never freed.
 
 use crate::arch::{Bytes, INSTRUCTION_LEN_MAX, import_nr, nr, redirect_of};
+use crate::config::CONFIG;
 use crate::procfs;
-use crate::state::{CONFIG, State, watched};
+use crate::state::{State, watched};
 use crate::sys::{self, IoVec, call};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};

@@ -20,7 +20,7 @@ pub mod handover;
 mod look;
 pub mod regions;
 
-use crate::state::CONFIG;
+use crate::config::CONFIG;
 use crate::sys::{self, PAGE_SIZE};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;

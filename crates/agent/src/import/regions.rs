@@ -6,12 +6,13 @@
 //! back would take it back from a region that the program itself had kept
 //! from its children. So the regions are found and marked only while the
 //! process has one thread, and never in a program that has given such advice
-//! ([`crate::state::Config::advised`]).
+//! ([`crate::config::Config::advised`]).
 
 use crate::arch::{import_nr, nr, stack_pointer, thread_pointer};
+use crate::config::CONFIG;
 use crate::maps::{self, Line};
 use crate::procfs;
-use crate::state::{CONFIG, STATE_LEN, state};
+use crate::state::{STATE_LEN, state};
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;

@@ -5,8 +5,9 @@
 use super::{asking, notice, sequence};
 use crate::Gate;
 use crate::arch::nr;
+use crate::config::{CONFIG, stalls_always};
 use crate::import::regions::swap_exists;
-use crate::state::{CONFIG, State, stalls_always};
+use crate::state::State;
 use crate::sys::{self, IoVec, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

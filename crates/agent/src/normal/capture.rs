@@ -8,7 +8,8 @@
 //! the close, a lock would stay.
 
 use super::{OFFSET_NONE, Request};
-use crate::state::{CONFIG, FDS_MAX, State};
+use crate::config::CONFIG;
+use crate::state::{FDS_MAX, State};
 use crate::sys;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;

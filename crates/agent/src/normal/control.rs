@@ -13,9 +13,10 @@
 use super::accounting::{look_at_pages, pages_used};
 use super::group::Group;
 use super::outstanding::Outstanding;
+use crate::config::CONFIG;
 use crate::import::desk;
 use crate::procfs;
-use crate::state::{CONFIG, State};
+use crate::state::State;
 use crate::sys::PAGE_SIZE;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::memory_control::{

@@ -6,7 +6,8 @@
 use super::processors::are_busy;
 use super::synchronise;
 use crate::arch::ticks;
-use crate::state::{CONFIG, State, stalls_always};
+use crate::config::{CONFIG, stalls_always};
+use crate::state::State;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::asking::{SHARE_BUSY, SHARE_IDLE};
 

@@ -4,8 +4,9 @@
 
 use super::{bar, end_speculation, learnt, own, unbar};
 use crate::arch::{Frame, import_nr, nr, syscall6};
+use crate::config::CONFIG;
 use crate::hook::plain;
-use crate::state::{CONFIG, State};
+use crate::state::State;
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 

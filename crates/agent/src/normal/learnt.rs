@@ -7,7 +7,8 @@
 
 use super::accounting;
 use crate::arch::{import_nr, nr};
-use crate::state::{CONFIG, State};
+use crate::config::CONFIG;
+use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use runahead_policy::learning::{Record, Start};

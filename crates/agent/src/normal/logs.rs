@@ -3,8 +3,9 @@
 
 use super::learnt;
 use crate::arch::processor;
+use crate::config::{CONFIG, LOGS};
 use crate::import::desk;
-use crate::state::{CONFIG, LOGS, State};
+use crate::state::State;
 use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_policy::horizon::horizon;

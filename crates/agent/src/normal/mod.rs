@@ -29,9 +29,10 @@ mod watch;
 mod whole_files;
 
 use crate::arch::{Frame, StubKind, nr};
+use crate::config::CONFIG;
 use crate::hook::plain;
 use crate::import::handover;
-use crate::state::{CONFIG, State, role};
+use crate::state::{State, role};
 use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use runahead_protocol::stats::{Counter, Loss};

@@ -30,8 +30,9 @@
 use super::areas::{SWAPPED_BYTES, is_watched};
 use super::{faults, own, watch};
 use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
+use crate::config::{CONFIG, stalls_always};
 use crate::maps;
-use crate::state::{CONFIG, NoticedThread, State, role, stalls_always, state, watched};
+use crate::state::{NoticedThread, State, role, state, watched};
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::ptr::from_ref;

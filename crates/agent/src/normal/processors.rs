@@ -3,8 +3,9 @@
 
 use super::ending::scout_beside;
 use crate::arch::{nr, ticks};
+use crate::config::CONFIG;
 use crate::procfs;
-use crate::state::{CONFIG, State};
+use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;

@@ -6,7 +6,8 @@
 use super::reads::OFFSET_NONE;
 use super::streams;
 use crate::arch::{Frame, nr};
-use crate::state::{CONFIG, State};
+use crate::config::CONFIG;
+use crate::state::State;
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::reads::{Header, RECORDS_MAX, Read, Record};

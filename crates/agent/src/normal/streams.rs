@@ -7,10 +7,11 @@
 //! that it would keep the kernel's own readahead from seeing them.
 
 use crate::arch::{Frame, nr, thread_pointer};
+use crate::config::CONFIG;
 use crate::normal::Request;
 use crate::normal::asking::bytes;
 use crate::normal::reads::is_transfer;
-use crate::state::{CONFIG, State, class, lock};
+use crate::state::{State, class, lock};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};

@@ -4,9 +4,10 @@
 
 use super::ending::runs;
 use super::processors::processors;
+use crate::config::CONFIG;
 use crate::import::{self, Desk, desk};
 use crate::speculative::shared;
-use crate::state::{CONFIG, State, lock};
+use crate::state::{State, lock};
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use runahead_protocol::log::{Log, life};

@@ -12,9 +12,10 @@
 
 use super::{faults, own, synchronise};
 use crate::arch::{self, Registers, nr, thread_pointer};
+use crate::config::CONFIG;
 use crate::import::desk;
 use crate::procfs;
-use crate::state::{CONFIG, State, role, state, watched};
+use crate::state::{State, role, state, watched};
 use crate::sys::{self, call};
 use crate::usage;
 use core::sync::atomic::Ordering::Relaxed;

@@ -4,7 +4,8 @@
 
 use super::Request;
 use super::asking::start_read;
-use crate::state::{CONFIG, State, class};
+use crate::config::CONFIG;
+use crate::state::{State, class};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::competitive::depth_bytes;

@@ -7,9 +7,9 @@
 
 use super::Own;
 use crate::arch::{import_nr, nr};
+use crate::config::CONFIG;
 use crate::import::regions::{Region, regions};
 use crate::import::{ADDRESSES_MAX, Desk, PAGES_MAX, desk, page, question};
-use crate::state::CONFIG;
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::ptr::from_mut;

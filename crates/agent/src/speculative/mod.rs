@@ -163,7 +163,7 @@ fn emulate(number: usize, args: [usize; 6]) -> isize {
 
 /// Testing: dies as if somebody had killed it.
 fn die_at_random(number: usize) {
-    if crate::state::CONFIG.test.load(Relaxed) & TEST_DIE_AT_RANDOM == 0 {
+    if crate::config::CONFIG.test.load(Relaxed) & TEST_DIE_AT_RANDOM == 0 {
         return;
     }
     let calls = CALLS.fetch_add(1, Relaxed).wrapping_add(1);
@@ -200,7 +200,7 @@ fn exit() -> ! {
 /// Addresses that the program's memory calls must not touch: the agent's
 /// image, the log and the desk.
 fn protected() -> [(usize, usize); 3] {
-    let config = &crate::state::CONFIG;
+    let config = &crate::config::CONFIG;
     let image = (config.image_start.load(Relaxed), config.image_end.load(Relaxed));
     let log = LOG.load(Relaxed) as usize;
     let desk = config.desk.load(Relaxed) as usize;

@@ -5,8 +5,8 @@
 
 use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
 use crate::arch::nr;
+use crate::config::CONFIG;
 use crate::normal::hand_over;
-use crate::state::CONFIG;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};

@@ -5,8 +5,8 @@
 
 use super::Own;
 use crate::arch::nr;
+use crate::config::CONFIG;
 use crate::maps::{self, Line};
-use crate::state::CONFIG;
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;

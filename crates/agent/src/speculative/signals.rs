@@ -5,7 +5,7 @@
 use super::pages::{self, Touch};
 use super::{Own, emulate, imports, log, park, shared};
 use crate::arch::{SignalContext, gate_address, nr, restorer_address};
-use crate::state::CONFIG;
+use crate::config::CONFIG;
 use crate::sys::{call, set_signal_mask};
 use core::cell::UnsafeCell;
 use core::ptr::from_ref;

@@ -492,7 +492,7 @@ pub unsafe fn on_stack(
 /// Time-stamp counter; 0 where nobody knows its rate.
 #[inline]
 pub fn ticks() -> u64 {
-    if crate::state::CONFIG.ticks_per_us.load(core::sync::atomic::Ordering::Relaxed) == 0 {
+    if crate::config::CONFIG.ticks_per_us.load(core::sync::atomic::Ordering::Relaxed) == 0 {
         return 0;
     }
     let (low, high): (u32, u32);

@@ -1,0 +1,175 @@
+//! What the agent knows from its start on, and what forked children inherit of
+//! it: the session, the program, and what this process or a parent has done
+//! that holds for its children, too. What each process keeps for itself is in
+//! [`crate::state`].
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use runahead_protocol::learnt;
+use runahead_protocol::log::Log;
+use runahead_protocol::reads;
+use runahead_protocol::session::SESSION_LEN_MAX;
+use runahead_protocol::stats::Header;
+
+use crate::import::Desk;
+
+/// Logs used in turn, so that a dying speculative process cannot write into
+/// that of the next. Two more than two: after a page fault no wait follows in
+/// which the last one could die, and the one before it is reaped only beside
+/// the start of the next.
+pub const LOGS: usize = 4;
+
+/// Files locked by their description that are kept track of; with more, the
+/// program is not speculated for any more.
+pub const LOCKED_MAX: usize = 16;
+
+/// Longest path of the agent library, in bytes.
+pub const AGENT_PATH_LEN_MAX: usize = 512;
+
+/// Fixed at start.
+#[derive(Debug)]
+pub struct Config {
+    /// A [`runahead_protocol::session::Mode`] as a number.
+    pub mode: AtomicU32,
+    /// `TEST_*` bits of the session.
+    pub test: AtomicU64,
+    /// Time-stamp counter ticks per µs; 0: use the clock.
+    pub ticks_per_us: AtomicU64,
+    /// Prefetch horizon asked for by the user; 0: worked out.
+    pub horizon: AtomicU64,
+    /// Depth asked for by the user; 0: worked out.
+    pub depth: AtomicU32,
+    /// The program may not make calls that it did not mean to make (a seccomp
+    /// filter of its own): this process and its children are left alone.
+    pub forbidden: AtomicU32,
+    /// 1: this process or a parent has attached System V shared memory, which
+    /// counts its attachments.
+    pub attaches: AtomicU32,
+    /// Inode numbers of files that this process or a parent has locked by
+    /// their description; 0: free.
+    pub locked: [AtomicU64; LOCKED_MAX],
+    /// The table of executables, its path and NUL; empty: none.
+    pub learnt: Text<{ learnt::PATH_LEN_MAX + 1 }>,
+    /// Arguments that the program was given, its name counted; 0: unknown.
+    pub arguments: AtomicUsize,
+    /// Statistics file, or null.
+    pub stats: AtomicPtr<Header>,
+    /// Where reads are recorded, or null: they are not.
+    pub reads: AtomicPtr<reads::Header>,
+    /// The logs, shared with speculative processes, or null. In memory that
+    /// forked children keep, so that they can unmap them.
+    pub logs: [AtomicPtr<Log>; LOGS],
+    /// What importing copies share with the aide, or null. Forked children
+    /// unmap it as they do the logs.
+    pub desk: AtomicPtr<Desk>,
+    /// The program has said what its children get of its memory (madvise(2)):
+    /// nothing is marked there any more, in this process and its children.
+    pub advised: AtomicU32,
+    /// 1: the signal of notices was ignored when this process or a parent took it,
+    /// and is to be so again in what it executes.
+    pub notice_ignored: AtomicU32,
+    /// 1: importing copies may be made.
+    pub imports: AtomicU32,
+    /// 1: the program's library makes calls that no hook sees: in tier T0, and
+    /// where a site was not as the table says.
+    pub unseen: AtomicU32,
+    /// 1: the program's library (musl) closes inside itself at a site that must
+    /// not be patched.
+    pub closes_inside: AtomicU32,
+    /// 1: somebody else's filter looks at the calls of this process (seccomp(2)):
+    /// none is made for convenience.
+    pub filtered: AtomicU32,
+    /// The process's first thread ([`crate::arch::thread_pointer`]), or that of
+    /// a parent.
+    pub first_thread: AtomicUsize,
+    /// 1: the program has said who may look at it (`PR_SET_PTRACER`), or a
+    /// parent has.
+    pub says_tracer: AtomicU32,
+    /// First address of the agent's own image.
+    pub image_start: AtomicUsize,
+    /// Address after it.
+    pub image_end: AtomicUsize,
+    /// The session's variable, name, text and NUL, to be handed on at exec.
+    pub session: Text<{ SESSION_LEN_MAX + 32 }>,
+    /// `LD_PRELOAD=`, the agent's path and NUL, to be handed on at exec.
+    pub preload: Text<{ AGENT_PATH_LEN_MAX + 16 }>,
+}
+
+/// Bytes written once at start, while the process has one thread.
+#[derive(Debug)]
+pub struct Text<const MAX: usize> {
+    len: AtomicUsize,
+    bytes: UnsafeCell<[u8; MAX]>,
+}
+
+// SAFETY: written by `set` only, which start-up calls once before the process
+// can have a second thread; read-only afterwards.
+unsafe impl<const MAX: usize> Sync for Text<MAX> {}
+
+impl<const MAX: usize> Text<MAX> {
+    const fn new() -> Self {
+        Text { len: AtomicUsize::new(0), bytes: UnsafeCell::new([0; MAX]) }
+    }
+
+    /// Keeps `parts`, joined; false where they are too long.
+    ///
+    /// # Safety
+    /// Only while the process has one thread and nobody holds [`Text::get`].
+    pub unsafe fn set(&self, parts: &[&[u8]]) -> bool {
+        // SAFETY: exclusive, as the caller promises.
+        let bytes = unsafe { &mut *self.bytes.get() };
+        let mut len = 0;
+        for part in parts {
+            let Some(room) = bytes.get_mut(len..len + part.len()) else { return false };
+            room.copy_from_slice(part);
+            len += part.len();
+        }
+        self.len.store(len, Relaxed);
+        true
+    }
+
+    /// The text; empty before `set`.
+    pub fn get(&self) -> &[u8] {
+        // SAFETY: not written any more once it is read (see `set`).
+        let bytes = unsafe { &*self.bytes.get() };
+        bytes.get(..self.len.load(Relaxed)).unwrap_or(&[])
+    }
+}
+
+/// The one configuration.
+pub static CONFIG: Config = Config {
+    mode: AtomicU32::new(0),
+    test: AtomicU64::new(0),
+    ticks_per_us: AtomicU64::new(0),
+    horizon: AtomicU64::new(0),
+    depth: AtomicU32::new(0),
+    forbidden: AtomicU32::new(0),
+    attaches: AtomicU32::new(0),
+    locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
+    learnt: Text::new(),
+    arguments: AtomicUsize::new(0),
+    stats: AtomicPtr::new(core::ptr::null_mut()),
+    reads: AtomicPtr::new(core::ptr::null_mut()),
+    logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
+    desk: AtomicPtr::new(core::ptr::null_mut()),
+    // Until the memory calls are hooked, nobody would hear of such advice.
+    advised: AtomicU32::new(1),
+    notice_ignored: AtomicU32::new(0),
+    imports: AtomicU32::new(1),
+    unseen: AtomicU32::new(0),
+    closes_inside: AtomicU32::new(0),
+    filtered: AtomicU32::new(0),
+    first_thread: AtomicUsize::new(0),
+    says_tracer: AtomicU32::new(0),
+    image_start: AtomicUsize::new(0),
+    image_end: AtomicUsize::new(0),
+    session: Text::new(),
+    preload: Text::new(),
+};
+
+/// While testing, every read counts as a stall
+/// ([`TEST_EVERY_READ_STALLS`](runahead_protocol::session::TEST_EVERY_READ_STALLS)).
+pub fn stalls_always() -> bool {
+    CONFIG.test.load(Relaxed) & runahead_protocol::session::TEST_EVERY_READ_STALLS != 0
+}
