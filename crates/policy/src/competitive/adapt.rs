@@ -6,12 +6,14 @@
 //! kernel's own readahead, is as good or better. So the depth is tried: the
 //! program's throughput is compared over short epochs under each [`Arm`], and
 //! the best is kept and asked again, at intervals that double as long as it
-//! wins.
+//! is seen to win.
 //!
 //! Epochs differ by themselves: a server's streams are of different lengths,
-//! and some of what they read is in memory. So another arm must be better by
-//! twice the standard error of the difference, and one that seems better is
-//! tried again soon, with epochs of the best between.
+//! some of what they read is in memory, and there is more to do now than then.
+//! So an epoch under another arm is compared with those under the best just
+//! before it, and the other arm must be better, over its last trials, by twice
+//! the standard error of that. One that seems better is tried again soon, with
+//! epochs of the best between.
 
 /// How deep to prefetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,46 +48,43 @@ const BETTER_16: u64 = 17;
 /// And by how many standard errors.
 const ERRORS: u64 = 2;
 
-/// Epochs of each arm, at least, before they are compared.
+/// Trials of an arm, at least, before it is taken.
 const TRIED_MIN: u32 = 2;
 
-/// Epochs that an arm's mean is smoothed over: the best, and another one,
-/// which may last have been tried under other conditions.
-const SMOOTHED_BEST: u32 = 8;
-const SMOOTHED_TRIAL: u32 = 4;
+/// Trials that an arm's gain is smoothed over: a sixteenth is told from chance
+/// only by many.
+const SMOOTHED_TRIALS: u32 = 32;
 
-/// One, in shares of a mean.
+/// Epochs of the best arm that a trial is compared with.
+const SMOOTHED_BEST: u32 = 4;
+
+/// One, in shares of the best.
 const ONE: u64 = 256;
 
-/// How far epochs of one arm are apart before that has been seen: a fifth.
+/// How far trials of one arm are apart before that has been seen: a fifth.
 const SPREAD_ASSUMED: u64 = ONE / 5;
 
-/// Throughput of an arm. All-zero: not tried.
+/// A trial that is so many times further from the last ones than they are from
+/// each other shows that the device or the program has changed.
+const CHANGED: u64 = 3;
+
+/// A mean over the last values. All-zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Rate {
-    /// Smoothed over the last epochs, in bytes/s.
-    bytes_per_s: u64,
-    /// Epochs that it is smoothed over.
-    epochs: u32,
+struct Mean {
+    value: u64,
+    /// Values that it is smoothed over.
+    count: u32,
 }
 
-impl Rate {
-    const NONE: Rate = Rate { bytes_per_s: 0, epochs: 0 };
+impl Mean {
+    const NONE: Mean = Mean { value: 0, count: 0 };
 
-    /// How far a value is from the mean, in 1/[`ONE`] of that.
-    fn share(self, bytes_per_s: u64) -> u64 {
-        let apart = bytes_per_s.abs_diff(self.bytes_per_s).saturating_mul(ONE);
-        (apart / self.bytes_per_s.max(1)).min(16 * ONE)
-    }
-
-    fn add(&mut self, bytes_per_s: u64, over: u32) {
-        self.epochs = (self.epochs + 1).min(over);
-        let weight = u64::from(self.epochs).max(1);
-        self.bytes_per_s = self.bytes_per_s / weight * (weight - 1) + bytes_per_s / weight;
-    }
-
-    fn exceeds(self, other: Rate) -> bool {
-        u128::from(self.bytes_per_s) * 16 > u128::from(other.bytes_per_s) * u128::from(BETTER_16)
+    fn add(&mut self, value: u64, over: u32) {
+        self.count = (self.count + 1).min(over);
+        let weight = u64::from(self.count).max(1);
+        // Rounded, so that small numbers do not creep down.
+        let rest = u128::from(self.value) * u128::from(weight - 1) + u128::from(value);
+        self.value = ((rest + u128::from(weight / 2)) / u128::from(weight)) as u64;
     }
 }
 
@@ -100,9 +99,12 @@ pub struct Adapt {
     last_trial: Arm,
     /// Whether it is tried again next.
     again: bool,
-    rates: [Rate; 3],
-    /// Mean square of how far epochs of the best arm are from their mean, in
-    /// 1/[`ONE`]² of that; 0: not seen.
+    /// Throughput of the best arm over its last epochs, in bytes/s.
+    rate: Mean,
+    /// That of each arm in its last trials, in 1/[`ONE`] of the best's then.
+    gains: [Mean; 3],
+    /// Mean square of how far trials are from their mean, in 1/[`ONE`]²; 0: not
+    /// seen.
     spread: u64,
     /// Epochs until the next trial.
     wait: u32,
@@ -124,7 +126,8 @@ impl Adapt {
         trial: Arm::Full,
         last_trial: Arm::Full,
         again: false,
-        rates: [Rate::NONE; 3],
+        rate: Mean::NONE,
+        gains: [Mean::NONE; 3],
         spread: 0,
         wait: 0,
         interval: 0,
@@ -140,7 +143,7 @@ impl Adapt {
     /// kernel's readahead is in force until a trial, late as a lost one is
     /// dear, has shown the depth to be better.
     pub fn doubt(&mut self) {
-        if self.rates == [Rate::NONE; 3] {
+        if self.rate == Mean::NONE {
             (self.best, self.last_trial) = (Arm::Kernel, Arm::Kernel);
             (self.interval, self.wait) = (INTERVAL_MAX, INTERVAL_MAX);
         }
@@ -178,8 +181,14 @@ impl Adapt {
         self.left = SETTLE_STALLS.max(streams.saturating_mul(2));
     }
 
-    fn rate(&mut self, arm: Arm) -> &mut Rate {
-        let [full, half, kernel] = &mut self.rates;
+    /// Nothing was read for a while: the epoch begins anew.
+    pub fn paused(&mut self) {
+        self.measured = false;
+        self.left = self.left.max(SETTLE_STALLS);
+    }
+
+    fn gain(&mut self, arm: Arm) -> &mut Mean {
+        let [full, half, kernel] = &mut self.gains;
         match arm {
             Arm::Full => full,
             Arm::Half => half,
@@ -193,8 +202,10 @@ impl Adapt {
         if self.again {
             return self.last_trial;
         }
-        let [full, _, kernel] = self.rates.map(|rate| rate.bytes_per_s);
-        let close = u128::from(full.min(kernel)) * 4 > u128::from(full.max(kernel)) * 3;
+        // That of the best arm has not been tried against itself.
+        let [full, _, kernel] = self.gains;
+        let other = if self.best == Arm::Kernel { full } else { kernel };
+        let close = other.count != 0 && other.value * 4 > ONE * 3 && other.value * 3 < ONE * 4;
         match (self.best, self.last_trial) {
             (Arm::Full, Arm::Kernel) if close => Arm::Half,
             (Arm::Full, _) => Arm::Kernel,
@@ -211,12 +222,7 @@ impl Adapt {
             self.tried(bytes_per_s);
             return;
         }
-        let before = *self.rate(self.best);
-        self.spread = match (before.epochs, self.spread) {
-            (0, _) => SPREAD_ASSUMED * SPREAD_ASSUMED,
-            (_, old) => old - old / 8 + before.share(bytes_per_s).pow(2) / 8,
-        };
-        self.rate(self.best).add(bytes_per_s, SMOOTHED_BEST);
+        self.rate.add(bytes_per_s, SMOOTHED_BEST);
         if self.interval == 0 {
             self.interval = INTERVAL_MIN;
             self.wait = INTERVAL_MIN;
@@ -231,36 +237,60 @@ impl Adapt {
 
     /// An epoch of a trial came to `bytes_per_s`.
     fn tried(&mut self, bytes_per_s: u64) {
+        let ratio = u128::from(bytes_per_s) * u128::from(ONE) / u128::from(self.rate.value.max(1));
+        // Beyond that it is not the arm that makes the difference.
+        let ratio = u64::try_from(ratio).unwrap_or(u64::MAX).clamp(ONE / 2, 2 * ONE);
         let trial = self.trial;
-        self.rate(trial).add(bytes_per_s, SMOOTHED_TRIAL);
-        let (tried, best) = (*self.rate(trial), *self.rate(self.best));
-        if tried.exceeds(best) && self.is_significant(tried, best) {
+        let mut gain = *self.gain(trial);
+        let mut spread = if self.spread == 0 { SPREAD_ASSUMED.pow(2) } else { self.spread };
+        if gain.count != 0 {
+            let apart = ratio.abs_diff(gain.value).pow(2);
+            if gain.count >= TRIED_MIN && apart > CHANGED.pow(2) * spread {
+                gain = Mean::NONE;
+            }
+            spread = (spread - spread / 8 + apart / 8).max(1);
+        }
+        gain.add(ratio, SMOOTHED_TRIALS);
+        (*self.gain(trial), self.spread) = (gain, spread);
+        let better = gain.value * 16 > ONE * BETTER_16;
+        if better && is_significant(gain, spread) {
             self.best = trial;
+            self.rate = Mean { value: bytes_per_s, count: 1 };
+            // Against the new best nothing has been tried.
+            self.gains = [Mean::NONE; 3];
             self.again = false;
             self.interval = INTERVAL_MIN;
             self.wait = self.interval;
             return;
         }
-        let this = Rate { bytes_per_s, epochs: 1 };
-        self.again = this.exceeds(best) && best.epochs != 0;
-        if self.again {
+        self.again = better;
+        if better {
             self.wait = AGAIN;
-        } else {
+            return;
+        }
+        if is_no_better(gain, spread) {
             self.interval = (self.interval * 2).clamp(INTERVAL_MIN, INTERVAL_MAX);
-            self.wait = self.interval;
         }
+        self.wait = self.interval;
     }
+}
 
-    /// Whether the difference of two means is more than chance: of epochs that
-    /// are `spread` apart, so many each.
-    fn is_significant(&self, tried: Rate, best: Rate) -> bool {
-        if tried.epochs < TRIED_MIN || best.epochs < TRIED_MIN {
-            return false;
-        }
-        let (n, m) = (u64::from(tried.epochs), u64::from(best.epochs));
-        let difference = best.share(tried.bytes_per_s);
-        difference.pow(2) * n * m >= ERRORS.pow(2) * self.spread * (n + m)
-    }
+/// Whether a gain is more than chance: the mean of trials that are `spread`
+/// apart.
+fn is_significant(gain: Mean, spread: u64) -> bool {
+    gain.count >= TRIED_MIN && is_beyond(gain.value.saturating_sub(ONE), gain.count, spread)
+}
+
+/// Whether it is by chance alone that the arm would be as much better as it has
+/// to be.
+fn is_no_better(gain: Mean, spread: u64) -> bool {
+    is_beyond((ONE * BETTER_16 / 16).saturating_sub(gain.value), gain.count, spread)
+}
+
+/// Whether a mean of so many trials is so far from something by more than
+/// [`ERRORS`] standard errors.
+fn is_beyond(distance: u64, trials: u32, spread: u64) -> bool {
+    distance.pow(2) * u64::from(trials) >= ERRORS.pow(2) * spread
 }
 
 #[cfg(test)]
@@ -324,8 +354,7 @@ mod tests {
         assert_eq!(best, Arm::Full);
         assert!(spent[0] > 14_000, "{spent:?}");
         // What has been found out stays.
-        let tried = Rate { bytes_per_s: 1, epochs: 1 };
-        let mut found = Adapt { rates: [tried, Rate::NONE, Rate::NONE], ..Adapt::NEW };
+        let mut found = Adapt { rate: Mean { value: 1, count: 1 }, ..Adapt::NEW };
         found.doubt();
         assert_eq!(found.arm(), Arm::Full);
     }
@@ -355,6 +384,49 @@ mod tests {
             lost += u32::from(elsewhere > 100);
         }
         assert!(lost <= 10, "{lost} of 200 were with the kernel for a quarter of the time");
+    }
+
+    /// A disk that sorts its queue: the kernel's windows are a twelfth better, in
+    /// epochs that are a seventh apart, while what there is to do comes and goes.
+    #[test]
+    fn a_small_difference_is_found_out_in_time() {
+        let mut found = 0;
+        for seed in 0..100u64 {
+            let (mut adapt, mut random) = (Adapt::NEW, seed);
+            let mut last = 0;
+            for epoch in 0..600u64 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let noise = 75 + (random >> 33) % 51;
+                let load = 100 + 60 * (epoch / 40 % 2);
+                let rate = if adapt.arm() == Arm::Kernel { 108 } else { 100 };
+                last = if adapt.best == Arm::Kernel { last + 1 } else { 0 };
+                adapt.ended(rate * noise * load * 100);
+            }
+            found += u32::from(last > 100);
+        }
+        assert!(found >= 60, "{found} of 100 ended with the kernel");
+    }
+
+    /// A server that is asked little for a while, in the middle of every fifth epoch.
+    #[test]
+    fn pauses_do_not_pass_for_a_difference() {
+        let mut adapt = Adapt::NEW;
+        let (mut now_ns, mut bytes) = (0u64, 0u64);
+        let mut elsewhere = 0;
+        for turn in 0..40_000u64 {
+            let kernel = adapt.arm() == Arm::Kernel;
+            elsewhere += u64::from(kernel);
+            now_ns += if kernel { 13_000_000 } else { 21_000_000 };
+            bytes += if kernel { 131_072 } else { 540_000 };
+            if turn % 320 == 170 {
+                now_ns += 60_000_000_000;
+                adapt.paused();
+            }
+            if adapt.stalled() {
+                adapt.account(now_ns, bytes, 4);
+            }
+        }
+        assert!(adapt.best == Arm::Full && elsewhere < 2500, "{elsewhere}");
     }
 
     #[test]
