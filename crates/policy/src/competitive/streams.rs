@@ -19,7 +19,7 @@ mod stream;
 mod verdicts;
 
 use self::stream::{Stream, at_window, continues, reached};
-use self::verdicts::{BEGUN, BEGUN_LONG_MIN, Beginnings, ENDS, ENDS_MIN, Verdicts};
+use self::verdicts::{BEGUN, BEGUN_LONG_MIN, ByBeginning, ENDS, ENDS_MIN};
 use super::adapt::{Adapt, Arm};
 use super::depth::{Device, SeekDistance, depth_bytes};
 
@@ -146,11 +146,13 @@ pub struct Streams {
     established: u32,
     /// Smoothed wait of stalls at the ends of windows and runs, in ns.
     wait_ns: u64,
+    /// When the last stall that counts ended, in ns.
+    counted_ns: u64,
     /// Longest wait of late, in ns. The smoothed one is short for a while when
     /// many streams wait for the rest of a request that has just come.
     longest_ns: u64,
-    /// Most stalls elsewhere that a thread had of late between two of one stream:
-    /// it reads so many at once.
+    /// Most stalls elsewhere that a thread had of late between two of one stream, in
+    /// 1/[`LONGEST_FORGOTTEN`]: it reads so many at once.
     between: u32,
     /// Halvings of the depth because prefetched pages were evicted.
     shrink: u32,
@@ -160,9 +162,9 @@ pub struct Streams {
     evictions: u32,
     /// Whether streams went on to the ends of their files, of those that were
     /// read without trusting that.
-    ends: Verdicts,
+    ends: ByBeginning,
     /// Whether streams were longer than the competitive depth.
-    beginnings: Beginnings,
+    beginnings: ByBeginning,
     seeks: SeekDistance,
     adapt: Adapt,
     /// Bytes that streams have come further. Reads that find their data are
@@ -185,13 +187,14 @@ impl Streams {
         used: 0,
         established: 0,
         wait_ns: 0,
+        counted_ns: 0,
         longest_ns: 0,
         between: 0,
         shrink: 0,
         runs: 0,
         evictions: 0,
-        ends: Verdicts::NONE,
-        beginnings: Beginnings::NONE,
+        ends: ByBeginning::NONE,
+        beginnings: ByBeginning::NONE,
         seeks: SeekDistance::NONE,
         adapt: Adapt::NEW,
         used_bytes: 0,
@@ -236,7 +239,7 @@ impl Streams {
         stream.credited = last.credited.saturating_sub(miss.offset - last.offset);
         stream.stopped = false;
         if last.stopped && last.run != 0 && !last.judged {
-            self.ends.withdraw();
+            self.ends.of(&last).withdraw();
         }
         if last.stopped && last.long_at != 0 {
             self.beginnings.of(&last).withdraw();
@@ -292,7 +295,7 @@ impl Streams {
     /// The first stall of a stream, or a random read.
     fn first(&mut self, miss: &Miss, device: &Device, index: usize, depth: u64) -> Action {
         let Some(stream) = self.table.get_mut(index) else { return Action::default() };
-        if stream.long_at == 0 || !self.beginnings.of(stream).are(BEGUN_LONG_MIN, BEGUN) {
+        if stream.long_at == 0 || !self.beginnings.seen(stream).are(BEGUN_LONG_MIN, BEGUN) {
             return self.known(miss, index, depth, Action::default());
         }
         stream.run = depth as u32;
@@ -304,7 +307,7 @@ impl Streams {
     fn establish(&mut self, index: usize) {
         self.established = self.established.wrapping_add(1);
         if let Some(stream) = self.table.get_mut(index) {
-            stream.sample = self.established.is_multiple_of(self.ends.sample());
+            stream.sample = self.established.is_multiple_of(self.ends.seen(stream).sample());
         }
     }
 
@@ -319,7 +322,8 @@ impl Streams {
         start: u64,
     ) -> Action {
         let Some(stream) = self.table.get(index) else { return Action::default() };
-        let whole = self.ends.are(ENDS_MIN, ENDS) && !stream.sample;
+        let reach_ends = self.ends.seen(stream).are(ENDS_MIN, ENDS);
+        let whole = reach_ends && !stream.sample;
         let len = if whole && self.shrink == 0 {
             KNOWN_BYTES_MAX.max(depth)
         } else {
@@ -340,16 +344,21 @@ impl Streams {
         stream.slack = if sequential { SEQUENTIAL_BYTES as u32 } else { 0 };
         if sequential && !whole && !stream.judged && reached(stream) {
             stream.judged = true;
-            self.ends.judge(true);
+            self.ends.of(stream).judge(true);
         }
         if !compared || self.adapt.arm() == Arm::Kernel {
+            // As far as the kernel's windows may bring it without a stall.
+            stream.slack = stream.slack.max(2 * WINDOW_BYTES as u32);
             return self.known(miss, index, depth, action);
         }
         let rest = miss.size.saturating_sub(start);
         let Some(stream) = self.table.get_mut(index) else { return action };
         stream.run = len.min(depth) as u32;
         stream.slack = 0;
-        let len = len.max(stream.read_end.saturating_sub(start)).min(rest);
+        // What is read now, too, but no more at once: who reads a file by one call is
+        // served by the kernel.
+        let now = stream.read_end.saturating_sub(start).min(KNOWN_BYTES_MAX >> self.shrink);
+        let len = len.max(now).min(rest);
         stream.end = start.saturating_add(len).max(stream.read_end);
         if whole && stream.end > stream.long_at {
             // It will not be seen.
@@ -359,10 +368,10 @@ impl Streams {
             // Whether one that is trusted gets there will not be seen.
             stream.judged = true;
             if !whole {
-                self.ends.judge(true);
+                self.ends.of(stream).judge(true);
             }
         }
-        let ends = len == rest && self.ends.are(ENDS_MIN, ENDS);
+        let ends = len == rest && self.ends.seen(stream).are(ENDS_MIN, ENDS);
         self.credit(index, if ends { len } else { len / 2 });
         self.issued();
         self.known(miss, index, depth, Action { offset: start, len, ..action })
@@ -463,7 +472,8 @@ impl Streams {
     fn find(&mut self, miss: &Miss) -> Option<usize> {
         let mut found: Option<(usize, u64)> = None;
         let stopped_ns = (STOPPED_WAITS * self.longest_ns).max(STOPPED_NS_MIN);
-        let elsewhere_max = self.between.saturating_add(STOPPED_BEYOND);
+        let elsewhere_max =
+            (self.between / LONGEST_FORGOTTEN as u32).saturating_add(STOPPED_BEYOND);
         for (index, stream) in self.table.iter_mut().enumerate().take(self.used as usize) {
             if stream.file == miss.file && continues(stream, miss) {
                 // The nearest one behind.
@@ -483,8 +493,11 @@ impl Streams {
             }
         }
         let (index, _) = found?;
-        let between = self.table.get(index).map_or(0, |stream| stream.elsewhere);
-        self.between = between.max(self.between - self.between / LONGEST_FORGOTTEN as u32);
+        // What only may be a stream says nothing: a random read may come after one.
+        let known = self.table.get(index).filter(|stream| stream.run != 0);
+        let between = known.map_or(0, |stream| stream.elsewhere.min(STREAMS_MAX as u32));
+        let forgotten = self.between - self.between.div_ceil(LONGEST_FORGOTTEN as u32);
+        self.between = (between * LONGEST_FORGOTTEN as u32).max(forgotten);
         Some(index)
     }
 
@@ -537,6 +550,12 @@ impl Streams {
         if !action.counts {
             return;
         }
+        // Time in which nothing was read says nothing of how it would have been.
+        let idle_ns = now_ns.saturating_sub(ns).saturating_sub(self.counted_ns);
+        if idle_ns > self.ended_ns() {
+            self.adapt.paused();
+        }
+        self.counted_ns = self.counted_ns.max(now_ns);
         self.wait_ns = match self.wait_ns {
             0 => ns.max(1),
             old => (old - old / 8 + ns / 8).max(1),
@@ -583,13 +602,32 @@ impl Streams {
 }
 
 /// A stream has stopped, as far as one can see.
-fn stopped(stream: &mut Stream, ends: &mut Verdicts, beginnings: &mut Beginnings) {
+fn stopped(stream: &mut Stream, ends: &mut ByBeginning, beginnings: &mut ByBeginning) {
     stream.stopped = true;
     if stream.run != 0 && !stream.judged {
         stream.judged = reached(stream);
-        ends.judge(stream.judged);
+        ends.of(stream).judge(stream.judged);
     }
     if stream.long_at != 0 {
         beginnings.of(stream).judge(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else one chance hit would keep streams from being seen to stop for good.
+    #[test]
+    fn the_most_stalls_between_are_forgotten() {
+        let mut streams = Streams::EMPTY;
+        streams.between = 100 * LONGEST_FORGOTTEN as u32;
+        for number in 0..1000u64 {
+            let (offset, len, size) = (number * WINDOW_BYTES, WINDOW_BYTES, 1 << 40);
+            let miss =
+                Miss { file: 1, by: 1, offset, len, size, now_ns: number, ..Miss::default() };
+            streams.miss(&miss, &Device::default());
+        }
+        assert_eq!(streams.between / LONGEST_FORGOTTEN as u32, 0);
     }
 }

@@ -436,3 +436,22 @@ fn evictions_shrink_the_depth() {
     assert!(lens[..32].iter().all(|len| *len == 0), "{lens:?}");
     assert!(lens.iter().any(|len| *len > 200_000), "{lens:?}");
 }
+
+/// Who reads a file in few large pieces is served by the kernel: no run is as long
+/// as such a piece, and the less where memory is short.
+#[test]
+fn large_reads_are_not_prefetched_at_once() {
+    const PIECE: u64 = 256 << 20;
+    let mut streams = Streams::EMPTY;
+    let mut longest = 0;
+    for number in 0..64u64 {
+        let now_ns = number * 5_000_000_000;
+        let (offset, size) = (number * PIECE, 64 * PIECE);
+        let miss = Miss { file: 1, by: 1, offset, len: PIECE, size, now_ns, ..Miss::default() };
+        let action = streams.miss(&miss, &EVEN);
+        longest = longest.max(action.len);
+        let ns = 100_000_000;
+        streams.waited(&action, ns, now_ns + ns);
+    }
+    assert!((1..=4 << 20).contains(&longest), "{longest}");
+}

@@ -72,17 +72,23 @@ impl Verdicts {
 /// Of streams that began inside of a file, and at its beginning: an index that
 /// is looked up at random is not the files that are read beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Beginnings {
+pub(super) struct ByBeginning {
     inside: Verdicts,
     at_start: Verdicts,
 }
 
-impl Beginnings {
-    pub(super) const NONE: Beginnings =
-        Beginnings { inside: Verdicts::NONE, at_start: Verdicts::NONE };
+impl ByBeginning {
+    pub(super) const NONE: ByBeginning =
+        ByBeginning { inside: Verdicts::NONE, at_start: Verdicts::NONE };
 
+    /// Those of streams that began where this one did.
     pub(super) fn of(&mut self, stream: &Stream) -> &mut Verdicts {
         if stream.at_start { &mut self.at_start } else { &mut self.inside }
+    }
+
+    /// The same, to be read.
+    pub(super) fn seen(&self, stream: &Stream) -> Verdicts {
+        if stream.at_start { self.at_start } else { self.inside }
     }
 }
 
