@@ -3,7 +3,7 @@
 #define TRY(call) (errno = 0, printf("%ld %d\n", (long)(call), errno))
 int main(void)
 {
-	char byte, *none = (char *)8, *readonly = (char *)main;
+	char byte = '?', *none = (char *)8, *readonly = (char *)main;
 	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	munmap(page + 4096, 4096);
 	for (int round = 0; round < 5; round++) {
@@ -16,7 +16,11 @@ int main(void)
 		TRY(read(fd, page + 4000, 2000));
 		TRY(lseek(fd, 0, SEEK_CUR));
 		TRY(pread(fd, none, 1, 0));
+		byte = '?';
 		TRY(pread(fd, &byte, 1, -1));
+		TRY(preadv(fd, &good, 1, -1));
+		TRY(preadv2(fd, &good, 1, -2, 0));
+		printf("%c\n", byte);
 		TRY(pread(fd, &byte, 1, 1LL << 62));
 		TRY(read(fd, none, 0));
 		TRY(read(fd, (char *)-1, 10));

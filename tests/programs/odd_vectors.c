@@ -1,4 +1,4 @@
-/* readv, preadv, preadv2 with vectors of every shape. */
+/* readv, preadv, preadv2 with vectors of every shape, also such as are read over. */
 #include "common.h"
 static unsigned sum(void *at, size_t len)
 {
@@ -24,6 +24,9 @@ int main(void)
 		printf("%zd ", readv(fd, many, 1024));
 		struct iovec twice[2] = { { buffer, 3000 }, { buffer + 1000, 3000 } };
 		printf("%zd ", preadv(fd, twice, 2, round * 1234));
+		struct iovec over[4] = { { buffer, 100 }, { &over[2], 2 * sizeof *over }, { buffer + 500, 200 }, { buffer + 900, 70 } };
+		printf("%zd ", preadv(fd, over, 4, round * 4567));
+		printf("%u ", sum(over + 2, 2 * sizeof *over));
 		printf("%ld %u\n", (long)lseek(fd, 0, SEEK_CUR), sum(buffer, sizeof buffer));
 	}
 	errno = 0;

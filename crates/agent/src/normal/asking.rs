@@ -23,6 +23,14 @@ pub(super) const READ_AROUND_BYTES: u64 = 128 * 1024;
 /// Most bytes of a read that a page cache oracle is asked about.
 const QUESTION_BYTES: u64 = 128 * 1024;
 
+/// Most bytes that are copied to find out whether they are there, and of a larger
+/// read, most bytes that are looked at: 40 µs.
+const COPY_BYTES_MAX: u64 = 1 << 20;
+const LOOK_BYTES_MAX: u64 = 8 << 20;
+
+/// Most bytes that one call returns (MAX_RW_COUNT, linux/fs.h).
+const RESULT_MAX: usize = 0x7fff_f000;
+
 /// What asking about a range found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -88,40 +96,49 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
         return ask_page_cache(request, method);
     }
+    let known = if is_transfer(frame.number) { None } else { bytes(frame, request) };
+    if known == Some(0) {
+        return Answer::Resident(0);
+    }
     // Where the processors are busy, asking must not start the read: the kernel's
     // worker would take this thread's processor before it sleeps, and the
-    // others' slices come before it is back.
+    // others' slices come before it is back. And what is large is not copied twice.
+    let is_large = known.is_some_and(|known| known > COPY_BYTES_MAX);
     if let Some(class) = class
-        && (class.load(Relaxed) == class::FILE_STREAM || are_busy_at_first(state))
+        && (is_large || class.load(Relaxed) == class::FILE_STREAM || are_busy_at_first(state))
     {
-        let known = if is_transfer(frame.number) { None } else { bytes(frame, request) };
-        let len = known.unwrap_or(1).clamp(1, READ_AROUND_BYTES);
+        let most = if is_large { LOOK_BYTES_MAX } else { READ_AROUND_BYTES };
+        let len = known.unwrap_or(1).clamp(1, most);
         match streams::is_missing(request, len) {
             Some(true) => return Answer::Missing,
-            Some(false) if known.is_some_and(|known| len >= known) => return Answer::Coming,
+            Some(false) if is_large || known.is_some_and(|known| len >= known) => {
+                return Answer::Coming;
+            }
             Some(false) => {}
-            None => class.store(class::FILE, Relaxed),
+            None if class.load(Relaxed) == class::FILE_STREAM => class.store(class::FILE, Relaxed),
+            None => {}
         }
     }
     let [_, buffer, len, ..] = frame.args;
     let mut scratch = 0u8;
-    let own = match frame.number {
-        nr::READ | nr::PREAD64 => IoVec { base: buffer, len },
-        // Into nobody's buffer: one byte tells.
-        _ => IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 },
-    };
-    let (vector, vectors) = match frame.number {
-        nr::READV | nr::PREADV | nr::PREADV2 => (buffer, len),
-        _ => (core::ptr::from_ref(&own) as usize, 1),
-    };
-    let args = [request.fd as usize, vector, vectors, request.offset as usize, 0, RWF_NOWAIT];
-    // SAFETY: fills the program's buffer with the bytes that its own read is
+    // Into nobody's buffer: one byte tells.
+    let byte = [IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 }];
+    let buffers = if is_transfer(frame.number) { None } else { Buffers::of(frame) };
+    // The kernel has read the array before it writes the buffers; the call is yet to
+    // read it.
+    if buffers.as_ref().is_some_and(|buffers| buffers.touch(buffer, len)) {
+        return Answer::Resident(0);
+    }
+    let vector = buffers.as_ref().and_then(Buffers::left).unwrap_or(&byte);
+    let [fd, at] = [request.fd as usize, vector.as_ptr() as usize];
+    let args = [fd, at, vector.len(), request.offset as usize, 0, RWF_NOWAIT];
+    // SAFETY: fills the program's buffers with the bytes that its own read is
     // about to put there, at an explicit offset, so that no description moves.
     let result = unsafe { syscall6(nr::PREADV2, args) };
     match result {
         sys::EAGAIN => {
             request.started = true;
-            if is_transfer(frame.number) {
+            if buffers.is_none() {
                 // One byte was asked for; the call itself would read more.
                 start_read(request.fd, request.offset, request.len.min(READ_AROUND_BYTES));
             }
@@ -133,10 +150,9 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
         ..=0 => Answer::Resident(0),
         got => {
             let got = got as usize;
-            if is_transfer(frame.number) {
-                Answer::Resident(got)
-            } else {
-                ask_rest(frame, request, got)
+            match buffers {
+                Some(buffers) if got < RESULT_MAX => ask_rest(buffers, request, got),
+                _ => Answer::Resident(got),
             }
         }
     }
@@ -145,8 +161,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
 /// After a short answer: the end of the file, or the first missing page? Asks
 /// for all of the rest, so that the kernel's readahead sees the read that is
 /// to come and not a smaller one.
-fn ask_rest(frame: &Frame, request: &mut Request, copied: usize) -> Answer {
-    let Some(mut buffers) = Buffers::of(frame) else { return Answer::Resident(copied) };
+fn ask_rest(mut buffers: Buffers, request: &mut Request, copied: usize) -> Answer {
     buffers.skip(copied);
     let Some(vector) = buffers.left() else { return Answer::Resident(copied) };
     let offset = request.offset.wrapping_add(copied as u64) as usize;
@@ -177,6 +192,8 @@ const BUFFERS_MAX: usize = 32;
 
 /// Where a read puts its bytes.
 struct Buffers {
+    /// The call names them in an array.
+    is_vector: bool,
     vectors: [IoVec; BUFFERS_MAX],
     from: usize,
     count: usize,
@@ -189,7 +206,7 @@ impl Buffers {
         let [_, at, len, ..] = frame.args;
         let mut vectors = [IoVec { base: at, len }; BUFFERS_MAX];
         if matches!(frame.number, nr::READ | nr::PREAD64) {
-            return Some(Self { vectors, from: 0, count: 1 });
+            return Some(Self { is_vector: false, vectors, from: 0, count: 1 });
         }
         let bytes = len.checked_mul(size_of::<IoVec>())?;
         if at == 0 || len > BUFFERS_MAX || len == 0 {
@@ -198,7 +215,15 @@ impl Buffers {
         let into = core::ptr::from_mut(&mut vectors).cast::<u8>();
         // SAFETY: `bytes` is at most the size of `vectors`, of plain numbers.
         let copied = unsafe { streams::copy_own(at, into, bytes) };
-        copied.then_some(Self { vectors, from: 0, count: len })
+        copied.then_some(Self { is_vector: true, vectors, from: 0, count: len })
+    }
+
+    /// Whether one of them lies in the array of the call itself, `len` of them at
+    /// `at`.
+    fn touch(&self, at: usize, len: usize) -> bool {
+        let end = at.saturating_add(len.saturating_mul(size_of::<IoVec>()));
+        let inside = |one: &IoVec| one.base < end && at < one.base.saturating_add(one.len);
+        self.is_vector && self.vectors.iter().take(self.count).any(inside)
     }
 
     /// Goes on behind the first `bytes` of them.

@@ -128,8 +128,11 @@ pub fn read(state: &'static State, frame: &mut Frame) -> isize {
     if class == class::OTHER || (frame.number == nr::PREADV2 && flags != 0) {
         return plain(frame);
     }
-    let explicit =
-        matches!(frame.number, nr::PREAD64 | nr::PREADV | nr::PREADV2) && offset as isize >= 0;
+    let explicit = matches!(frame.number, nr::PREAD64 | nr::PREADV | nr::PREADV2)
+        && !(frame.number == nr::PREADV2 && offset as isize == -1);
+    if explicit && (offset as isize) < 0 {
+        return plain(frame);
+    }
     let request = Request {
         fd: fd as i32,
         offset: if explicit { offset as u64 } else { OFFSET_NONE },
@@ -146,7 +149,8 @@ pub fn is_transfer(number: usize) -> bool {
     matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
 }
 
-/// `sendfile`, `copy_file_range`, `splice`: reads of their input's range.
+/// `sendfile`, `copy_file_range`, `splice`: reads of their input's range. Not
+/// where a copy may be made without reading, by cloning or by the server.
 pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
     let [first, second, _, fourth, fifth, _] = frame.args;
     let (fd, len) = match frame.number {
@@ -156,7 +160,8 @@ pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
     };
     let Some(class) = state.class(fd as u32 as usize) else { return plain(frame) };
     let class = class.load(Relaxed);
-    if class == class::OTHER {
+    let copies = frame.number == nr::COPY_FILE_RANGE;
+    if class == class::OTHER || (copies && !streams::copies_by_reading(fd as i32)) {
         return plain(frame);
     }
     let request = Request {

@@ -43,7 +43,7 @@ pub(super) fn stall(
     }
     let stalled = streams::at_stall(state, frame, &request, &stat);
     if !stalled.is_some_and(|stalled| stalled.prefetched()) {
-        whole_files::prefetch(state, &request, &stat);
+        whole_files::prefetch(state, frame, &request, &stat);
     }
     book_question(state, began);
     let synchronised_ns = sys::now_ns();

@@ -155,7 +155,7 @@ pub fn at_stall(
     if request.offset >= size {
         return None;
     }
-    let len = bytes(frame, request)?;
+    let len = bytes(frame, request)?.min(size - request.offset);
     let has_places = state.streams.with(stat.dev, |entry| entry.device.has_places())?;
     let transfers = is_transfer(frame.number);
     // What splice(2) is asked for goes through a pipe, piece by piece.
@@ -352,6 +352,30 @@ fn are_missing(fd: i32, offset: u64, len: u64) -> Option<bool> {
     let result = unsafe { sys::call(all_nr::CACHESTAT, &args) };
     let [present, ..] = cached;
     (result == 0).then_some(present < pages)
+}
+
+/// Whether copy_file_range(2) reads what it copies: some file systems share the
+/// blocks of both files, or leave it to a server.
+pub fn copies_by_reading(fd: i32) -> bool {
+    /// linux/magic.h, and of those that are not there: XFS, ZFS.
+    const ELSEWHERE: [u32; 9] = [
+        0x5846_5342, // XFS
+        0x9123_683e, // btrfs
+        0xca45_1a4e, // bcachefs
+        0x2fc1_2fc1, // ZFS
+        0x7461_636f, // OCFS2
+        0x6969,      // NFS
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB2
+        0x00c3_6400, // Ceph
+    ];
+    // struct statfs begins with the type, a long.
+    let mut found = [0u64; 16];
+    let at = found.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes one struct statfs, 120 bytes.
+    let result = unsafe { sys::call(all_nr::FSTATFS, &[fd as usize, at]) };
+    let [kind, ..] = found;
+    result != 0 || !ELSEWHERE.contains(&(kind as u32))
 }
 
 /// Where a byte of a file lies on its device (FS_IOC_FIEMAP), in bytes.

@@ -3,7 +3,8 @@
 //! [`runahead_policy::competitive::whole_files`]).
 
 use super::Request;
-use super::asking::start_read;
+use super::asking::{bytes, start_read};
+use crate::arch::Frame;
 use crate::config::CONFIG;
 use crate::state::{State, class};
 use crate::sys;
@@ -13,17 +14,17 @@ use runahead_protocol::session::Mode;
 
 /// At a stall that nobody predicted, in a file no larger than the competitive
 /// depth: all of the file (see `policy::competitive`).
-pub(super) fn prefetch(state: &State, request: &Request, stat: &sys::Stat) {
+pub(super) fn prefetch(state: &State, frame: &Frame, request: &Request, stat: &sys::Stat) {
     let Some(class) = state.class(request.fd as u32 as usize) else { return };
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || class.load(Relaxed) != class::FILE {
         return;
     }
     let size = stat.size.max(0) as u64;
+    let len = bytes(frame, request).unwrap_or(u64::MAX);
     let rate = state.bytes_per_s.load(Relaxed);
     let decided = state.try_locked(|rations, _| {
         let depth = depth_bytes(rations.synchronisations.stall_ns(), rate);
-        rations.whole_files.eager()
-            && rations.whole_files.decide(size, request.offset, request.len, depth)
+        rations.whole_files.eager() && rations.whole_files.decide(size, request.offset, len, depth)
     });
     if decided == Some(true) {
         start_read(request.fd, 0, size);
