@@ -16,6 +16,10 @@
 
 namespace runahead {
 
+/// What the program would not come to where it is looked at may be undefined there,
+/// which must not become the program's.
+llvm::Value *frozen(llvm::IRBuilder<> &B, llvm::Value *V);
+
 class Insertion {
 public:
   Insertion(llvm::Function &F, llvm::ScalarEvolution &SE, llvm::OptimizationRemarkEmitter &ORE,

@@ -17,8 +17,8 @@
 // order in which it does. Of nests and innermost loops it keeps a version as it was.
 //
 // One source for LLVM 14 to 22 (Versions.h), not linked against LLVM (the host
-// has it). Locality.cpp finds what to prefetch, Insertion.cpp writes the calls
-// and the strips, Outline.cpp moves them out of the way; here they are registered.
+// has it). Locality.cpp finds what to prefetch, Insertion.cpp writes the calls,
+// Strips.cpp the strips, Outline.cpp moves them out of the way; here they are registered.
 //
 //===----------------------------------------------------------------------===//
 

@@ -17,7 +17,7 @@ macro_rules! sources {
         [$(($name, include_str!(concat!("../../../compiler/", $directory, "/", $name)))),*]
     };
 }
-const PASS: [(&str, &str); 9] = sources!(
+const PASS: [(&str, &str); 10] = sources!(
     "pass":
     "Nest.h",
     "Versions.h",
@@ -25,6 +25,7 @@ const PASS: [(&str, &str); 9] = sources!(
     "Locality.cpp",
     "Insertion.h",
     "Insertion.cpp",
+    "Strips.cpp",
     "Outline.h",
     "Outline.cpp",
     "Runahead.cpp"
@@ -330,7 +331,7 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     // As one unit: LLVM's headers take longer than the pass.
     arguments.push(&include);
-    for name in ["Locality.cpp", "Insertion.cpp", "Outline.cpp"] {
+    for name in ["Locality.cpp", "Insertion.cpp", "Strips.cpp", "Outline.cpp"] {
         arguments.extend(["-include", name].map(OsStr::new));
     }
     arguments.push(OsStr::new("Runahead.cpp"));
