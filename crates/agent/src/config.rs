@@ -51,6 +51,9 @@ pub struct Config {
     pub locked: [AtomicU64; LOCKED_MAX],
     /// The table of executables, its path and NUL; empty: none.
     pub learnt: Text<{ learnt::PATH_LEN_MAX + 1 }>,
+    /// Key of the executable in that table, which is a forked child's, too; 0: not
+    /// asked yet.
+    pub executable: AtomicU64,
     /// Arguments that the program was given, its name counted; 0: unknown.
     pub arguments: AtomicUsize,
     /// Statistics file, or null.
@@ -148,6 +151,7 @@ pub static CONFIG: Config = Config {
     attaches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),
+    executable: AtomicU64::new(0),
     arguments: AtomicUsize::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     reads: AtomicPtr::new(core::ptr::null_mut()),

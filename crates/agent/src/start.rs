@@ -135,6 +135,9 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
         }
         Tier::None
     };
+    if tier != Tier::None {
+        crate::normal::started();
+    }
     state.role.store(if tier == Tier::None { role::OFF } else { role::NORMAL }, Release);
     tier
 }

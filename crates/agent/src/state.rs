@@ -317,8 +317,6 @@ pub struct State {
     pub learnt: AtomicPtr<Table>,
     /// 1: there is none to be had.
     pub learnt_refused: AtomicU32,
-    /// Key of this process's executable; 0: not asked yet.
-    pub executable: AtomicU64,
     /// 1: it has executed a program.
     pub executes: AtomicU32,
     /// 1: it goes on with the program of the process that forked it.

@@ -53,12 +53,15 @@ fn with_session(state: &'static State, frame: &Frame, environment_arg: usize) ->
     // Of a program that is looked for along PATH most calls fail.
     let (asked, stat) = target(&frame.args, environment_arg);
     let missing = matches!(asked, sys::ENOENT | sys::ENOTDIR);
-    if missing || !readable(environment) || !agent_reachable() {
+    if missing {
         return plain(frame);
     }
     learnt::executes(state);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
     if asked == 0 && learnt::leaves_alone(state, &stat, arguments) {
+        return plain(frame);
+    }
+    if !readable(environment) || !agent_reachable() {
         return plain(frame);
     }
     // SAFETY: the kernel is about to read the same NULL-terminated array;

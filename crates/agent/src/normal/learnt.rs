@@ -22,7 +22,7 @@ const ARGUMENTS_MAX: usize = 256;
 /// How to begin with this process.
 pub fn start(state: &State) -> Start {
     let Some(table) = table(state) else { return Start::Unknown };
-    let record = own_key(state).and_then(|key| table.find(key));
+    let record = own_key().and_then(|key| table.find(key));
     record.map_or(Start::Unknown, |record| Record::from_bits(record.load(Relaxed)).start())
 }
 
@@ -84,15 +84,24 @@ fn count_arguments(array: usize) -> usize {
 
 fn change_own(state: &State, change: impl FnOnce(&mut Record)) {
     let Some(table) = table(state) else { return };
-    let Some(cell) = own_key(state).and_then(|key| table.find_or_make(key)) else { return };
+    let Some(cell) = own_key().and_then(|key| table.find_or_make(key)) else { return };
     let mut record = Record::from_bits(cell.load(Relaxed));
     change(&mut record);
     cell.store(record.bits(), Relaxed);
 }
 
+/// The program starts: whoever looks at the table at its end asks for the key, and
+/// children that are forked meanwhile need not.
+pub fn started() {
+    let is_asked = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
+    if is_asked && !CONFIG.learnt.get().is_empty() && CONFIG.filtered.load(Relaxed) == 0 {
+        own_key();
+    }
+}
+
 /// The key of this process's executable.
-fn own_key(state: &State) -> Option<u64> {
-    let known = state.executable.load(Relaxed);
+fn own_key() -> Option<u64> {
+    let known = CONFIG.executable.load(Relaxed);
     if known != 0 {
         return Some(known);
     }
@@ -104,7 +113,7 @@ fn own_key(state: &State) -> Option<u64> {
         return None;
     }
     let key = key(stat.dev, stat.ino, CONFIG.arguments.load(Relaxed));
-    state.executable.store(key, Relaxed);
+    CONFIG.executable.store(key, Relaxed);
     Some(key)
 }
 
