@@ -96,7 +96,8 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
         return ask_page_cache(request, method);
     }
-    let known = if is_transfer(frame.number) { None } else { bytes(frame, request) };
+    let buffers = if is_transfer(frame.number) { None } else { Buffers::of(frame) };
+    let known = buffers.as_ref().map(Buffers::bytes);
     if known == Some(0) {
         return Answer::Resident(0);
     }
@@ -123,7 +124,6 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     let mut scratch = 0u8;
     // Into nobody's buffer: one byte tells.
     let byte = [IoVec { base: core::ptr::from_mut(&mut scratch) as usize, len: 1 }];
-    let buffers = if is_transfer(frame.number) { None } else { Buffers::of(frame) };
     // The kernel has read the array before it writes the buffers; the call is yet to
     // read it.
     if buffers.as_ref().is_some_and(|buffers| buffers.touch(buffer, len)) {
@@ -182,9 +182,7 @@ pub(super) fn bytes(frame: &Frame, request: &Request) -> Option<u64> {
     if request.len != u64::MAX {
         return Some(request.len);
     }
-    let buffers = Buffers::of(frame)?;
-    let sum = |sum: u64, buffer: &IoVec| sum.saturating_add(buffer.len as u64);
-    Some(buffers.left()?.iter().fold(0, sum))
+    Buffers::of(frame).map(|buffers| buffers.bytes())
 }
 
 /// Buffers of one read: more are not looked at. PostgreSQL 17 reads into 16.
@@ -216,6 +214,12 @@ impl Buffers {
         // SAFETY: `bytes` is at most the size of `vectors`, of plain numbers.
         let copied = unsafe { streams::copy_own(at, into, bytes) };
         copied.then_some(Self { is_vector: true, vectors, from: 0, count: len })
+    }
+
+    /// What they hold together.
+    fn bytes(&self) -> u64 {
+        let sum = |sum: u64, buffer: &IoVec| sum.saturating_add(buffer.len as u64);
+        self.left().unwrap_or(&[]).iter().fold(0, sum)
     }
 
     /// Whether one of them lies in the array of the call itself, `len` of them at
