@@ -18,6 +18,7 @@
 
 pub mod error;
 pub mod estimate;
+pub mod extents;
 pub mod identity;
 pub mod measure;
 pub mod plot;

@@ -18,8 +18,9 @@ use std::thread::Thread;
 
 use crate::engine::Report;
 use crate::geometry::Geometry;
-use crate::layout::{EXTENTS_MAX, Extent, FileInfo};
+use crate::layout::{EXTENTS_MAX, FileInfo};
 use crate::{BLOCK_BYTES, CLUSTER_BLOCKS};
+use runahead_device::extents::extents;
 
 /// Files that are kept open at a time.
 const OPEN_MAX: usize = 512;
@@ -420,7 +421,7 @@ fn find(source: &Source, shared: &Shared) -> io::Result<Opened> {
         device: metadata.dev(),
         inode: metadata.ino(),
         bytes: size_of(&file, metadata.len()),
-        extents: extents(&file),
+        extents: extents(&file, 0..u64::MAX, EXTENTS_MAX, false).unwrap_or_default(),
         geometry,
     };
     Ok(Opened { file: Arc::new(file), info })
@@ -434,76 +435,6 @@ fn size_of(file: &File, bytes: u64) -> u64 {
     // SAFETY: plain call; the descriptor is nobody else's.
     let end = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
     u64::try_from(end).unwrap_or(0)
-}
-
-const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
-const FIEMAP_EXTENT_LAST: u32 = 1;
-/// Unwritten, delayed or unknown: no place on the device.
-const FIEMAP_EXTENT_NOWHERE: u32 = 0x2 | 0x4;
-const EXTENTS_PER_CALL: usize = 64;
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct FiemapExtent {
-    logical: u64,
-    physical: u64,
-    length: u64,
-    reserved64: [u64; 2],
-    flags: u32,
-    reserved: [u32; 3],
-}
-
-#[repr(C)]
-struct Fiemap {
-    start: u64,
-    length: u64,
-    flags: u32,
-    mapped_extents: u32,
-    extent_count: u32,
-    reserved: u32,
-    extents: [FiemapExtent; EXTENTS_PER_CALL],
-}
-
-/// Where a file lies; empty where the file system does not tell.
-fn extents(file: &File) -> Vec<Extent> {
-    let mut found: Vec<Extent> = Vec::new();
-    let mut start = 0;
-    while found.len() < EXTENTS_MAX {
-        let mut map = Fiemap {
-            start,
-            length: u64::MAX - start,
-            flags: 0,
-            mapped_extents: 0,
-            extent_count: EXTENTS_PER_CALL as u32,
-            reserved: 0,
-            extents: [FiemapExtent::default(); EXTENTS_PER_CALL],
-        };
-        // SAFETY: the kernel writes at most `extent_count` extents behind the header.
-        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } < 0 {
-            return found;
-        }
-        let mapped = (map.mapped_extents as usize).min(EXTENTS_PER_CALL);
-        for extent in &map.extents[..mapped] {
-            if extent.flags & FIEMAP_EXTENT_NOWHERE == 0 {
-                let FiemapExtent { logical, physical, length, .. } = *extent;
-                match found.last_mut() {
-                    Some(last)
-                        if last.logical + last.length == logical
-                            && last.physical + last.length == physical =>
-                    {
-                        last.length += length;
-                    }
-                    _ => found.push(Extent { logical, physical, length }),
-                }
-            }
-            start = extent.logical.saturating_add(extent.length);
-        }
-        let last = mapped.checked_sub(1).map(|last| map.extents[last].flags);
-        if last.is_none_or(|flags| flags & FIEMAP_EXTENT_LAST != 0) {
-            return found;
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -1,20 +1,10 @@
 //! Where files lie: sizes and extents, as the clients report them.
 
+pub use runahead_device::extents::Extent;
 use runahead_policy::tip::{Block, FileId, Layout};
 
 use crate::BLOCK_BYTES;
 use crate::geometry::Geometry;
-
-/// A run of a file's bytes that lie together on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// First byte in the file.
-    pub logical: u64,
-    /// Where it is on the device, in bytes.
-    pub physical: u64,
-    /// Bytes.
-    pub length: u64,
-}
 
 /// A file, as a client found it.
 #[derive(Clone, Debug, PartialEq, Eq)]

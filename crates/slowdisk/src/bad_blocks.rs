@@ -1,13 +1,14 @@
 //! Blocks that cannot be read: a device's media errors, on demand.
 
+use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
 use parking_lot::Mutex;
+use runahead_device::extents::{Extent, extents};
 
 use crate::control::Ask;
-use crate::error::{Error, Result};
-use crate::places::places;
+use crate::error::{Context, Error, Result};
 use crate::state::State;
 
 /// Unit in which a device loses bytes, as a disk with 4 KiB sectors does.
@@ -52,7 +53,11 @@ pub fn lose(file: &Path, part: Range<u64>) -> Result<u64> {
             state.options.profile
         )));
     }
-    let ranges = places(file, part)?;
+    let opened = File::open(file).context(|| format!("open {}", file.display()))?;
+    let extents = extents(&opened, part, usize::MAX, true)
+        .context(|| format!("ask where {} lies", file.display()))?;
+    let place = |extent: &Extent| extent.physical..extent.physical + extent.length;
+    let ranges: Vec<Range<u64>> = extents.iter().map(place).collect();
     if ranges.is_empty() {
         return Err(Error::Usage(format!(
             "{} has no bytes on the device there: a hole, or beyond its end",

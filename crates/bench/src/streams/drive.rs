@@ -1,11 +1,13 @@
 //! The programs, and one run of them on a device that is up.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use runahead_device::DeviceProfile;
+use runahead_device::extents::extents;
 use runahead_device::profile::Positions;
 use runahead_slowdisk::profile::Discipline;
 
@@ -189,9 +191,10 @@ impl<'a> Bed<'a> {
         let (mut bytes, mut seconds) = (0.0, 0.0);
         for file in 0..self.files {
             let path = data::file(&self.place.root().join("files"), file);
-            for extent in runahead_slowdisk::places(&path, 0..data::FILE_BYTES)? {
-                let middle = (extent.start + extent.end) as f64 / 2.0 / size;
-                let length = (extent.end - extent.start) as f64;
+            let opened = File::open(&path).with_context(|| path.display().to_string())?;
+            for extent in extents(&opened, 0..data::FILE_BYTES, usize::MAX, true)? {
+                let length = extent.length as f64;
+                let middle = (extent.physical as f64 + length / 2.0) / size;
                 bytes += length;
                 seconds += length / profile.sequential.mb_s_at(middle);
             }
