@@ -156,29 +156,51 @@ pub fn at_stall(
         return None;
     }
     let len = bytes(frame, request)?.min(size - request.offset);
-    let has_places = state.streams.with(stat.dev, |entry| entry.device.has_places())?;
     let transfers = is_transfer(frame.number);
     // What splice(2) is asked for goes through a pipe, piece by piece.
     let says_all = transfers && frame.number != nr::SPLICE;
-    let miss = Miss {
+    let mut miss = Miss {
         file: stat.ino.wrapping_add(1).max(1),
         by: thread_pointer() as u64,
         offset: request.offset,
         len: if transfers { len.min(FIRST_READ_BYTES) } else { len },
         size,
         known: if says_all { len } else { 0 },
-        place: if has_places { place(request.fd, request.offset) } else { None },
+        passed: 0,
+        place: None,
         now_ns: sys::now_ns(),
     };
+    let look =
+        |entry: &mut Entry| (entry.device.has_places(), entry.streams.behind(&miss, &entry.device));
+    let (has_places, behind) = state.streams.with(stat.dev, look)?;
+    if behind != 0 && are_missing(request.fd, request.offset - behind, behind) == Some(false) {
+        miss.passed = behind;
+    }
+    if has_places {
+        miss.place = place(request.fd, request.offset);
+    }
     let act = |entry: &mut Entry| entry.streams.miss(&miss, &entry.device);
     let mut action = state.streams.with(stat.dev, act)?;
     if action.expected != 0
-        && are_missing(request.fd, request.offset, action.expected) == Some(true)
+        && let Some(cached) = cached(request.fd, request.offset, action.expected)
+        && cached.missing != 0
     {
-        let again = |entry: &mut Entry| entry.streams.evicted(&miss, &entry.device);
+        let evicted = cached.evicted != 0;
+        let again =
+            |entry: &mut Entry| entry.streams.missing(&miss, &entry.device, &action, evicted);
         action = state.streams.with(stat.dev, again)?;
     }
     let class = state.class(request.fd as u32 as usize);
+    // Until runs are read there, asking has had the kernel read what is resident.
+    if action.counts
+        && action.len != 0
+        && class.is_some_and(|class| class.load(Relaxed) == class::FILE_STREAM)
+        && let Some(Cached { resident: resident @ 1.., .. }) =
+            cached(request.fd, action.offset, action.len)
+    {
+        let extend = |entry: &mut Entry| entry.streams.extended(&miss, &action, resident);
+        action.len = state.streams.with(stat.dev, extend).unwrap_or(action.len);
+    }
     // The advice is the description's: others who have it keep their window.
     action.sequential &= class.is_none_or(|class| class.load(Relaxed) != class::FILE_SHARED);
     if action.sequential {
@@ -338,20 +360,37 @@ pub fn is_missing(request: &Request, len: u64) -> Option<bool> {
     if rest == 0 { Some(false) } else { are_missing(request.fd, request.offset, rest) }
 }
 
-/// Whether pages of a range are neither in memory nor on their way
-/// (cachestat(2), Linux 6.5; who may not ask is told nothing).
+/// Whether pages of a range are neither in memory nor on their way.
 fn are_missing(fd: i32, offset: u64, len: u64) -> Option<bool> {
+    Some(cached(fd, offset, len)?.missing != 0)
+}
+
+/// Of the pages of a range, in bytes: those that are in memory or on their way,
+/// the others, and how many of these have been evicted, as far as the kernel
+/// remembers.
+struct Cached {
+    resident: u64,
+    missing: u64,
+    evicted: u64,
+}
+
+/// cachestat(2), Linux 6.5; who may not ask is told nothing.
+fn cached(fd: i32, offset: u64, len: u64) -> Option<Cached> {
     const PAGE: u64 = sys::PAGE_SIZE as u64;
     let first = offset / PAGE;
     let pages = (offset.saturating_add(len)).div_ceil(PAGE) - first;
     let range = [first * PAGE, pages * PAGE];
-    let mut cached = [0u64; 5];
-    let args = [fd as usize, range.as_ptr() as usize, cached.as_mut_ptr() as usize, 0];
+    let mut counts = [0u64; 5];
+    let args = [fd as usize, range.as_ptr() as usize, counts.as_mut_ptr() as usize, 0];
     // SAFETY: the kernel reads one struct cachestat_range and writes one
     // struct cachestat.
     let result = unsafe { sys::call(all_nr::CACHESTAT, &args) };
-    let [present, ..] = cached;
-    (result == 0).then_some(present < pages)
+    let [resident, _dirty, _writeback, evicted, _recently] = counts;
+    (result == 0).then_some(Cached {
+        resident: resident * PAGE,
+        missing: pages.saturating_sub(resident) * PAGE,
+        evicted: evicted * PAGE,
+    })
 }
 
 /// Whether copy_file_range(2) reads what it copies: some file systems share the

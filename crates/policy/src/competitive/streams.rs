@@ -19,7 +19,7 @@ mod stream;
 mod verdicts;
 
 use self::stream::{Stream, at_window, continues, reached};
-use self::verdicts::{BEGUN, BEGUN_LONG_MIN, ByBeginning, ENDS, ENDS_MIN};
+use self::verdicts::{BEGUN, BEGUN_LONG_MIN, Beginning, ByBeginning, ENDS, ENDS_MIN};
 use super::adapt::{Adapt, Arm};
 use super::depth::{Device, SeekDistance, depth_bytes};
 
@@ -43,9 +43,13 @@ pub const RUN_FIRST_BYTES: u64 = 64 * 1024;
 /// Most bytes that are prefetched at once where the end is known.
 pub const KNOWN_BYTES_MAX: u64 = 4 << 20;
 
-/// A run whose stall comes so many smoothed waits after it was issued should
-/// long be complete: if its pages are missing, they have been evicted.
-const LATE_WAITS: u64 = 4;
+/// How far behind a stall the stream that it belongs to may have stalled last if
+/// all between is in memory, in bytes: who reads that does not stall.
+pub const PASSED_BYTES_MAX: u64 = 4 << 20;
+
+/// A stream that is being read stalls once in so many smoothed waits, about: its
+/// thread may have others in turn.
+const TURN_WAITS: u64 = 4;
 
 /// A stream that has not stalled for so many smoothed waits is not being read
 /// any more.
@@ -77,13 +81,14 @@ const LONGEST_FORGOTTEN: u64 = 64;
 const RECOVERY_RUNS: u32 = 64;
 
 /// The depth falls where more than one of so many runs is evicted before it is
-/// read. One that is costs its switch and transfer once more; half of the depth
-/// costs every run a switch. And what looks like an eviction now and then is
-/// another reader, who comes to what was read, used and dropped.
-const EVICTED_ONE_OF: u32 = 8;
+/// read. One that is costs its switch and transfer once more, each as long as the
+/// other: with a share f of them a depth's worth of data takes 2 (1 + f)
+/// switches, with half the depth, though nothing were evicted, 3.
+const EVICTED_ONE_OF: u32 = 2;
 
-/// So many evictions more than that.
-const EVICTED_MIN: u32 = 4;
+/// So many evictions more than that: memory that is short for a moment is so for
+/// many streams at once.
+const EVICTED_MIN: u32 = 8;
 
 /// Most halvings of the depth for evictions.
 const SHRINK_MAX: u32 = 4;
@@ -104,6 +109,9 @@ pub struct Miss {
     /// Bytes from `offset` on that are known to be read, in bytes: what a
     /// call that sends a file names; 0: nothing is known.
     pub known: u64,
+    /// Bytes right before `offset` that are known to be in memory, of those that
+    /// [`Streams::behind`] asks about.
+    pub passed: u64,
     /// Where `offset` lies on the device, if anybody knows.
     pub place: Option<u64>,
     /// Now.
@@ -131,7 +139,7 @@ pub struct Action {
     /// Number of the stream that it is about, from 1 on.
     pub stream: u16,
     /// The data of a run that should be there: if this many bytes from the
-    /// miss on are not in memory, tell [`Streams::evicted`]. 0: not to be
+    /// miss on are not in memory, tell [`Streams::missing`]. 0: not to be
     /// asked.
     pub expected: u64,
 }
@@ -250,22 +258,28 @@ impl Streams {
         }
         let Some(stream) = self.table.get_mut(index) else { return Action::default() };
         if last.run != 0 && stream.read_end <= last.end {
-            // Inside its run, which is on its way; or was, long ago.
+            // Inside its run, which is on its way or has been evicted.
             let come = miss.offset.saturating_sub(last.offset);
             self.used_bytes = self.used_bytes.wrapping_add(come.saturating_sub(last.credited));
             // After as long as makes a stream an ended one it may well be
-            // another reader's, who comes to what was read and used long ago.
+            // another reader's, who comes to what was read and used long ago. And
+            // a thread that waits there now may be issuing the run.
             let passed_ns = miss.now_ns.saturating_sub(last.at_ns);
-            let late = passed_ns > LATE_WAITS * self.wait_ns.max(1) && passed_ns <= self.ended_ns();
-            let expected = if late { last.end - miss.offset } else { 0 };
+            let other = passed_ns > self.ended_ns() || last.waits && last.by != miss.by;
+            let rest = last.end.min(miss.size).saturating_sub(miss.offset);
+            let ran = last.end > last.read_end;
+            let expected = if ran && !other { rest } else { 0 };
             return Action { expected, ..Action::default() };
         }
         stream.end = stream.read_end;
-        let come = miss.offset.saturating_sub(last.offset);
+        let passed = miss.passed.min(miss.offset.saturating_sub(last.end));
+        // Of what it has passed over no arm made anything, but for the kernel's windows.
+        let free = passed.saturating_sub(last.slack.into());
+        let come = miss.offset.saturating_sub(last.offset).saturating_sub(free);
         self.used_bytes = self.used_bytes.wrapping_add(come.saturating_sub(last.credited));
         self.credit(index, WINDOW_BYTES / 2);
         let Some(stream) = self.table.get_mut(index) else { return Action::default() };
-        let continued = miss.offset == last.read_end;
+        let continued = miss.offset - passed == last.read_end;
         if last.run == 0 && !continued && !at_window(&last, miss) {
             stream.forward = last.forward.saturating_add(1);
             if stream.forward < 2 {
@@ -468,6 +482,32 @@ impl Streams {
         }
     }
 
+    /// How many bytes right before a miss would all be in memory if it belonged to
+    /// a stream of its thread that has come further without a stall: to be told
+    /// in [`Miss::passed`] if they are. 0: not to be asked.
+    pub fn behind(&self, miss: &Miss, device: &Device) -> u64 {
+        if !self.deeper_than_kernel(miss, device) {
+            return 0;
+        }
+        let entries = self.table.iter().take(self.used as usize);
+        // What only may be a stream is one if this says so.
+        let continued = entries
+            .filter(|stream| stream.file == miss.file && continues(stream, miss))
+            .any(|one| one.run != 0 || one.by != miss.by || at_window(one, miss));
+        if continued { 0 } else { self.comes_from(miss).unwrap_or(0) }
+    }
+
+    /// How far behind a miss the nearest stream of its thread ends that it may have
+    /// come from, in bytes.
+    fn comes_from(&self, miss: &Miss) -> Option<u64> {
+        let entries = self.table.iter().take(self.used as usize);
+        let theirs = entries
+            .filter(|one| miss.now_ns.saturating_sub(one.at_ns) <= self.ended_ns())
+            .filter(|one| miss.by != 0 && (one.by, one.file) == (miss.by, miss.file));
+        let distance = theirs.filter_map(|stream| miss.offset.checked_sub(stream.end)).min();
+        distance.filter(|&bytes| bytes <= PASSED_BYTES_MAX)
+    }
+
     /// The stream that a miss continues.
     fn find(&mut self, miss: &Miss) -> Option<usize> {
         let mut found: Option<(usize, u64)> = None;
@@ -505,6 +545,11 @@ impl Streams {
     /// stalled for longest.
     fn begin(&mut self, miss: &Miss, device: &Device) -> usize {
         let competitive = self.competitive(miss, device);
+        let beginning = match miss.offset {
+            0 => Beginning::AtStart,
+            _ if self.comes_from(miss).is_some() => Beginning::Skipped,
+            _ => Beginning::Inside,
+        };
         let index = if (self.used as usize) < STREAMS_MAX {
             self.used += 1;
             self.used as usize - 1
@@ -523,7 +568,7 @@ impl Streams {
         let shows = miss.known == 0 && long_at < miss.size;
         *stream = Stream {
             long_at: if shows { long_at } else { 0 },
-            at_start: miss.offset == 0,
+            beginning,
             file: miss.file,
             by: miss.by,
             offset: miss.offset,
@@ -561,37 +606,76 @@ impl Streams {
             old => (old - old / 8 + ns / 8).max(1),
         };
         if action.compared && self.adapt.stalled() {
-            let recent_ns = self.ended_ns();
+            let recent_ns = TURN_WAITS * self.wait_ns;
             let entries = self.table.iter().take(self.used as usize);
             let recent = entries
-                .filter(|one| one.run != 0 && now_ns.saturating_sub(one.at_ns) <= recent_ns)
+                .filter(|one| {
+                    one.run != 0 && !one.stopped && now_ns.saturating_sub(one.at_ns) <= recent_ns
+                })
                 .count();
             self.adapt.account(now_ns, self.used_bytes, recent as u32);
         }
     }
 
-    /// Pages of a run, which [`Action::expected`] asked about at this miss,
-    /// have been evicted: what to read once more. Where that is more than an
-    /// exception, the depth falls (section 4, "Memory contention").
-    pub fn evicted(&mut self, miss: &Miss, device: &Device) -> Action {
-        self.evictions = self.evictions.saturating_add(EVICTED_ONE_OF);
+    /// So many bytes of the run that is to be issued are in memory already: its
+    /// length, in bytes. What a switch has to be worth is what is transferred.
+    pub fn extended(&mut self, miss: &Miss, action: &Action, resident: u64) -> u64 {
+        let end = action.offset.saturating_add(action.len);
+        let most = miss.size.saturating_sub(end).min(resident);
+        // A call that says what it reads reads no more.
+        if action.len <= miss.known {
+            return action.len;
+        }
+        let index = usize::from(action.stream).checked_sub(1);
+        let stream = index.and_then(|index| self.table.get_mut(index));
+        // Another thread may have gone on with it.
+        let Some(stream) = stream.filter(|one| one.file == miss.file && one.end == end) else {
+            return action.len;
+        };
+        stream.end = end.saturating_add(most);
+        // It has not come further by that.
+        stream.credited = stream.credited.saturating_add(most);
+        if stream.end >= miss.size {
+            // How far it goes will not be seen.
+            (stream.judged, stream.long_at) = (true, 0);
+        }
+        action.len.saturating_add(most)
+    }
+
+    /// Pages of the run that [`Action::expected`] asked about at this miss are
+    /// missing: what to read once more. Where they have been `evicted`, and not
+    /// left out, and that is more than an exception, the depth falls (section 4,
+    /// "Memory contention").
+    pub fn missing(
+        &mut self,
+        miss: &Miss,
+        device: &Device,
+        action: &Action,
+        evicted: bool,
+    ) -> Action {
+        if evicted {
+            self.evictions = self.evictions.saturating_add(EVICTED_ONE_OF);
+        }
         if self.evictions > EVICTED_MIN * EVICTED_ONE_OF {
             self.evictions = 0;
             self.shrink = (self.shrink + 1).min(SHRINK_MAX);
             self.runs = 0;
         }
+        let none = Action { stream: action.stream, ..Action::default() };
         let depth = self.depth(miss, device);
-        let Some(index) = self.find(miss) else { return Action::default() };
-        let none = Action { stream: index as u16 + 1, ..Action::default() };
         let deeper = self.deeper_than_kernel(miss, device);
-        let Some(stream) = self.table.get_mut(index) else { return none };
-        let rest = stream.end.saturating_sub(miss.offset).min(depth);
+        let index = usize::from(action.stream).checked_sub(1);
+        let stream = index.and_then(|index| self.table.get_mut(index));
+        // Another thread may have gone on with it.
+        let theirs = |one: &&mut Stream| (one.file, one.offset) == (miss.file, miss.offset);
+        let Some(stream) = stream.filter(theirs) else { return none };
+        let rest = stream.end.min(miss.size).saturating_sub(miss.offset).min(depth);
         if !deeper || self.adapt.arm() == Arm::Kernel || rest <= miss.len {
             stream.end = stream.read_end;
             return none;
         }
         stream.end = miss.offset.saturating_add(rest);
-        stream.run = rest as u32;
+        stream.run = stream.run.max(rest as u32);
         Action { offset: miss.offset, len: rest, ..none }
     }
 

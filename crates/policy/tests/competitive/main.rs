@@ -399,7 +399,8 @@ fn evictions_shrink_the_depth() {
     let action = streams.miss(&inside, &EVEN);
     assert_eq!((action.len, action.expected), (0, 4 * READ_BYTES));
     // Once is an exception: what is missing of the run is read once more.
-    let action = streams.evicted(&inside, &EVEN);
+    let asked = action;
+    let action = streams.missing(&inside, &EVEN, &asked, true);
     assert_eq!((action.offset, action.len), (inside.offset, 4 * READ_BYTES));
     let mut now_ns = 500_000_000;
     let mut next = |streams: &mut Streams| {
@@ -409,17 +410,24 @@ fn evictions_shrink_the_depth() {
         action.len
     };
     assert!(next(&mut streams) > 500_000);
-    // Four of twenty runs are more than that.
-    for _ in 0..4 {
-        for _ in 0..5 {
+    // One of three costs less than the switches of half the depth would.
+    for _ in 0..20 {
+        for _ in 0..3 {
             next(&mut streams);
         }
-        streams.evicted(&Miss { file: 9, ..inside }, &EVEN);
+        streams.missing(&Miss { file: 9, ..inside }, &EVEN, &asked, true);
     }
-    assert!(next(&mut streams) > 500_000, "a fifth, but few so far");
-    for _ in 0..6 {
-        next(&mut streams);
-        streams.evicted(&Miss { file: 9, ..inside }, &EVEN);
+    assert!(next(&mut streams) > 500_000, "a third");
+    // What was left out does not count.
+    for _ in 0..40 {
+        streams.missing(&Miss { file: 9, ..inside }, &EVEN, &asked, false);
+    }
+    assert!(next(&mut streams) > 500_000, "left out");
+    // All of them cost more, but a few in a row are a moment's.
+    for turn in 0..18 {
+        let len = next(&mut streams);
+        assert!(turn > 12 || len > 500_000, "{turn}: {len}");
+        streams.missing(&Miss { file: 9, ..inside }, &EVEN, &asked, true);
     }
     let len = next(&mut streams);
     assert!(len > WINDOW_BYTES && len < 300_000, "{len}");
@@ -429,12 +437,110 @@ fn evictions_shrink_the_depth() {
     assert!(lens[70..].iter().all(|len| *len > 500_000), "{lens:?}");
     // So often that nothing deeper than the kernel's windows is left: it
     // recovers by these.
-    for _ in 0..4 * 8 {
-        streams.evicted(&inside, &EVEN);
+    for _ in 0..4 * 9 {
+        streams.missing(&inside, &EVEN, &asked, true);
     }
     let lens: Vec<u64> = (0..400).map(|_| next(&mut streams)).collect();
     assert!(lens[..32].iter().all(|len| *len == 0), "{lens:?}");
     assert!(lens.iter().any(|len| *len > 200_000), "{lens:?}");
+}
+
+/// A read of the thread `by` that stalls in a large file.
+fn stall(streams: &mut Streams, by: u64, offset: u64, passed: u64, now_ns: u64) -> Action {
+    let (len, size) = (READ_BYTES, 1 << 40);
+    let miss = Miss { file: 1, by, offset, len, size, passed, now_ns, ..Miss::default() };
+    let action = streams.miss(&miss, &EVEN);
+    streams.waited(&action, 21_000_000, now_ns + 21_000_000);
+    action
+}
+
+/// Stalls of a stream that begins there, until it has come so far: the first, and
+/// where its last run ends.
+fn stream(
+    streams: &mut Streams,
+    by: u64,
+    from: u64,
+    length: u64,
+    now_ns: &mut u64,
+) -> (Action, u64) {
+    let (mut first, mut end) = (None, from);
+    while end < from + length {
+        let action = stall(streams, by, end, 0, *now_ns);
+        *now_ns += 21_000_000;
+        end = (end + READ_BYTES).max(action.offset + action.len);
+        first.get_or_insert(action);
+    }
+    (first.unwrap(), end)
+}
+
+/// Who reads what is in memory does not stall: the stream stalls next behind that.
+#[test]
+fn streams_pass_over_what_is_in_memory() {
+    const MIB: u64 = 1 << 20;
+    let mut streams = waited(1 << 24);
+    let mut now_ns = 0;
+    let (_, end) = stream(&mut streams, 7, 0, 4 * MIB, &mut now_ns);
+    let at = |by, offset| Miss { file: 1, by, offset, len: READ_BYTES, ..Miss::default() };
+    assert_eq!(streams.behind(&at(7, end + MIB), &EVEN), MIB);
+    assert_eq!(streams.behind(&at(7, end), &EVEN), 0, "it goes on by itself");
+    assert_eq!(streams.behind(&at(7, end + 5 * MIB), &EVEN), 0, "too far");
+    assert_eq!(streams.behind(&at(8, end + MIB), &EVEN), 0, "another thread's");
+    let near = Device { first_bytes_per_s: 10_000_000, last_bytes_per_s: 10_000_000, ..EVEN };
+    assert_eq!(streams.behind(&at(7, end + MIB), &near), 0, "the kernel's windows are as deep");
+    // Unless all between is in memory it is a read like another.
+    let mut skipping = streams.clone();
+    assert_eq!(stall(&mut skipping, 7, end + MIB, 0, now_ns).len, 0);
+    assert_eq!(stall(&mut streams.clone(), 8, end + MIB, MIB, now_ns).len, 0);
+    let action = stall(&mut streams, 7, end + MIB, MIB, now_ns);
+    assert!(action.len > 500_000 && action.offset == end + MIB, "{action:?}");
+    // So is what only may be a stream, at its second stall.
+    let far = 1 << 30;
+    stall(&mut streams, 7, far, 0, now_ns);
+    assert_eq!(stall(&mut streams.clone(), 7, far + 3 * READ_BYTES, 0, now_ns).len, 0);
+    assert_eq!(streams.behind(&at(7, far + 3 * READ_BYTES), &EVEN), 2 * READ_BYTES);
+    assert!(stall(&mut streams, 7, far + 3 * READ_BYTES, 2 * READ_BYTES, now_ns).len > 0);
+}
+
+/// A switch is to be worth what is transferred: a run is longer by what of it is in
+/// memory.
+#[test]
+fn what_is_in_memory_is_no_part_of_the_depth() {
+    let mut streams = waited(1 << 24);
+    let mut now_ns = 0;
+    let (_, end) = stream(&mut streams, 7, 0, 4 << 20, &mut now_ns);
+    let (len, size) = (READ_BYTES, end + (1 << 20));
+    let miss = Miss { file: 1, by: 7, offset: end, len, size, now_ns, ..Miss::default() };
+    let action = streams.miss(&miss, &EVEN);
+    assert!(action.len > 500_000, "{action:?}");
+    let mut known = streams.clone();
+    assert_eq!(known.extended(&Miss { known: action.len, ..miss }, &action, 100_000), action.len);
+    let rest = size - end - action.len;
+    assert_eq!(streams.clone().extended(&miss, &action, 1 << 30), action.len + rest);
+    assert_eq!(streams.extended(&miss, &action, 100_000), action.len + 100_000);
+    // It is inside of that until there.
+    let last = miss.offset + action.len + 100_000 - READ_BYTES;
+    let inside = streams.miss(&Miss { offset: last, ..miss }, &EVEN);
+    assert_eq!((inside.len, inside.expected), (0, READ_BYTES));
+}
+
+/// What a thread skips in a list says nothing of where others begin, nor of its
+/// next list.
+#[test]
+fn who_skips_says_nothing_of_lists_that_are_read_through() {
+    let mut streams = waited(1 << 24);
+    let mut now_ns = 0;
+    let mut firsts = Vec::new();
+    for turn in 1..80u64 {
+        // One that is read through, then pieces of one, each far from the last.
+        let (first, _) = stream(&mut streams, 1, turn << 32, 2 << 20, &mut now_ns);
+        firsts.push(first);
+        for piece in 0..5 {
+            let from = (turn << 32) + (1 << 30) + piece * (1 << 20);
+            let (skipped, _) = stream(&mut streams, 2, from, READ_BYTES, &mut now_ns);
+            assert!(piece == 0 || skipped.len == 0, "{turn}");
+        }
+    }
+    assert!(firsts[70..].iter().all(|first| first.len > 500_000), "{firsts:?}");
 }
 
 /// Who reads a file in few large pieces is served by the kernel: no run is as long

@@ -97,6 +97,7 @@ impl Reader {
             offset,
             len,
             size: self.size,
+            passed: 0,
             known: lower_bound.saturating_sub(offset),
             place: Some(place),
             now_ns: disk.now_ns,

@@ -1,5 +1,6 @@
 //! One stream, as it is known by its stalls, and where its next one may be.
 
+use super::verdicts::Beginning;
 use super::{Miss, WINDOW_BYTES};
 
 /// A place of the table.
@@ -28,8 +29,8 @@ pub(super) struct Stream {
     /// A stall of a read that goes beyond this shows that the stream is longer
     /// than the competitive depth; 0: known, or not to be known.
     pub(super) long_at: u64,
-    /// Whether it began at the beginning of its file.
-    pub(super) at_start: bool,
+    /// Where it began.
+    pub(super) beginning: Beginning,
     /// Length of the last run; 0: not known to be sequential.
     pub(super) run: u32,
     /// How much further than its last stall it may be without one: what the
@@ -61,7 +62,7 @@ impl Stream {
         waits: false,
         credited: 0,
         long_at: 0,
-        at_start: false,
+        beginning: Beginning::Inside,
         run: 0,
         slack: 0,
         forward: 0,
@@ -77,11 +78,13 @@ pub(super) fn reached(stream: &Stream) -> bool {
 }
 
 /// Whether a miss may be the next stall of a stream: inside its run, at its
-/// end, or up to two of the kernel's windows later.
+/// end, or up to two of the kernel's windows later, or, of the same thread, than
+/// what it has found in memory.
 pub(super) fn continues(stream: &Stream, miss: &Miss) -> bool {
     let reach = stream.end.saturating_add((2 * WINDOW_BYTES).max(stream.slack.into()));
     let from = if stream.run == 0 { stream.read_end } else { stream.offset };
-    miss.offset >= from && miss.offset <= reach
+    let passed = if stream.by == miss.by { miss.passed } else { 0 };
+    miss.offset >= from && miss.offset.saturating_sub(passed) <= reach
 }
 
 /// Whether the second stall of what may be a stream is where that of a

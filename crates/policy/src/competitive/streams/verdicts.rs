@@ -14,8 +14,8 @@ const SAMPLE_SURE: u32 = 32;
 /// A stream that begins is taken for a long one where this many of the last
 /// [`BEGUN`] that began in such a place were. Beginning with the whole depth
 /// costs a short one the transfer of that, as long as one switch, and spares a
-/// long one the two switches of the kernel's first windows.
-pub(super) const BEGUN_LONG_MIN: u32 = 8;
+/// long one the two switches of the kernel's first windows: more than a third.
+pub(super) const BEGUN_LONG_MIN: u32 = 6;
 pub(super) const BEGUN: u8 = 16;
 
 /// Streams are taken to go on to the ends of their files where this many of the
@@ -69,26 +69,41 @@ impl Verdicts {
     }
 }
 
-/// Of streams that began inside of a file, and at its beginning: an index that
-/// is looked up at random is not the files that are read beside it.
+/// Where a stream began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ByBeginning {
-    inside: Verdicts,
-    at_start: Verdicts,
+pub(super) enum Beginning {
+    /// Inside a file, far from what its thread has read of it.
+    #[default]
+    Inside,
+    /// At the beginning of its file.
+    AtStart,
+    /// Where its thread came to from before: who skips much may do so again.
+    Skipped,
 }
 
+/// Of streams by where they began: an index that is looked up at random is not
+/// the files that are read beside it, and a list of which parts are skipped not
+/// the one that is read through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ByBeginning([Verdicts; 3]);
+
 impl ByBeginning {
-    pub(super) const NONE: ByBeginning =
-        ByBeginning { inside: Verdicts::NONE, at_start: Verdicts::NONE };
+    pub(super) const NONE: ByBeginning = ByBeginning([Verdicts::NONE; 3]);
 
     /// Those of streams that began where this one did.
     pub(super) fn of(&mut self, stream: &Stream) -> &mut Verdicts {
-        if stream.at_start { &mut self.at_start } else { &mut self.inside }
+        let [inside, at_start, skipped] = &mut self.0;
+        match stream.beginning {
+            Beginning::Inside => inside,
+            Beginning::AtStart => at_start,
+            Beginning::Skipped => skipped,
+        }
     }
 
     /// The same, to be read.
     pub(super) fn seen(&self, stream: &Stream) -> Verdicts {
-        if stream.at_start { self.at_start } else { self.inside }
+        let mut all = *self;
+        *all.of(stream)
     }
 }
 
