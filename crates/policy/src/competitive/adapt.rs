@@ -36,7 +36,7 @@ const EPOCH_STALLS: u32 = 48;
 const SETTLE_STALLS: u32 = 16;
 
 /// Epochs between two trials of other arms, at least and at most.
-const INTERVAL_MIN: u32 = 8;
+const INTERVAL_MIN: u32 = 16;
 const INTERVAL_MAX: u32 = 64;
 
 /// Epochs of the best arm between two trials of one that seems better.
