@@ -15,9 +15,11 @@
 //! that switches are being paid for: a program that reads alone is served by
 //! the kernel's readahead, which never lets the device idle.
 
+mod memory;
 mod stream;
 mod verdicts;
 
+use self::memory::Memory;
 use self::stream::{Stream, at_window, continues, reached};
 use self::verdicts::{BEGUN, BEGUN_LONG_MIN, Beginning, ByBeginning, ENDS, ENDS_MIN};
 use super::adapt::{Adapt, Arm};
@@ -76,22 +78,6 @@ const STOPPED_BEYOND: u32 = 3;
 /// The longest wait, and the most stalls between, are forgotten by this part at
 /// each stall.
 const LONGEST_FORGOTTEN: u64 = 64;
-
-/// Runs after which the depth recovers by a half, if few of them are evicted.
-const RECOVERY_RUNS: u32 = 64;
-
-/// The depth falls where more than one of so many runs is evicted before it is
-/// read. One that is costs its switch and transfer once more, each as long as the
-/// other: with a share f of them a depth's worth of data takes 2 (1 + f)
-/// switches, with half the depth, though nothing were evicted, 3.
-const EVICTED_ONE_OF: u32 = 2;
-
-/// So many evictions more than that: memory that is short for a moment is so for
-/// many streams at once.
-const EVICTED_MIN: u32 = 8;
-
-/// Most halvings of the depth for evictions.
-const SHRINK_MAX: u32 = 4;
 
 /// A read that stalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,12 +148,8 @@ pub struct Streams {
     /// Most stalls elsewhere that a thread had of late between two of one stream, in
     /// 1/[`LONGEST_FORGOTTEN`]: it reads so many at once.
     between: u32,
-    /// Halvings of the depth because prefetched pages were evicted.
-    shrink: u32,
-    /// Runs since the last change of `shrink`.
-    runs: u32,
-    /// [`EVICTED_ONE_OF`] for each eviction, less one for each run.
-    evictions: u32,
+    /// How far the depth has fallen for want of memory.
+    memory: Memory,
     /// Whether streams went on to the ends of their files, of those that were
     /// read without trusting that.
     ends: ByBeginning,
@@ -198,9 +180,7 @@ impl Streams {
         counted_ns: 0,
         longest_ns: 0,
         between: 0,
-        shrink: 0,
-        runs: 0,
-        evictions: 0,
+        memory: Memory::AMPLE,
         ends: ByBeginning::NONE,
         beginnings: ByBeginning::NONE,
         seeks: SeekDistance::NONE,
@@ -338,20 +318,20 @@ impl Streams {
         let Some(stream) = self.table.get(index) else { return Action::default() };
         let reach_ends = self.ends.seen(stream).are(ENDS_MIN, ENDS);
         let whole = reach_ends && !stream.sample;
-        let len = if whole && self.shrink == 0 {
+        let len = if whole && self.memory.shrink == 0 {
             KNOWN_BYTES_MAX.max(depth)
         } else {
             (u64::from(stream.run) * 2).min(depth)
         };
         let deeper = self.deeper_than_kernel(miss, device);
-        let sequential =
-            device.is_parallel() && self.competitive(miss, device) >> self.shrink > WINDOW_BYTES;
-        if !deeper && self.shrink != 0 {
+        let sequential = device.is_parallel()
+            && self.competitive(miss, device) >> self.memory.shrink > WINDOW_BYTES;
+        if !deeper && self.memory.shrink != 0 {
             // The kernel's windows are the runs by which the depth recovers.
-            self.issued();
+            self.memory.issued();
         }
         // Only the end of the file is deeper than two windows in flight.
-        let to_end = sequential && whole && self.shrink == 0;
+        let to_end = sequential && whole && self.memory.shrink == 0;
         let compared = (deeper || to_end) && self.switches_are_paid(device);
         let action = Action { counts: true, compared, sequential, ..Action::default() };
         let Some(stream) = self.table.get_mut(index) else { return action };
@@ -371,7 +351,7 @@ impl Streams {
         stream.slack = 0;
         // What is read now, too, but no more at once: who reads a file by one call is
         // served by the kernel.
-        let now = stream.read_end.saturating_sub(start).min(KNOWN_BYTES_MAX >> self.shrink);
+        let now = stream.read_end.saturating_sub(start).min(KNOWN_BYTES_MAX >> self.memory.shrink);
         let len = len.max(now).min(rest);
         stream.end = start.saturating_add(len).max(stream.read_end);
         if whole && stream.end > stream.long_at {
@@ -387,7 +367,7 @@ impl Streams {
         }
         let ends = len == rest && self.ends.seen(stream).are(ENDS_MIN, ENDS);
         self.credit(index, if ends { len } else { len / 2 });
-        self.issued();
+        self.memory.issued();
         self.known(miss, index, depth, Action { offset: start, len, ..action })
     }
 
@@ -416,7 +396,7 @@ impl Streams {
 
     /// How deep to prefetch there, in bytes.
     fn depth(&self, miss: &Miss, device: &Device) -> u64 {
-        let depth = self.competitive(miss, device) >> self.shrink;
+        let depth = self.competitive(miss, device) >> self.memory.shrink;
         if self.adapt.arm() == Arm::Half { (depth / 2).max(WINDOW_BYTES) } else { depth }
     }
 
@@ -425,7 +405,7 @@ impl Streams {
     /// request after the other makes nothing of.
     fn deeper_than_kernel(&self, miss: &Miss, device: &Device) -> bool {
         let kernel = if device.is_parallel() { SEQUENTIAL_BYTES } else { WINDOW_BYTES };
-        self.competitive(miss, device) >> self.shrink > kernel
+        self.competitive(miss, device) >> self.memory.shrink > kernel
     }
 
     /// Length of a request that transfers for as long as its latency.
@@ -448,13 +428,13 @@ impl Streams {
     /// A call that says how much it will read: that much at least.
     fn known(&mut self, miss: &Miss, index: usize, depth: u64, action: Action) -> Action {
         let rest = miss.size.saturating_sub(miss.offset);
-        let len = miss.known.min(rest).min(KNOWN_BYTES_MAX >> self.shrink);
+        let len = miss.known.min(rest).min(KNOWN_BYTES_MAX >> self.memory.shrink);
         // What the kernel reads at once needs no help.
         if len <= WINDOW_BYTES / 2 || miss.offset + len <= action.offset + action.len {
             return action;
         }
         if action.len == 0 {
-            self.issued();
+            self.memory.issued();
         }
         if let Some(stream) = self.table.get_mut(index) {
             // It has been read sequentially as far as this goes.
@@ -471,15 +451,6 @@ impl Streams {
         let more = bytes.saturating_sub(stream.credited);
         stream.credited += more;
         self.used_bytes = self.used_bytes.wrapping_add(more);
-    }
-
-    fn issued(&mut self) {
-        self.runs = self.runs.saturating_add(1);
-        self.evictions = self.evictions.saturating_sub(1);
-        if self.runs >= RECOVERY_RUNS && self.shrink > 0 && self.evictions < EVICTED_ONE_OF {
-            self.shrink -= 1;
-            self.runs = 0;
-        }
     }
 
     /// How many bytes right before a miss would all be in memory if it belonged to
@@ -654,12 +625,7 @@ impl Streams {
         evicted: bool,
     ) -> Action {
         if evicted {
-            self.evictions = self.evictions.saturating_add(EVICTED_ONE_OF);
-        }
-        if self.evictions > EVICTED_MIN * EVICTED_ONE_OF {
-            self.evictions = 0;
-            self.shrink = (self.shrink + 1).min(SHRINK_MAX);
-            self.runs = 0;
+            self.memory.evicted();
         }
         let none = Action { stream: action.stream, ..Action::default() };
         let depth = self.depth(miss, device);
