@@ -27,6 +27,7 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     // Only while no other thread can be at a site.
     let alone = status.threads == 1;
     if !alone || CONFIG.test.load(Relaxed) & TEST_REFUSE_PATCHING != 0 || !writable_stubs() {
+        table.unmap();
         lose(state, Loss::PatchRefused);
         return false;
     }
@@ -43,6 +44,7 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     if refused > 0 {
         CONFIG.unseen.store(1, Relaxed);
     }
+    table.unmap();
     if used == 0 {
         lose(state, Loss::UnknownLibc);
     }
@@ -203,6 +205,7 @@ fn stub_kind(site: &Site) -> StubKind {
 
 /// A mapped site table.
 struct Table {
+    bytes: &'static [u8],
     objects: &'static [sites::Object],
     sites: &'static [Site],
 }
@@ -233,7 +236,6 @@ impl Table {
         if address < 0 {
             return None;
         }
-        // The mapping stays: a page or two, and children share it.
         // SAFETY: `len` bytes are mapped, and the file is replaced as a whole,
         // never truncated (protocol::sites).
         let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, len) };
@@ -258,6 +260,7 @@ impl Table {
         // numbers, for which any bits are valid.
         unsafe {
             Some(Table {
+                bytes,
                 objects: core::slice::from_raw_parts(
                     bytes.as_ptr().add(objects_at).cast(),
                     objects,
@@ -267,8 +270,15 @@ impl Table {
         }
     }
 
+    /// Takes it out of memory: each fork would copy the mapping, a microsecond
+    /// there and another at the child's end.
+    fn unmap(self) {
+        // SAFETY: mapped by `map`, and nothing of it is kept.
+        unsafe { call(nr::MUNMAP, &[self.bytes.as_ptr() as usize, self.bytes.len()]) };
+    }
+
     /// The sites of a loaded object.
-    fn sites_of(&self, object: &Object) -> Option<&'static [Site]> {
+    fn sites_of(&self, object: &Object) -> Option<&[Site]> {
         let id = object.build_id()?;
         let known = self
             .objects

@@ -184,6 +184,7 @@ fn configure(session: &Session<'_>) -> bool {
 }
 
 /// Fills in the state of this process.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn begin_process(state: &'static State) {
     state.pid.store(sys::getpid(), Relaxed);
     state.credit.store(crate::normal::CREDIT, Relaxed);

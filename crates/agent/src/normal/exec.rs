@@ -45,6 +45,7 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
 }
 
 /// The call itself, with the session in the environment.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn with_session(state: &'static State, frame: &Frame, environment_arg: usize) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     if CONFIG.forbidden.load(Relaxed) != 0 || environment == 0 {
@@ -78,6 +79,7 @@ fn with_session(state: &'static State, frame: &Frame, environment_arg: usize) ->
 }
 
 #[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn on_stack<const WORDS: usize>(frame: &Frame, environment_arg: usize, given: &Given) -> isize {
     with(frame, environment_arg, given, &mut [0; WORDS])
 }
@@ -126,6 +128,7 @@ fn agent_reachable() -> bool {
 
 /// Makes the call with the session added. `scratch` has room for
 /// [`Given::words`].
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usize]) -> isize {
     let Some((array, text)) = scratch.split_at_mut_checked(given.variables + 3) else {
         return plain(frame);

@@ -118,6 +118,7 @@ fn own_key() -> Option<u64> {
 }
 
 /// The table, mapped where it is not yet; `None` where there is none.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn table(state: &State) -> Option<&'static Table> {
     let mapped = state.learnt.load(Acquire);
     // SAFETY: null, or mapped below for as long as this memory lives.

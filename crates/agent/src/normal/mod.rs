@@ -100,6 +100,7 @@ enum Watch {
 }
 
 /// The one list of what is watched.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn watch(number: usize) -> Watch {
     match number {
         nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => Watch::Read,
@@ -155,6 +156,7 @@ pub fn stub_kind(number: usize) -> StubKind {
 
 /// One system call of the program.
 #[inline]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn call(state: &'static State, frame: &mut Frame) -> isize {
     let [first, second, third, ..] = frame.args;
     match watch(frame.number) {

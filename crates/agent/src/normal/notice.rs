@@ -386,6 +386,7 @@ pub fn thread_ends(state: &'static State) {
 /// which has no handler, and what was ignored before stays so across an exec.
 /// Where the exec fails, the next call arms again; where the signal was
 /// ignored, notices are over then.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn before_exec(state: &'static State) {
     if CONFIG.notice_ignored.load(Relaxed) != 0 {
         // From now on the signal, where it is ours, has no effect.

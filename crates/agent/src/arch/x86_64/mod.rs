@@ -141,6 +141,8 @@ pub struct Frame {
 }
 
 global_asm!(
+    // Beside what each forked child runs (`hook`).
+    ".pushsection .text.hot.child, \"ax\", @progbits",
     // ra_syscall(number, a0, a1, a2, a3, a4, a5): the only place at which a
     // speculative process can enter the kernel (its filter compares the
     // instruction pointer with ra_gate).
@@ -290,6 +292,7 @@ global_asm!(
     ".endm",
     "ra_keeping ra_before_entry, {before}",
     "ra_keeping ra_closed_entry, {closed}",
+    ".popsection",
     // Thunk number i, each 16 bytes long: enters with r11 = i, which a call
     // through a table may clobber.
     ".globl ra_thunks",
