@@ -88,8 +88,8 @@ fn link(archive: &Path, map: &Path, library: &Path) {
         "-Wl,-z,now",
         "-Wl,-z,norelro",
         "-Wl,-z,noexecstack",
-        // One mapping of headers, constants and code, not three: each takes a
-        // start 3 µs and each fork 2.
+        // One mapping of headers, constants and code, not three: each start makes
+        // them, each fork copies them.
         "-Wl,-z,noseparate-code",
         "-Wl,-z,defs",
         "-Wl,--hash-style=gnu",

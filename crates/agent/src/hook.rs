@@ -2,7 +2,7 @@
 //! symbols and, in a speculative process, from the filter's trap.
 //!
 //! A forked child finds none of the agent's code in its page tables: each 64
-//! KiB of it that it comes to are a fault (fault-around, Linux 3.15), 2 µs.
+//! KiB of it that it comes to are a fault (fault-around, Linux 3.15).
 //! Most children execute a program and nothing else. So what that takes is in
 //! `.text.hot.child`, which the linker puts behind what is `#[cold]`: one
 //! fault for both.

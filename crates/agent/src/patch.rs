@@ -270,8 +270,7 @@ impl Table {
         }
     }
 
-    /// Takes it out of memory: each fork would copy the mapping, a microsecond
-    /// there and another at the child's end.
+    /// Takes it out of memory: each fork would copy the mapping.
     fn unmap(self) {
         // SAFETY: mapped by `map`, and nothing of it is kept.
         unsafe { call(nr::MUNMAP, &[self.bytes.as_ptr() as usize, self.bytes.len()]) };
