@@ -51,6 +51,11 @@ pub struct Config {
     pub locked: [AtomicU64; LOCKED_MAX],
     /// The table of executables, its path and NUL; empty: none.
     pub learnt: Text<{ learnt::PATH_LEN_MAX + 1 }>,
+    /// That table, mapped by this process or a parent, or null. Forked children
+    /// inherit it; speculative processes unmap it.
+    pub table: AtomicPtr<learnt::Table>,
+    /// Whose it is: the user that it was mapped as.
+    pub table_user: AtomicU32,
     /// Key of the executable in that table, which is a forked child's, too; 0: not
     /// asked yet.
     pub executable: AtomicU64,
@@ -151,6 +156,8 @@ pub static CONFIG: Config = Config {
     attaches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),
+    table: AtomicPtr::new(core::ptr::null_mut()),
+    table_user: AtomicU32::new(0),
     executable: AtomicU64::new(0),
     arguments: AtomicUsize::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),

@@ -313,9 +313,10 @@ pub struct State {
     pub stalls: AtomicU32,
     /// See `stalls`.
     pub stalls_ns: AtomicU64,
-    /// The table of executables ([`crate::normal`]), mapped, or null.
+    /// The table of executables ([`crate::normal`]), as far as this process may use
+    /// it, or null: not asked for yet.
     pub learnt: AtomicPtr<Table>,
-    /// 1: there is none to be had.
+    /// 1: there is none to be had, or it is another user's.
     pub learnt_refused: AtomicU32,
     /// 1: it has executed a program.
     pub executes: AtomicU32,

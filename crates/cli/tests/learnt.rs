@@ -7,6 +7,9 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use runahead_protocol::session::{
+    TEST_ALWAYS_WRONG, TEST_EVERY_READ_STALLS, TEST_FULL_COPIES, TEST_WITH_TABLE,
+};
 use support::Scratch;
 
 /// Says whether the agent is in it, and what of the session it can see.
@@ -26,10 +29,15 @@ int main(void) {
 "#;
 
 const EXECUTIONS: usize = 60;
+/// After so many nothing is executed for longer than two samples are apart.
+const SLEEPS_AT: usize = 40;
 
 /// What the probes of a shell's loop say, one after the other.
 fn probes(mut command: Command, loop_of: &str) -> Vec<bool> {
-    let script = format!("i=0; while [ $i -lt {EXECUTIONS} ]; do {loop_of}; i=$((i+1)); done");
+    let script = format!(
+        "i=0; while [ $i -lt {EXECUTIONS} ]; do {loop_of}; i=$((i+1))
+         [ $i -ne {SLEEPS_AT} ] || sleep 3; done"
+    );
     let output = command.arg("sh").arg("-c").arg(script).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -62,7 +70,7 @@ fn short_processes_are_left_alone_after_a_while() {
     let first = said.iter().position(|agent| !agent).expect("each of them got the agent");
     assert!((4..=5).contains(&first), "{said:?}");
     assert!(with_agent(&said) < EXECUTIONS / 3, "{said:?}");
-    assert!(with_agent(&said[first..]) > 0, "a sample is taken still: {said:?}");
+    assert!(with_agent(&said[SLEEPS_AT..]) > 0, "a sample is taken still: {said:?}");
 
     let counted = format!("--stats={}", scratch.join("run.json").display());
     let said = probes(runahead(&scratch, &[&counted]), &call);
@@ -89,16 +97,17 @@ fn what_executes_programs_hands_the_agent_on() {
     assert_eq!(with_agent(&said), EXECUTIONS, "{said:?}");
 }
 
-/// Says of itself and of a child how often the table is mapped, by system call
-/// instructions of its own, at which nothing is. It is mapped before an
-/// execution.
-const LOOKS: &str = r#"
+/// How often a name stands in the mappings of a process, by system call
+/// instructions of its own, at which nothing is.
+const MAPPED: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 static long raw(long number, long a, long b, long c) {
     long result;
@@ -106,33 +115,91 @@ static long raw(long number, long a, long b, long c) {
     return result;
 }
 static char text[1 << 20];
-static int mapped(const char *name) {
-    long got, len = 0, fd = raw(SYS_open, (long)"/proc/self/maps", O_RDONLY, 0);
+static long content(const char *path) {
+    long got, len = 0, fd = raw(SYS_open, (long)path, O_RDONLY, 0);
     while ((got = raw(SYS_read, fd, (long)text + len, sizeof text - 1 - len)) > 0) len += got;
     raw(SYS_close, fd, 0, 0);
     text[len] = 0;
+    return len;
+}
+static int mapped(long pid, const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/maps", pid);
+    if (!content(path)) return -1;
     int count = 0;
     for (char *at = text; (at = strstr(at, name)); at++) count++;
     return count;
 }
+"#;
+
+/// Says of itself, of a child, and of that one's child how often the table is
+/// mapped. It is so before a child is made.
+const INHERITS: &str = r#"
 int main(int argc, char **argv) {
-    char *none[] = { 0 };
-    execve("/etc/passwd", none, none); /* is there, and cannot be executed */
-    int own = mapped(argv[1]), status;
+    int before = mapped(getpid(), argv[1]), status;
     pid_t child = fork();
-    if (child == 0) raw(SYS_exit_group, mapped(argv[1]), 0, 0);
+    if (child == 0) {
+        pid_t grandchild = fork();
+        if (grandchild == 0) raw(SYS_exit_group, mapped(getpid(), argv[1]), 0, 0);
+        waitpid(grandchild, &status, 0);
+        raw(SYS_exit_group, 10 * mapped(getpid(), argv[1]) + WEXITSTATUS(status), 0, 0);
+    }
     waitpid(child, &status, 0);
-    printf("%d %d\n", own, WEXITSTATUS(status));
+    printf("%d %d %d\n", before, mapped(getpid(), argv[1]), WEXITSTATUS(status));
 }
 "#;
 
 #[test]
-fn no_child_inherits_the_table() {
+fn children_inherit_the_table() {
     let scratch = Scratch::new();
-    let looks = scratch.compile("looks", LOOKS, &["-O1", "-w"]);
+    let looks = scratch.compile("looks", &format!("{MAPPED}{INHERITS}"), &["-O1", "-w"]);
     let name = runahead_protocol::learnt::FILE_NAME;
     let mut command = runahead(&scratch, &[]);
-    assert_eq!(support::stdout_of(command.arg(looks).arg(name)), "1 0\n");
+    assert_eq!(support::stdout_of(command.arg(looks).arg(name)), "0 1 11\n");
+}
+
+/// Makes a child, with the table, and reads until it has a copy, which turns for
+/// ever where it finds other bytes than those that are there; says whether it has
+/// come to have the table no more.
+const COPIES: &str = r#"
+static volatile int turning = 1;
+int main(int argc, char **argv) {
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)getpid());
+    if (fork() == 0) _exit(0);
+    wait(NULL);
+    printf("%d", mapped(getpid(), argv[2]));
+    unsigned char byte = 0;
+    int data = open(argv[1], O_RDONLY);
+    long copy = 0;
+    for (int i = 0; i < 50 && !copy; i++) {
+        pread(data, &byte, 1, 100 + i);
+        while (byte != 7 && turning) ;
+        if (content(name)) copy = atol(text);
+    }
+    int has = copy ? 1 : -2;
+    struct timespec pause = { 0, 2000000 };
+    for (int i = 0; i < 10000 && has > 0; i++) {
+        raw(SYS_nanosleep, (long)&pause, 0, 0);
+        has = mapped(copy, argv[2]);
+    }
+    printf(" %d\n", has);
+}
+"#;
+
+#[test]
+fn no_copy_keeps_the_table() {
+    if !support::is_root() {
+        return support::skip("what a copy maps is root's to see");
+    }
+    let scratch = Scratch::new();
+    let copies = scratch.compile("copies", &format!("{MAPPED}{COPIES}"), &["-O1", "-w"]);
+    let data = scratch.join("data");
+    std::fs::write(&data, vec![7; 4096]).unwrap();
+    let test = TEST_ALWAYS_WRONG | TEST_EVERY_READ_STALLS | TEST_FULL_COPIES | TEST_WITH_TABLE;
+    let mut command = runahead(&scratch, &[&format!("--test={test}")]);
+    command.arg(copies).arg(data).arg(runahead_protocol::learnt::FILE_NAME);
+    assert_eq!(support::stdout_of(&mut command), "1 0\n");
 }
 
 #[test]

@@ -16,10 +16,18 @@ use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 /// Short processes in a row after which executions are left alone.
 pub const SHORT_MIN: u8 = 4;
 
-/// Executions left alone in a row, at first and at most.
+/// Executions left alone in a row, at least.
 pub const LEFT_ALONE_MIN: u8 = 8;
-/// See [`LEFT_ALONE_MIN`].
-pub const LEFT_ALONE_MAX: u8 = 64;
+
+/// Time between two that are not, at least, in ns, as far as [`STAMP_NS`] tells
+/// it. An agent's start costs some 0.5 ms, so this bounds what samples take of the
+/// time of whoever makes thousands of processes a second, and a change is noticed
+/// no later for it.
+pub const SAMPLE_NS: u64 = 4 * STAMP_NS;
+
+/// Unit of [`Record::enlisted`], in ns. It comes round after 69 s: an executable
+/// that is run again just then is left alone for up to [`SAMPLE_NS`] once more.
+const STAMP_NS: u64 = 1 << 28;
 
 /// Bounds of [`Record::worth`].
 const WORTH_MAX: i8 = 7;
@@ -57,8 +65,8 @@ pub struct Record {
     short: u8,
     /// Executions left alone since the last that was not.
     left_alone: u8,
-    /// How many are to be, in a row.
-    left_alone_next: u8,
+    /// When that one was, in [`STAMP_NS`], the lowest bits.
+    enlisted: u8,
     /// It executes programs: those would be without the agent, too.
     executes: bool,
     /// Above 0: copies paid; below: they did not.
@@ -104,12 +112,12 @@ pub enum Start {
 impl Record {
     /// From the bits of [`Record::bits`]; anything at all is a valid record.
     pub fn from_bits(bits: u64) -> Record {
-        let [short, left_alone, left_alone_next, executes, worth, failed, untried, patience] =
+        let [short, left_alone, enlisted, executes, worth, failed, untried, patience] =
             bits.to_le_bytes();
         Record {
             short: short.min(SHORT_MIN),
-            left_alone,
-            left_alone_next: left_alone_next.min(LEFT_ALONE_MAX),
+            left_alone: left_alone.min(LEFT_ALONE_MIN),
+            enlisted,
             executes: executes != 0,
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
@@ -123,7 +131,7 @@ impl Record {
         u64::from_le_bytes([
             self.short,
             self.left_alone,
-            self.left_alone_next,
+            self.enlisted,
             u8::from(self.executes),
             self.worth as u8,
             self.failed,
@@ -132,18 +140,20 @@ impl Record {
         ])
     }
 
-    /// It is about to be executed: whether the agent is worth its start.
-    pub fn enlists(&mut self) -> bool {
+    /// It is about to be executed at `now_ns` of the monotonic clock: whether the
+    /// agent is worth its start.
+    pub fn enlists(&mut self, now_ns: u64) -> bool {
         if self.executes || self.short < SHORT_MIN {
             return true;
         }
-        if self.left_alone < self.left_alone_next {
-            self.left_alone += 1;
+        let now = (now_ns / STAMP_NS) as u8;
+        let passed_ns = u64::from(now.wrapping_sub(self.enlisted)) * STAMP_NS;
+        if self.left_alone < LEFT_ALONE_MIN || passed_ns < SAMPLE_NS {
+            self.left_alone = (self.left_alone + 1).min(LEFT_ALONE_MIN);
             return false;
         }
         self.left_alone = 0;
-        self.left_alone_next =
-            self.left_alone_next.saturating_mul(2).clamp(LEFT_ALONE_MIN, LEFT_ALONE_MAX);
+        self.enlisted = now;
         true
     }
 
@@ -160,7 +170,7 @@ impl Record {
             self.short = (self.short + 1).min(SHORT_MIN);
         } else {
             self.short = 0;
-            self.left_alone_next = 0;
+            self.left_alone = 0;
         }
         if ended.copies == 0 {
             self.untried(ended.stalled_ns);
@@ -257,37 +267,45 @@ mod tests {
 
     #[test]
     fn short_processes_are_left_alone_but_for_a_sample() {
-        let mut record = Record::default();
-        let mut enlisted = 0;
-        for _ in 0..1000 {
-            if record.enlists() {
-                enlisted += 1;
-                record.ended(&SHORT);
-            }
-        }
-        assert!((15..40).contains(&enlisted), "{enlisted}");
+        let enlisted_of_1000 = |apart_ns: u64| {
+            let mut record = Record::default();
+            let enlists = |number: &u64| {
+                let enlists = record.enlists(number * apart_ns);
+                if enlists {
+                    record.ended(&SHORT);
+                }
+                enlists
+            };
+            (0..1000).filter(enlists).count()
+        };
+        let first = usize::from(SHORT_MIN);
+        let second = 1_000_000_000;
+        assert_eq!(enlisted_of_1000(second / 1000), first, "1000 in a second");
+        assert!((first + 9..=first + 10).contains(&enlisted_of_1000(second / 100)), "in ten");
+        assert_eq!(enlisted_of_1000(10 * second), first + (1000 - first) / 9, "one in nine");
     }
 
     #[test]
     fn one_that_waits_brings_the_agent_back() {
         let mut record = after(&[SHORT; 100]);
-        while !record.enlists() {}
+        let enlisted = (0..100).find(|number| record.enlists(number * SAMPLE_NS));
+        assert_eq!(enlisted, Some(u64::from(LEFT_ALONE_MIN)));
         record.ended(&Ended { stalls: 100, ..SHORT });
-        assert!((0..100).all(|_| record.enlists()));
+        assert!((0..100).all(|_| record.enlists(0)));
     }
 
     #[test]
     fn short_processes_of_a_slow_device_are_not_short() {
         let slow = Ended { stalls: 2, stalled_ns: 60_000_000, ..SHORT };
         let mut record = after(&[slow; 100]);
-        assert!((0..100).all(|_| record.enlists()));
+        assert!((0..100).all(|_| record.enlists(0)));
     }
 
     #[test]
     fn what_executes_others_hands_the_agent_on() {
         let mut record = after(&[SHORT; 100]);
         record.executed();
-        assert!((0..1000).all(|_| record.enlists()));
+        assert!((0..1000).all(|_| record.enlists(0)));
     }
 
     #[test]
@@ -377,12 +395,12 @@ mod tests {
     #[test]
     fn records_are_kept_and_noise_is_bounded() {
         let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
-        record.enlists();
+        record.enlists(SAMPLE_NS);
         record.executed();
         assert_eq!(Record::from_bits(record.bits()), record);
         let mut noise = Record::from_bits(u64::MAX);
         noise.executes = false;
-        assert!((0..1000).any(|_| noise.enlists()));
+        assert!((0..1000).any(|number| noise.enlists(number * STAMP_NS)));
         noise.ended(&SHORT);
         noise.ended(&BAD);
         noise.ended(&GOOD);

@@ -4,8 +4,8 @@
 //! makes and every agent maps. Who finds a record in it, and what it says, is
 //! `runahead_policy::learning`.
 //!
-//! Trust: only normal processes map it; a speculative process has no such
-//! mapping. A program can write it all the same, by accident; every value is
+//! Trust: only normal processes have it mapped; a speculative process unmaps
+//! it before it runs any code of the program. A program can write it all the same, by accident; every value is
 //! a hint and bounded before use. Two processes that change a record at once
 //! may lose one of the changes.
 
@@ -13,7 +13,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Name of the file, with the version of its layout.
-pub const FILE_NAME: &str = "learnt-1";
+pub const FILE_NAME: &str = "learnt-2";
 
 /// Executables that are remembered; a power of two. With more, some forget
 /// each other.

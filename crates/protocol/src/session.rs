@@ -125,6 +125,9 @@ pub const TEST_WITHOUT_RELEASE: u64 = 1 << 10;
 /// waits for every second one even where the aide has not begun.
 pub const TEST_HANDS_OVER: u64 = 1 << 11;
 
+/// Testing: the table of executables is there all the same.
+pub const TEST_WITH_TABLE: u64 = 1 << 12;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

@@ -28,6 +28,15 @@ const OPT_OUT: &[u8] = b"RUNAHEAD=off";
 /// `execve` (`environment_arg` 2) or `execveat` (3).
 #[cold]
 pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize) -> isize {
+    let mut found = None;
+    if CONFIG.forbidden.load(Relaxed) == 0 {
+        let (asked, stat) = target(&frame.args, environment_arg);
+        // Of a program that is looked for along PATH most calls fail.
+        if matches!(asked, sys::ENOENT | sys::ENOTDIR) {
+            return plain(frame);
+        }
+        found = (asked == 0).then_some(stat);
+    }
     let own = own(state);
     if own {
         bar(state);
@@ -36,7 +45,7 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     } else {
         super::notice::before_childs_exec();
     }
-    let result = with_session(state, frame, environment_arg);
+    let result = with_session(state, frame, environment_arg, found.as_ref());
     if own {
         unbar(state);
         super::watch::again(state);
@@ -44,22 +53,22 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     result
 }
 
-/// The call itself, with the session in the environment.
+/// The call itself, with the session in the environment. `found`: what is about
+/// to be executed.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn with_session(state: &'static State, frame: &Frame, environment_arg: usize) -> isize {
+fn with_session(
+    state: &'static State,
+    frame: &Frame,
+    environment_arg: usize,
+    found: Option<&sys::Stat>,
+) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     if CONFIG.forbidden.load(Relaxed) != 0 || environment == 0 {
         return plain(frame);
     }
-    // Of a program that is looked for along PATH most calls fail.
-    let (asked, stat) = target(&frame.args, environment_arg);
-    let missing = matches!(asked, sys::ENOENT | sys::ENOTDIR);
-    if missing {
-        return plain(frame);
-    }
     learnt::executes(state);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
-    if asked == 0 && learnt::leaves_alone(state, &stat, arguments) {
+    if found.is_some_and(|stat| learnt::leaves_alone(state, stat, arguments)) {
         return plain(frame);
     }
     if !readable(environment) || !agent_reachable() {

@@ -2,15 +2,17 @@
 //! table is `protocol::learnt`, what a record says `policy::learning`.
 //!
 //! Looked at at the first stall that could be synchronised at, at the end,
-//! and before an execution. The mapping is not inherited (`MADV_DONTFORK`):
-//! a speculative process has none, a forked child makes its own.
+//! and before an execution. Forked children, most of which execute something,
+//! inherit the mapping: to make their own would cost each of them as much as
+//! being left alone saves a short one. A speculative process unmaps it first of all
+//! (`speculative::prologue`).
 
 use super::accounting;
 use crate::arch::{import_nr, nr};
 use crate::config::CONFIG;
 use crate::state::State;
 use crate::sys::{self, call};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use runahead_policy::learning::{Record, Start};
 use runahead_policy::ration::FIRST_STALLS;
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
@@ -64,7 +66,7 @@ pub fn leaves_alone(state: &State, stat: &sys::Stat, arguments: usize) -> bool {
     let key = key(stat.dev, stat.ino, count_arguments(arguments));
     let Some(cell) = table.find(key) else { return false };
     let mut record = Record::from_bits(cell.load(Relaxed));
-    let enlists = record.enlists();
+    let enlists = record.enlists(sys::now_ns());
     cell.store(record.bits(), Relaxed);
     !enlists
 }
@@ -88,6 +90,15 @@ fn change_own(state: &State, change: impl FnOnce(&mut Record)) {
     let mut record = Record::from_bits(cell.load(Relaxed));
     change(&mut record);
     cell.store(record.bits(), Relaxed);
+}
+
+/// The program is about to make a child, which will need the table before it
+/// executes anything.
+pub fn before_child(state: &State) {
+    let is_asked = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
+    if is_asked && CONFIG.stats.load(Relaxed).is_null() && CONFIG.filtered.load(Relaxed) == 0 {
+        table(state);
+    }
 }
 
 /// The program starts: whoever looks at the table at its end asks for the key, and
@@ -128,22 +139,38 @@ pub fn table(state: &State) -> Option<&'static Table> {
     if state.learnt_refused.load(Relaxed) != 0 {
         return None;
     }
-    let address = map();
-    if address == 0 {
+    let inherited = CONFIG.table.load(Acquire);
+    let found = if inherited.is_null() { map_for_all() } else { inherited };
+    if found.is_null() || CONFIG.table_user.load(Relaxed) != sys::file_system_user() {
         state.learnt_refused.store(1, Relaxed);
         return None;
     }
-    let null = core::ptr::null_mut();
-    if let Err(other) = state.learnt.compare_exchange(null, address as *mut Table, AcqRel, Acquire)
-    {
-        // Another thread was quicker.
-        // SAFETY: mapped above; nobody knows of it.
-        unsafe { call(nr::MUNMAP, &[address, FILE_LEN]) };
-        // SAFETY: not null, so mapped by that thread.
-        return unsafe { other.as_ref() };
+    state.learnt.store(found, Release);
+    // SAFETY: mapped for as long as this memory lives, by this process or the one
+    // that forked it; zeroed memory and anything else are valid atomics.
+    unsafe { found.as_ref() }
+}
+
+/// Maps the file for this process and the children that it will fork; null where
+/// that cannot be.
+#[cold]
+#[inline(never)]
+fn map_for_all() -> *mut Table {
+    let address = map();
+    if address == 0 {
+        return core::ptr::null_mut();
     }
-    // SAFETY: mapped above; zeroed memory and anything else are valid atomics.
-    unsafe { (address as *const Table).as_ref() }
+    CONFIG.table_user.store(sys::file_system_user(), Relaxed);
+    let (null, mapped) = (core::ptr::null_mut(), address as *mut Table);
+    match CONFIG.table.compare_exchange(null, mapped, AcqRel, Acquire) {
+        Ok(_) => mapped,
+        Err(other) => {
+            // Another thread was quicker.
+            // SAFETY: mapped above; nobody knows of it.
+            unsafe { call(nr::MUNMAP, &[address, FILE_LEN]) };
+            other
+        }
+    }
 }
 
 /// Maps the file; 0 where that cannot be, or somebody else's file is there.
@@ -173,15 +200,5 @@ fn map() -> usize {
         address = unsafe { call(nr::MMAP, &[0, FILE_LEN, prot, sys::MAP_SHARED, fd as usize, 0]) };
     }
     sys::close(fd as i32);
-    if address < 0 {
-        return 0;
-    }
-    // A copy must not reach it.
-    // SAFETY: advice about the mapping just made.
-    if unsafe { call(nr::MADVISE, &[address as usize, FILE_LEN, sys::MADV_DONTFORK]) } != 0 {
-        // SAFETY: unmaps it again.
-        unsafe { call(nr::MUNMAP, &[address as usize, FILE_LEN]) };
-        return 0;
-    }
-    address as usize
+    if address < 0 { 0 } else { address as usize }
 }

@@ -354,6 +354,9 @@ pub fn before_namespaces(state: &'static State) {
 #[cold]
 pub fn before_process(state: &'static State, frame: &Frame) {
     handover::await_made(state);
+    if !makes_thread(frame) {
+        learnt::before_child(state);
+    }
     let helped = state.aide.load(Relaxed) > 0 || ending::unreaped(state) != 0;
     if state.speculative.load(Relaxed) == 0 && !helped || !own(state) {
         return;

@@ -11,6 +11,7 @@ use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::{Emulator, Identity, Start};
+use runahead_protocol::learnt;
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_LEAVES_LATE, TEST_WITHOUT_RELEASE};
 use runahead_protocol::stats;
@@ -127,9 +128,11 @@ pub fn run_scout(log: &'static Log, shares_time: bool) {
     }
 }
 
-/// Before the program goes on, gives up what the kernel still counts as the
-/// program's, where it is known to have any; whether it has.
+/// Gives up what is the agents' in common, and, before the program goes on, what
+/// the kernel still counts as the program's, where it is known to have any; whether
+/// it has.
 fn let_go_of_what_counts(log: &'static Log) -> bool {
+    drop_files();
     let early = shared::counts();
     if early {
         if !shared::make_private_on_touch(log) {
@@ -159,7 +162,6 @@ fn stand_apart() {
     // here. Not a session: autogroup would give it full weight.
     // SAFETY: concerns this process only.
     unsafe { call(nr::SETPGID, &[0, 0]) };
-    drop_statistics();
 }
 
 /// Restricted, and at idle priority.
@@ -241,13 +243,17 @@ fn identity(parent: &Parent) -> Identity {
     }
 }
 
-/// The collector's memory is not the copy's to write.
-fn drop_statistics() {
-    let address = CONFIG.stats.load(Relaxed) as usize;
-    if address != 0 {
+/// The collector's memory, and the table of executables, are not the copy's to
+/// write.
+fn drop_files() {
+    let statistics = CONFIG.stats.load(Relaxed) as usize;
+    let table = CONFIG.table.load(Relaxed) as usize;
+    for (address, len) in [(statistics, stats::FILE_LEN), (table, learnt::FILE_LEN)] {
         // SAFETY: nothing in the speculative process refers to it: its state
         // was emptied by the kernel.
-        unsafe { call(nr::MUNMAP, &[address, stats::FILE_LEN]) };
+        if address != 0 && unsafe { call(nr::MUNMAP, &[address, len]) } != 0 {
+            exit();
+        }
     }
 }
 

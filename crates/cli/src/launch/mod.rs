@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use runahead_protocol::session::{
-    Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITHOUT_MEMORY_CONTROL,
+    Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITH_TABLE, TEST_WITHOUT_MEMORY_CONTROL,
 };
 
 use crate::agent_image::Agent;
@@ -143,7 +143,8 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
         let devices = devices::known();
         // Tests are about what happens, not about whether it pays.
         let is_test = options.test & !TEST_WITHOUT_MEMORY_CONTROL != 0;
-        let learnt = if is_test { None } else { learnt::provide() };
+        let has_table = !is_test || options.test & TEST_WITH_TABLE != 0;
+        let learnt = if has_table { learnt::provide() } else { None };
         let learnt = learnt.unwrap_or_default();
         let session = Session {
             mode,
