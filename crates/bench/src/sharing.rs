@@ -1,12 +1,15 @@
 //! `bench sharing`: what four speculating programs do to a plain reader on
 //! the same device. The reader is looked at while all of them run; beside it
-//! the same four programs run plainly, in alternation.
+//! the same four programs run plainly, in alternation, and plainly with their
+//! data in memory: what they do to the reader then is done by their use of the
+//! processors, which any way of making them faster brings with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::apps;
@@ -28,6 +31,9 @@ pub const THROUGHPUT_MIN: f64 = 0.97;
 /// The 99th percentile of its latency may be so many times as high.
 pub const P99_MAX: f64 = 1.10;
 
+/// What the third kind of runs is called.
+const IN_MEMORY: &str = "in-memory";
+
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// How to measure.
@@ -45,6 +51,9 @@ pub struct SharingOptions {
     pub runahead: PathBuf,
     /// Further options of `runahead run`.
     pub run_options: Vec<String>,
+    /// The programs have one processor and the reader all others, so that they
+    /// share the device alone.
+    pub apart: bool,
 }
 
 /// What the runs of one side showed.
@@ -73,6 +82,9 @@ pub struct SharingResults {
     pub plain: SideResult,
     /// Beside programs under Runahead.
     pub runahead: SideResult,
+    /// Beside plain programs whose data is in memory.
+    #[serde(default)]
+    pub in_memory: SideResult,
     /// Whether all outputs were those of the first plain run.
     pub outputs_equal: bool,
 }
@@ -81,9 +93,11 @@ impl SharingResults {
     /// Throughput of the reader beside speculating programs over that beside
     /// plain ones, and likewise the 99th percentile and the programs' time.
     pub fn ratios(&self) -> Option<[PairedRatio; 3]> {
-        let of = |get: fn(&SideResult) -> &Vec<f64>| {
-            PairedRatio::of(get(&self.runahead), get(&self.plain))
-        };
+        self.ratios_of(&self.runahead)
+    }
+
+    fn ratios_of(&self, other: &SideResult) -> Option<[PairedRatio; 3]> {
+        let of = |get: fn(&SideResult) -> &Vec<f64>| PairedRatio::of(get(other), get(&self.plain));
         Some([
             of(|side| &side.reader_bytes_per_s)?,
             of(|side| &side.reader_p99_s)?,
@@ -118,21 +132,26 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
         profile: place.name().into(),
         plain: SideResult::default(),
         runahead: SideResult::default(),
+        in_memory: SideResult::default(),
         outputs_equal: true,
     };
-    let progress = Progress::new(2 * options.runs as u64);
+    let progress = Progress::new(3 * options.runs as u64);
     let mut reference = None;
     for pair in 0..options.runs {
-        let mut sides = [Side::Plain, Side::Runahead];
-        if pair % 2 == 1 {
-            sides.reverse();
-        }
-        for side in sides {
-            progress.step(&format!("{side:?} {}", pair + 1));
+        let (plain, speculating) = (("plain", Side::Plain), ("speculating", Side::Runahead));
+        let mut sides = [plain, speculating, (IN_MEMORY, Side::Plain)];
+        let first = pair % sides.len();
+        sides.rotate_left(first);
+        for (name, side) in sides {
+            progress.step(&format!("{name} {}", pair + 1));
             place.cold()?;
+            if name == IN_MEMORY {
+                read_all(&specs)?;
+            }
             let (elapsed, seen, said) = together(&specs, side, options, &setup.directory)?;
-            let into = match side {
-                Side::Plain => &mut results.plain,
+            let into = match (name, side) {
+                (IN_MEMORY, _) => &mut results.in_memory,
+                (_, Side::Plain) => &mut results.plain,
                 _ => &mut results.runahead,
             };
             into.elapsed_s.push(elapsed.as_secs_f64());
@@ -153,6 +172,20 @@ fn programs(directory: &Path) -> Result<Vec<CommandSpec>> {
     Ok(quarters.map(|files| CommandSpec::new("sha256sum", directory).args(files)).collect())
 }
 
+/// Brings what the programs read into memory.
+fn read_all(specs: &[CommandSpec]) -> Result<()> {
+    for spec in specs {
+        let finished = process::run(&mut spec.command(), &Output::new()?, LIMIT)?;
+        ensure!(
+            finished.status.success(),
+            "{}: {}",
+            spec.program.display(),
+            process::describe(finished.status)
+        );
+    }
+    Ok(())
+}
+
 /// Runs the programs at the same time beside the reader: until when, what the
 /// reader saw, what they printed.
 fn together(
@@ -161,7 +194,13 @@ fn together(
     options: &SharingOptions,
     directory: &Path,
 ) -> Result<(Duration, Seen, Vec<String>)> {
-    let reader = PlainReader::start(&directory.join("big.copy"), options.seed)?;
+    let apart = options.apart.then(Processors::divide).transpose()?;
+    let reader = || PlainReader::start(&directory.join("big.copy"), options.seed);
+    // Threads and processes have the processors of whoever starts them.
+    let reader = match &apart {
+        Some(apart) => apart.of_the_reader(reader)?,
+        None => reader()?,
+    };
     let started = Instant::now();
     let one = |spec: &CommandSpec| -> Result<String> {
         let statistics = Path::new("/dev/null");
@@ -169,6 +208,9 @@ fn together(
             launch::wrap(spec, side, &options.runahead, &options.run_options, Some(statistics));
         wrapped.arguments.retain(|word| !word.to_string_lossy().starts_with("--stats="));
         let output = Output::new()?;
+        if let Some(apart) = &apart {
+            apart.stay_with_programs()?;
+        }
         let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;
         let digest = launch::fingerprint(&finished, &output, String::new())?;
         Ok(format!("{digest:?}"))
@@ -184,10 +226,47 @@ fn together(
     Ok((elapsed, reader.stop()?, said))
 }
 
+/// The processors of this process, divided among the programs and the reader.
+struct Processors {
+    all: CpuSet,
+    programs: CpuSet,
+    reader: CpuSet,
+}
+
+impl Processors {
+    fn divide() -> Result<Self> {
+        let all = sched_getaffinity(None).context("ask for the processors")?;
+        let (mut programs, mut reader) = (CpuSet::new(), all);
+        let first = (0..CpuSet::MAX_CPU).find(|&number| all.is_set(number));
+        let first = first.context("no processor among those that can be chosen")?;
+        programs.set(first);
+        reader.unset(first);
+        ensure!(reader.count() > 0, "--apart: there is only one processor");
+        Ok(Self { all, programs, reader })
+    }
+
+    fn of_the_reader<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        sched_setaffinity(None, &self.reader).context("leave the programs' processor")?;
+        let started = start();
+        sched_setaffinity(None, &self.all).context("come back to all processors")?;
+        started
+    }
+
+    /// For this thread and what it starts.
+    fn stay_with_programs(&self) -> Result<()> {
+        sched_setaffinity(None, &self.programs).context("stay on the programs' processor")
+    }
+}
+
 /// The results for the reader of the table.
 pub fn table(results: &SharingResults) -> String {
     let mut table = plain_table(&["beside", "programs take", "reader MB/s", "reader p99"]);
-    for (name, side) in [("plain", &results.plain), ("speculating", &results.runahead)] {
+    let sides = [
+        ("plain", &results.plain),
+        ("speculating", &results.runahead),
+        (IN_MEMORY, &results.in_memory),
+    ];
+    for (name, side) in sides {
         let median = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |s| s.median);
         table.add_row([
             format!("{PROGRAMS} {name} programs"),
@@ -196,6 +275,16 @@ pub fn table(results: &SharingResults) -> String {
             seconds(median(&side.reader_p99_s)),
         ]);
     }
+    let processors = results.ratios_of(&results.in_memory).map_or(
+        String::new(),
+        |[throughput, p99, elapsed]| {
+            format!(
+                "\nBeside the same programs with their data in memory, which take {:.3} times as \
+                 long, it is {:.3} and {:.3} times: so much by their use of the processors.",
+                elapsed.value, throughput.value, p99.value,
+            )
+        },
+    );
     let verdict = results.ratios().map_or(String::new(), |[throughput, p99, elapsed]| {
         format!(
             "The reader's throughput is {:.3} times (promise: at least {THROUGHPUT_MIN}), its 99th \
@@ -207,7 +296,7 @@ pub fn table(results: &SharingResults) -> String {
             if results.outputs_equal { "" } else { " OUTPUTS DIFFER." }
         )
     });
-    format!("{table}\n{verdict}")
+    format!("{table}\n{verdict}{processors}")
 }
 
 #[cfg(test)]
@@ -227,6 +316,7 @@ mod tests {
             profile: "cloud".into(),
             plain: side(1e6, 0.001),
             runahead: side(1e6 * throughput, 0.001 * p99),
+            in_memory: side(9e5, 0.0013),
             outputs_equal: true,
         }
     }
@@ -237,6 +327,8 @@ mod tests {
         assert!(!results(0.9, 1.0).pass());
         assert!(!results(1.0, 1.2).pass());
         assert!(!SharingResults { outputs_equal: false, ..results(1.0, 1.0) }.pass());
-        assert!(table(&results(0.9, 1.2)).contains("0.900 times"));
+        let table = table(&results(0.95, 1.2));
+        assert!(table.contains("0.950 times"), "{table}");
+        assert!(table.contains("0.900 and 1.300 times"), "{table}");
     }
 }

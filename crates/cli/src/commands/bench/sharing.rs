@@ -18,6 +18,9 @@ pub struct Sharing {
     /// Size of the data relative to the full one
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
+    /// The programs on one processor and the reader on the others: they share the device alone
+    #[arg(long)]
+    apart: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -32,6 +35,7 @@ pub fn run(arguments: Sharing) -> Result<ExitCode> {
         seed: common.seed,
         runahead: executable(common.runahead.as_deref())?,
         run_options: common.run_option.clone(),
+        apart: arguments.apart,
     })?;
     let json = common.json.clone().unwrap_or_else(|| {
         Path::new(RESULTS).join(format!("sharing-{}.json", results.profile.replace(' ', "-")))
