@@ -182,7 +182,8 @@ fn a_record_is_believed_only_while_nothing_has_changed() {
             fs::set_permissions(&cache, fs::Permissions::from_mode(0o750)).unwrap();
         }),
         ("the table of executables is another", &|| {
-            fs::remove_file(scratch.join("runahead").join("learnt-1")).unwrap();
+            fs::remove_file(scratch.join("runahead").join(runahead_protocol::learnt::FILE_NAME))
+                .unwrap();
         }),
         ("a device was measured", &|| fs::create_dir(cache.join("devices")).unwrap()),
         ("another device was measured", &|| {
