@@ -7,26 +7,24 @@
 //!
 //! * whether copies of it paid: then the next process is speculated for at
 //!   its first stall, or left alone until it has waited for some time;
-//! * whether its processes end after a stall or two: then nothing that the
-//!   agent could do pays for its start, and most of them are executed without
-//!   it. One now and then still gets it, so that a change is noticed.
+//! * whether its processes, and those that they execute, end after a stall or
+//!   two: then nothing that the agent could do pays for its start, and they are
+//!   executed without it. One every few seconds still gets it, so that a change
+//!   is noticed.
 
 use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 
 /// Short processes in a row after which executions are left alone.
 pub const SHORT_MIN: u8 = 4;
 
-/// Executions left alone in a row, at least.
-pub const LEFT_ALONE_MIN: u8 = 8;
+/// Time between two executions that are not left alone, in ns, as far as
+/// [`STAMP_NS`] tells it: 4 s. A start costs some 0.5 ms, so this is what samples
+/// take of the time of whoever makes thousands of processes a second; what runs for
+/// longer than that always gets the agent.
+pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
 
-/// Time between two that are not, at least, in ns, as far as [`STAMP_NS`] tells
-/// it. An agent's start costs some 0.5 ms, so this bounds what samples take of the
-/// time of whoever makes thousands of processes a second, and a change is noticed
-/// no later for it.
-pub const SAMPLE_NS: u64 = 4 * STAMP_NS;
-
-/// Unit of [`Record::enlisted`], in ns. It comes round after 69 s: an executable
-/// that is run again just then is left alone for up to [`SAMPLE_NS`] once more.
+/// Unit of [`Record::enlisted`], in ns. It comes round after five hours: an
+/// executable that is run again just then is left alone for once.
 const STAMP_NS: u64 = 1 << 28;
 
 /// Bounds of [`Record::worth`].
@@ -63,12 +61,9 @@ const WORTH_STEP_MAX: i8 = 3;
 pub struct Record {
     /// Short processes in a row, up to [`SHORT_MIN`].
     short: u8,
-    /// Executions left alone since the last that was not.
-    left_alone: u8,
-    /// When that one was, in [`STAMP_NS`], the lowest bits.
-    enlisted: u8,
-    /// It executes programs: those would be without the agent, too.
-    executes: bool,
+    /// When the last one got the agent for a sample, in [`STAMP_NS`], the lowest
+    /// bits.
+    enlisted: u16,
     /// Above 0: copies paid; below: they did not.
     worth: i8,
     /// Binary logarithm of the ns that the last process waited whose copies did
@@ -96,6 +91,17 @@ pub struct Ended {
     /// How long it was to wait unaided after the last of them, in ns; 0: that
     /// one paid.
     pub unaided_ns: u64,
+    /// A process that it has made has waited.
+    pub below: bool,
+}
+
+impl Ended {
+    /// Whether it, or one that it has made, has waited for more than a stall or
+    /// two: the agent is worth its start in the next, too.
+    pub fn has_waited(&self) -> bool {
+        let is_slow = self.stalled_ns / u64::from(self.stalls.max(1)) >= LONG_STALL_NS;
+        self.below || self.stalls > FIRST_STALLS || self.copies > 0 || is_slow
+    }
 }
 
 /// How to begin with a process.
@@ -112,13 +118,10 @@ pub enum Start {
 impl Record {
     /// From the bits of [`Record::bits`]; anything at all is a valid record.
     pub fn from_bits(bits: u64) -> Record {
-        let [short, left_alone, enlisted, executes, worth, failed, untried, patience] =
-            bits.to_le_bytes();
+        let [short, first, second, worth, failed, untried, patience, _] = bits.to_le_bytes();
         Record {
             short: short.min(SHORT_MIN),
-            left_alone: left_alone.min(LEFT_ALONE_MIN),
-            enlisted,
-            executes: executes != 0,
+            enlisted: u16::from_le_bytes([first, second]),
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
             untried,
@@ -128,50 +131,30 @@ impl Record {
 
     /// To be kept.
     pub fn bits(&self) -> u64 {
-        u64::from_le_bytes([
-            self.short,
-            self.left_alone,
-            self.enlisted,
-            u8::from(self.executes),
-            self.worth as u8,
-            self.failed,
-            self.untried,
-            self.patience,
-        ])
+        let &Record { short, enlisted, worth, failed, untried, patience } = self;
+        let [first, second] = enlisted.to_le_bytes();
+        u64::from_le_bytes([short, first, second, worth as u8, failed, untried, patience, 0])
     }
 
     /// It is about to be executed at `now_ns` of the monotonic clock: whether the
     /// agent is worth its start.
     pub fn enlists(&mut self, now_ns: u64) -> bool {
-        if self.executes || self.short < SHORT_MIN {
+        if self.short < SHORT_MIN {
             return true;
         }
-        let now = (now_ns / STAMP_NS) as u8;
+        let now = (now_ns / STAMP_NS) as u16;
         let passed_ns = u64::from(now.wrapping_sub(self.enlisted)) * STAMP_NS;
-        if self.left_alone < LEFT_ALONE_MIN || passed_ns < SAMPLE_NS {
-            self.left_alone = (self.left_alone + 1).min(LEFT_ALONE_MIN);
-            return false;
+        let enlists = passed_ns >= SAMPLE_NS;
+        if enlists {
+            self.enlisted = now;
         }
-        self.left_alone = 0;
-        self.enlisted = now;
-        true
-    }
-
-    /// A process of it executes a program.
-    pub fn executed(&mut self) {
-        self.executes = true;
+        enlists
     }
 
     /// A process of it has ended.
     pub fn ended(&mut self, ended: &Ended) {
+        self.short = if ended.has_waited() { 0 } else { (self.short + 1).min(SHORT_MIN) };
         let mean_ns = ended.stalled_ns / u64::from(ended.stalls.max(1));
-        let short = ended.stalls <= FIRST_STALLS && ended.copies == 0 && mean_ns < LONG_STALL_NS;
-        if short {
-            self.short = (self.short + 1).min(SHORT_MIN);
-        } else {
-            self.short = 0;
-            self.left_alone = 0;
-        }
         if ended.copies == 0 {
             self.untried(ended.stalled_ns);
             return;
@@ -248,6 +231,7 @@ mod tests {
         benefit_ns: 0,
         cost_ns: 0,
         unaided_ns: 0,
+        below: false,
     };
     const GOOD: Ended = Ended {
         stalls: 700,
@@ -256,6 +240,7 @@ mod tests {
         benefit_ns: 90_000_000,
         cost_ns: 300_000,
         unaided_ns: 0,
+        below: false,
     };
     const BAD: Ended = Ended { copies: 8, benefit_ns: 0, cost_ns: 2_000_000, ..GOOD };
 
@@ -281,15 +266,15 @@ mod tests {
         let first = usize::from(SHORT_MIN);
         let second = 1_000_000_000;
         assert_eq!(enlisted_of_1000(second / 1000), first, "1000 in a second");
-        assert!((first + 9..=first + 10).contains(&enlisted_of_1000(second / 100)), "in ten");
-        assert_eq!(enlisted_of_1000(10 * second), first + (1000 - first) / 9, "one in nine");
+        assert_eq!(enlisted_of_1000(second / 10), first + 24, "1000 in a hundred seconds");
+        assert_eq!(enlisted_of_1000(SAMPLE_NS), 1000, "all that run for longer");
     }
 
     #[test]
     fn one_that_waits_brings_the_agent_back() {
         let mut record = after(&[SHORT; 100]);
-        let enlisted = (0..100).find(|number| record.enlists(number * SAMPLE_NS));
-        assert_eq!(enlisted, Some(u64::from(LEFT_ALONE_MIN)));
+        assert!(!record.enlists(0));
+        assert!(record.enlists(SAMPLE_NS));
         record.ended(&Ended { stalls: 100, ..SHORT });
         assert!((0..100).all(|_| record.enlists(0)));
     }
@@ -302,10 +287,11 @@ mod tests {
     }
 
     #[test]
-    fn what_executes_others_hands_the_agent_on() {
-        let mut record = after(&[SHORT; 100]);
-        record.executed();
+    fn what_executes_others_that_wait_hands_the_agent_on() {
+        let mut record = after(&[Ended { below: true, ..SHORT }; 100]);
         assert!((0..1000).all(|_| record.enlists(0)));
+        (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
+        assert!(!record.enlists(0));
     }
 
     #[test]
@@ -395,11 +381,9 @@ mod tests {
     #[test]
     fn records_are_kept_and_noise_is_bounded() {
         let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
-        record.enlists(SAMPLE_NS);
-        record.executed();
+        assert!(record.enlists(1000 * SAMPLE_NS));
         assert_eq!(Record::from_bits(record.bits()), record);
         let mut noise = Record::from_bits(u64::MAX);
-        noise.executes = false;
         assert!((0..1000).any(|number| noise.enlists(number * STAMP_NS)));
         noise.ended(&SHORT);
         noise.ended(&BAD);

@@ -534,6 +534,7 @@ impl Ration {
             benefit_ns: self.benefits_ns,
             cost_ns: self.costs_ns,
             unaided_ns: self.unaided_last_ns,
+            below: false,
         }
     }
 

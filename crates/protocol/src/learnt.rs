@@ -9,8 +9,8 @@
 //! a hint and bounded before use. Two processes that change a record at once
 //! may lose one of the changes.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the file, with the version of its layout.
 pub const FILE_NAME: &str = "learnt-2";
@@ -28,6 +28,9 @@ pub const PATH_LEN_MAX: usize = 256;
 /// Programs that are known to prefetch at once; more are not counted.
 pub const SHARERS_MAX: usize = 64;
 
+/// Processes that are remembered for a child that has waited; a power of two.
+pub const PARENTS_MAX: usize = 256;
+
 /// A program that has not said for so long that it still prefetches does so
 /// no more, in ns: it waits for nothing, or was killed.
 pub const SHARING_NS: u64 = 200_000_000;
@@ -38,6 +41,9 @@ pub const SHARING_NS: u64 = 200_000_000;
 pub struct Table {
     entries: [Entry; ENTRIES_MAX],
     sharers: [Sharer; SHARERS_MAX],
+    /// By process id: those that made one that has waited. With more at once, some
+    /// are forgotten.
+    parents: [AtomicU32; PARENTS_MAX],
 }
 
 /// A program that prefetches.
@@ -127,6 +133,23 @@ impl Table {
         }
     }
 
+    /// A child of process `pid` has waited.
+    pub fn child_waited(&self, pid: u32) {
+        if let Some(cell) = self.parent(pid) {
+            cell.store(pid, Relaxed);
+        }
+    }
+
+    /// Whether a child of process `pid` has waited; asked once.
+    pub fn has_waiting_child(&self, pid: u32) -> bool {
+        let found = self.parent(pid).filter(|cell| cell.load(Relaxed) == pid);
+        found.map(|cell| cell.store(0, Relaxed)).is_some()
+    }
+
+    fn parent(&self, pid: u32) -> Option<&AtomicU32> {
+        self.parents.get(pid as usize % PARENTS_MAX)
+    }
+
     fn probes(&self, key: u64) -> impl Iterator<Item = &Entry> {
         let first = key as usize;
         // The mask keeps the index inside the array.
@@ -145,6 +168,7 @@ mod tests {
         Box::new(Table {
             entries: core::array::from_fn(|_| Entry { key: word(), record: word() }),
             sharers: core::array::from_fn(|_| Sharer { who: word(), seen_ns: word() }),
+            parents: core::array::from_fn(|_| AtomicU32::new(0)),
         })
     }
 
@@ -177,6 +201,16 @@ mod tests {
         for pid in 1000..1000 + 2 * SHARERS_MAX as u32 {
             assert!(table.share(8, pid, 2 * second) <= SHARERS_MAX as u32 + 1);
         }
+    }
+
+    #[test]
+    fn parents_hear_of_their_children_once() {
+        let table = table();
+        assert!(!table.has_waiting_child(100));
+        table.child_waited(100);
+        assert!(!table.has_waiting_child(100 + PARENTS_MAX as u32));
+        assert!(table.has_waiting_child(100));
+        assert!(!table.has_waiting_child(100), "the next process of that number is another");
     }
 
     #[test]

@@ -66,7 +66,6 @@ fn with_session(
     if CONFIG.forbidden.load(Relaxed) != 0 || environment == 0 {
         return plain(frame);
     }
-    learnt::executes(state);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
     if found.is_some_and(|stat| learnt::leaves_alone(state, stat, arguments)) {
         return plain(frame);

@@ -37,22 +37,35 @@ pub fn ended(state: &State) {
     // are short it does not say, and a shell makes hundreds of them.
     let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS;
     if state.forked.load(Relaxed) != 0 && state.epoch.load(Relaxed) == 0 && !has_waited {
+        if !CONFIG.table.load(Relaxed).is_null()
+            && let Some(table) = table(state)
+            && table.has_waiting_child(state.pid.load(Relaxed))
+        {
+            table.child_waited(parent());
+        }
         return;
     }
-    let Some(ended) = state.try_locked(|rations, _| {
+    let Some(mut ended) = state.try_locked(|rations, _| {
         accounting::account(state, rations);
         rations.synchronisations.ended(state.stalls.load(Relaxed), state.stalls_ns.load(Relaxed))
     }) else {
         return;
     };
-    change_own(state, |record| record.ended(&ended));
+    let Some(table) = table(state) else { return };
+    ended.below = table.has_waiting_child(state.pid.load(Relaxed));
+    if ended.has_waited() {
+        // Whoever executes it hands the agent on to it.
+        table.child_waited(parent());
+    }
+    let Some(cell) = own_key().and_then(|key| table.find_or_make(key)) else { return };
+    let mut record = Record::from_bits(cell.load(Relaxed));
+    record.ended(&ended);
+    cell.store(record.bits(), Relaxed);
 }
 
-/// The process executes a program.
-pub fn executes(state: &State) {
-    if state.executes.swap(1, Relaxed) == 0 {
-        change_own(state, Record::executed);
-    }
+fn parent() -> u32 {
+    // SAFETY: a query.
+    (unsafe { call(nr::GETPPID, &[]) }) as u32
 }
 
 /// Whether the program that is about to be executed with these arguments is
@@ -82,14 +95,6 @@ fn count_arguments(array: usize) -> usize {
                 || unsafe { *(at(index) as *const usize) } == 0
         })
         .unwrap_or(ARGUMENTS_MAX)
-}
-
-fn change_own(state: &State, change: impl FnOnce(&mut Record)) {
-    let Some(table) = table(state) else { return };
-    let Some(cell) = own_key().and_then(|key| table.find_or_make(key)) else { return };
-    let mut record = Record::from_bits(cell.load(Relaxed));
-    change(&mut record);
-    cell.store(record.bits(), Relaxed);
 }
 
 /// The program is about to make a child, which will need the table before it
