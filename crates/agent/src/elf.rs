@@ -207,6 +207,13 @@ fn program_headers() -> Option<&'static [ProgramHeader]> {
     Some(unsafe { core::slice::from_raw_parts(address as *const ProgramHeader, count) })
 }
 
+/// Address of the path that was executed: of a script its own, not its
+/// interpreter's. At start; later the program may have written over it.
+pub fn executed() -> Option<usize> {
+    const AT_EXECFN: usize = 31;
+    auxiliary([AT_EXECFN]).map(|[path]| path).filter(|&path| path != 0)
+}
+
 /// Where the kernel has left the auxiliary vector on the stack, if the
 /// environment is still as it was; 0: not known.
 pub static AUXILIARY: AtomicUsize = AtomicUsize::new(0);

@@ -60,7 +60,7 @@ fn start(environment: Environment, argc: usize, passed: bool) {
     let tier = if session.mode == Mode::Off || opted_out || translated {
         Tier::None
     } else {
-        CONFIG.arguments.store(if passed { argc } else { 0 }, Relaxed);
+        CONFIG.arguments.store(if passed { environment.arguments(argc) } else { 0 }, Relaxed);
         begin(&session, text, passed)
     };
     // The program finds the environment that it would have had, except in tier
@@ -331,6 +331,19 @@ pub fn tell_collector(state: &State, status: i32) {
     }
 }
 
+/// Bytes before the NUL.
+///
+/// # Safety
+/// `address` must be a NUL-terminated string's.
+unsafe fn len_of(address: usize) -> usize {
+    let mut len = 0;
+    // SAFETY: up to the NUL, as the caller promises.
+    while unsafe { *((address + len) as *const u8) } != 0 {
+        len += 1;
+    }
+    len
+}
+
 /// The process's environment on the start-up stack.
 struct Environment {
     array: usize,
@@ -355,6 +368,27 @@ impl Environment {
         None
     }
 
+    /// How many of the `argc` arguments before the array were given to execve(2): of a
+    /// script the kernel puts the interpreter's before its path, in the place of the
+    /// first (`binfmt_script`).
+    fn arguments(&self, argc: usize) -> usize {
+        /// An interpreter and its argument, and those of an interpreter that is a
+        /// script itself.
+        const BEFORE_MAX: usize = 4;
+        let Some(executed) = elf::executed() else { return argc };
+        let begin = self.array.wrapping_sub((argc + 1) * size_of::<usize>());
+        let before = (1..=BEFORE_MAX.min(argc.saturating_sub(1))).find(|index| {
+            // SAFETY: argument number `index` and the executed path, as the kernel
+            // left them: the constructor was passed both arrays, one behind the other.
+            unsafe {
+                let argument = *((begin + index * size_of::<usize>()) as *const usize);
+                let text = |at| core::slice::from_raw_parts(at as *const u8, len_of(at));
+                text(argument) == text(executed)
+            }
+        });
+        argc - before.unwrap_or(0)
+    }
+
     /// Address behind the array, where the kernel puts the auxiliary vector.
     fn end(&self) -> usize {
         self.slot(self.len + 1) as usize
@@ -369,12 +403,8 @@ impl Environment {
     fn string(&self, index: usize) -> &'static mut [u8] {
         // SAFETY: below len, so a NUL-terminated string (see `at`).
         unsafe {
-            let start = *self.slot(index) as *mut u8;
-            let mut len = 0;
-            while *start.add(len) != 0 {
-                len += 1;
-            }
-            core::slice::from_raw_parts_mut(start, len)
+            let start = *self.slot(index);
+            core::slice::from_raw_parts_mut(start as *mut u8, len_of(start))
         }
     }
 

@@ -318,6 +318,8 @@ pub struct State {
     pub learnt: AtomicPtr<Table>,
     /// 1: there is none to be had, or it is another user's.
     pub learnt_refused: AtomicU32,
+    /// When it made its first child, in ns; 0: it has made none.
+    pub begun_ns: AtomicU64,
     /// 1: it goes on with the program of the process that forked it.
     pub forked: AtomicU32,
     /// 1: what is known of the executable has been asked.

@@ -78,6 +78,9 @@ pub struct SharingResults {
     pub machine: Machine,
     /// The place.
     pub profile: String,
+    /// See [`SharingOptions::apart`].
+    #[serde(default)]
+    pub apart: bool,
     /// Beside plain programs.
     pub plain: SideResult,
     /// Beside programs under Runahead.
@@ -130,6 +133,7 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
         benchmark: "sharing".into(),
         machine: Machine::here(),
         profile: place.name().into(),
+        apart: options.apart,
         plain: SideResult::default(),
         runahead: SideResult::default(),
         in_memory: SideResult::default(),
@@ -139,10 +143,20 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
     let mut reference = None;
     for pair in 0..options.runs {
         let (plain, speculating) = (("plain", Side::Plain), ("speculating", Side::Runahead));
-        let mut sides = [plain, speculating, (IN_MEMORY, Side::Plain)];
-        let first = pair % sides.len();
-        sides.rotate_left(first);
-        for (name, side) in sides {
+        let in_memory = (IN_MEMORY, Side::Plain);
+        // Each of the two that are compared comes first every second time, and all
+        // three are in each place as often.
+        let mut orders = [
+            [plain, speculating, in_memory],
+            [speculating, plain, in_memory],
+            [in_memory, plain, speculating],
+            [in_memory, speculating, plain],
+            [plain, in_memory, speculating],
+            [speculating, in_memory, plain],
+        ]
+        .into_iter()
+        .cycle();
+        for (name, side) in orders.nth(pair).into_iter().flatten() {
             progress.step(&format!("{name} {}", pair + 1));
             place.cold()?;
             if name == IN_MEMORY {
@@ -314,6 +328,7 @@ mod tests {
             benchmark: "sharing".into(),
             machine: Machine::default(),
             profile: "cloud".into(),
+            apart: false,
             plain: side(1e6, 0.001),
             runahead: side(1e6 * throughput, 0.001 * p99),
             in_memory: side(9e5, 0.0013),

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
 
@@ -13,16 +15,21 @@ use runahead_protocol::session::{
 };
 use support::Scratch;
 
-/// Says whether the agent is in it, and what of the session it can see.
+/// Says whether the agent is in it, and what of the session it can see. It reads
+/// nothing, which would count as a stall in some tests.
 const PROBE: &str = r#"
+#define _GNU_SOURCE
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+static int is_agent(struct dl_phdr_info *object, size_t size, void *found) {
+    *(int *)found |= strstr(object->dlpi_name, "/agent-") != NULL;
+    return 0;
+}
 int main(void) {
-    static char line[4096];
     int agent = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps)) agent |= strstr(line, "/agent-") != NULL;
+    dl_iterate_phdr(is_agent, &agent);
     printf("%d%s%s\n", agent, getenv("LD_PRELOAD") ? " preload" : "",
            getenv("RUNAHEAD_SESSION") ? " session" : "");
     return 0;
@@ -99,14 +106,40 @@ fn handed_on(scratch: &Scratch, options: &[&str], first: &str) -> usize {
 
 #[test]
 fn what_executes_programs_that_wait_hands_the_agent_on() {
-    let scratch = Scratch::new();
-    let data = scratch.join("data");
+    let place = Scratch::new();
+    let data = place.join("data");
     std::fs::write(&data, "data").unwrap();
     let options = format!("--test={}", TEST_EVERY_READ_STALLS | TEST_WITH_TABLE);
     let reads = format!("cat {0} {0} {0} > /dev/null", data.display());
-    // By way of two processes, the first of which is a subshell.
-    let below = format!("(sh -c \"{reads}; true\"; true)");
-    assert_eq!(handed_on(&scratch, &[&options], &below), EXECUTIONS);
+    let below = [
+        // By way of two processes, the first of which is a subshell. The other has
+        // more arguments, so that its record is not the shell's.
+        format!("(sh -c \"{reads}; true\" a b c d e; true)"),
+        // By way of a process that then goes on as a program without the agent.
+        format!("(sh -c \"{reads}; RUNAHEAD=off exec true\" a b c d e; true)"),
+    ];
+    for below in below {
+        let scratch = Scratch::new();
+        assert_eq!(handed_on(&scratch, &[&options], &below), EXECUTIONS, "{below}");
+    }
+}
+
+/// Of a script the kernel passes more arguments, and another executable runs.
+#[test]
+fn scripts_are_executables_of_their_own() {
+    let scratch = Scratch::new();
+    let probe = scratch.compile("probe", PROBE, &[]);
+    for (name, first_line) in [("by-path", "#!/bin/sh -u"), ("by-env", "#!/usr/bin/env sh")] {
+        let script = scratch.join(name);
+        // With a child, so that the shell does not go on as the probe.
+        std::fs::write(&script, format!("{first_line}\ntrue\n{}\ntrue\n", probe.display()))
+            .unwrap();
+        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        let said = probes(runahead(&Scratch::new(), &[]), &script.display().to_string());
+        let short = usize::from(SHORT_MIN);
+        let enlisted = with_agent(&said);
+        assert!((short..EXECUTIONS).contains(&enlisted), "{first_line}: {said:?}");
+    }
 }
 
 #[test]
@@ -190,17 +223,18 @@ int main(int argc, char **argv) {
     printf("%d", mapped(getpid(), argv[2]));
     unsigned char byte = 0;
     int data = open(argv[1], O_RDONLY);
-    long copy = 0;
-    for (int i = 0; i < 50 && !copy; i++) {
+    int has = -1;
+    /* Of one that ends meanwhile nothing can be said. */
+    for (int i = 0; i < 200 && has < 0; i++) {
         pread(data, &byte, 1, 100 + i);
         while (byte != 7 && turning) ;
-        if (content(name)) copy = atol(text);
-    }
-    int has = copy ? 1 : -2;
-    struct timespec pause = { 0, 2000000 };
-    for (int i = 0; i < 10000 && has > 0; i++) {
-        raw(SYS_nanosleep, (long)&pause, 0, 0);
-        has = mapped(copy, argv[2]);
+        long copy = content(name) ? atol(text) : 0;
+        if (copy) has = 1;
+        struct timespec pause = { 0, 2000000 };
+        for (int i = 0; i < 10000 && has > 0; i++) {
+            raw(SYS_nanosleep, (long)&pause, 0, 0);
+            has = mapped(copy, argv[2]);
+        }
     }
     printf(" %d\n", has);
 }

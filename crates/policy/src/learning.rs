@@ -19,8 +19,9 @@ pub const SHORT_MIN: u8 = 4;
 
 /// Time between two executions that are not left alone, in ns, as far as
 /// [`STAMP_NS`] tells it: 4 s. A start costs some 0.5 ms, so this is what samples
-/// take of the time of whoever makes thousands of processes a second; what runs for
-/// longer than that always gets the agent.
+/// take of the time of whoever makes thousands of processes a second. A process that
+/// makes others and lives for as long as that pays for the agent with nothing that
+/// could be noticed, and is never [`Record::short`].
 pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
 
 /// Unit of [`Record::enlisted`], in ns. It comes round after five hours: an
@@ -59,8 +60,11 @@ const WORTH_STEP_MAX: i8 = 3;
 /// What is remembered of an executable. All-zero: nothing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Short processes in a row, up to [`SHORT_MIN`].
+    /// Short processes in a row, up to [`SHORT_MIN`]: neither they nor what they
+    /// made has waited.
     short: u8,
+    /// The last process itself has not waited.
+    idle: bool,
     /// When the last one got the agent for a sample, in [`STAMP_NS`], the lowest
     /// bits.
     enlisted: u16,
@@ -91,7 +95,7 @@ pub struct Ended {
     /// How long it was to wait unaided after the last of them, in ns; 0: that
     /// one paid.
     pub unaided_ns: u64,
-    /// A process that it has made has waited.
+    /// A process that it has made has waited, or may have.
     pub below: bool,
 }
 
@@ -99,8 +103,16 @@ impl Ended {
     /// Whether it, or one that it has made, has waited for more than a stall or
     /// two: the agent is worth its start in the next, too.
     pub fn has_waited(&self) -> bool {
-        let is_slow = self.stalled_ns / u64::from(self.stalls.max(1)) >= LONG_STALL_NS;
-        self.below || self.stalls > FIRST_STALLS || self.copies > 0 || is_slow
+        self.below || self.has_itself_waited()
+    }
+
+    fn has_itself_waited(&self) -> bool {
+        let is_slow = self.mean_stall_ns() >= LONG_STALL_NS;
+        self.stalls > FIRST_STALLS || self.copies > 0 || is_slow
+    }
+
+    fn mean_stall_ns(&self) -> u64 {
+        self.stalled_ns / u64::from(self.stalls.max(1))
     }
 }
 
@@ -118,9 +130,10 @@ pub enum Start {
 impl Record {
     /// From the bits of [`Record::bits`]; anything at all is a valid record.
     pub fn from_bits(bits: u64) -> Record {
-        let [short, first, second, worth, failed, untried, patience, _] = bits.to_le_bytes();
+        let [short, first, second, worth, failed, untried, patience, idle] = bits.to_le_bytes();
         Record {
             short: short.min(SHORT_MIN),
+            idle: idle != 0,
             enlisted: u16::from_le_bytes([first, second]),
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
@@ -131,9 +144,10 @@ impl Record {
 
     /// To be kept.
     pub fn bits(&self) -> u64 {
-        let &Record { short, enlisted, worth, failed, untried, patience } = self;
+        let &Record { short, idle, enlisted, worth, failed, untried, patience } = self;
         let [first, second] = enlisted.to_le_bytes();
-        u64::from_le_bytes([short, first, second, worth as u8, failed, untried, patience, 0])
+        let idle = u8::from(idle);
+        u64::from_le_bytes([short, first, second, worth as u8, failed, untried, patience, idle])
     }
 
     /// It is about to be executed at `now_ns` of the monotonic clock: whether the
@@ -151,10 +165,18 @@ impl Record {
         enlists
     }
 
+    /// A process of it goes on as one of another executable (execve(2)), `short`
+    /// where nothing has waited so far and that one is left alone: the agent was of
+    /// no use, whatever comes.
+    pub fn is_short(&mut self, short: bool) {
+        self.short = if short { (self.short + 1).min(SHORT_MIN) } else { 0 };
+    }
+
     /// A process of it has ended.
     pub fn ended(&mut self, ended: &Ended) {
-        self.short = if ended.has_waited() { 0 } else { (self.short + 1).min(SHORT_MIN) };
-        let mean_ns = ended.stalled_ns / u64::from(ended.stalls.max(1));
+        self.is_short(!ended.has_waited());
+        self.idle = !ended.has_itself_waited();
+        let mean_ns = ended.mean_stall_ns();
         if ended.copies == 0 {
             self.untried(ended.stalled_ns);
             return;
@@ -203,7 +225,7 @@ impl Record {
         match self.worth {
             0 => Start::Unknown,
             // Others of its processes had nothing left to predict.
-            1.. if self.short > 0 => Start::Unknown,
+            1.. if self.idle => Start::Unknown,
             1.. => Start::AtOnce,
             below => Start::Later(unaided_ns(below)),
         }
@@ -292,6 +314,14 @@ mod tests {
         assert!((0..1000).all(|_| record.enlists(0)));
         (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
         assert!(!record.enlists(0));
+        record.is_short(false);
+        assert!(record.enlists(0));
+        (0..SHORT_MIN).for_each(|_| record.is_short(true));
+        assert!(!record.enlists(0));
+        let mut record = after(&[GOOD, Ended { below: true, ..SHORT }]);
+        assert_eq!(record.start(), Start::Unknown, "it had nothing left to predict itself");
+        record.ended(&GOOD);
+        assert_eq!(record.start(), Start::AtOnce);
     }
 
     #[test]

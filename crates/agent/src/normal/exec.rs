@@ -31,11 +31,13 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     let mut found = None;
     if CONFIG.forbidden.load(Relaxed) == 0 {
         let (asked, stat) = target(&frame.args, environment_arg);
-        // Of a program that is looked for along PATH most calls fail.
-        if matches!(asked, sys::ENOENT | sys::ENOTDIR) {
+        // Of a program that is looked for along PATH most calls fail, in a child
+        // that has nothing to end. In any other the file may have come to be there.
+        let missing = matches!(asked, sys::ENOENT | sys::ENOTDIR);
+        if missing && is_bare(state) {
             return plain(frame);
         }
-        found = (asked == 0).then_some(stat);
+        found = (!missing).then_some((asked == 0).then_some(stat));
     }
     let own = own(state);
     if own {
@@ -45,7 +47,10 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     } else {
         super::notice::before_childs_exec();
     }
-    let result = with_session(state, frame, environment_arg, found.as_ref());
+    let result = match &found {
+        Some(stat) => with_session(state, frame, environment_arg, stat.as_ref(), own),
+        None => plain(frame),
+    };
     if own {
         unbar(state);
         super::watch::again(state);
@@ -53,21 +58,33 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     result
 }
 
+/// Whether nothing of this process's has to end before it executes a program.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn is_bare(state: &State) -> bool {
+    let copies = state.speculative.load(Relaxed) != 0 || super::ending::unreaped(state) != 0;
+    !copies && state.aide.load(Relaxed) <= 0 && state.notice.load(Relaxed) == 0
+}
+
 /// The call itself, with the session in the environment. `found`: what is about
-/// to be executed.
+/// to be executed, where that is known; `own`: this is no child by vfork(2).
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn with_session(
     state: &'static State,
     frame: &Frame,
     environment_arg: usize,
     found: Option<&sys::Stat>,
+    own: bool,
 ) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
-    if CONFIG.forbidden.load(Relaxed) != 0 || environment == 0 {
+    if environment == 0 {
         return plain(frame);
     }
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
-    if found.is_some_and(|stat| learnt::leaves_alone(state, stat, arguments)) {
+    let left_alone = found.is_some_and(|stat| learnt::leaves_alone(state, stat, arguments));
+    if own {
+        learnt::executes(state, left_alone);
+    }
+    if left_alone {
         return plain(frame);
     }
     if !readable(environment) || !agent_reachable() {

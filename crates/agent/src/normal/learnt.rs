@@ -10,10 +10,11 @@
 use super::accounting;
 use crate::arch::{import_nr, nr};
 use crate::config::CONFIG;
+use crate::elf;
 use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use runahead_policy::learning::{Record, Start};
+use runahead_policy::learning::{Record, SAMPLE_NS, Start};
 use runahead_policy::ration::FIRST_STALLS;
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
@@ -33,16 +34,12 @@ pub fn ended(state: &State) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
         return;
     }
+    let Some(table) = table(state) else { return };
+    let below = has_waited_below(state, table);
     // A subshell that has done next to nothing: that the executable's processes
     // are short it does not say, and a shell makes hundreds of them.
     let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS;
     if state.forked.load(Relaxed) != 0 && state.epoch.load(Relaxed) == 0 && !has_waited {
-        if !CONFIG.table.load(Relaxed).is_null()
-            && let Some(table) = table(state)
-            && table.has_waiting_child(state.pid.load(Relaxed))
-        {
-            table.child_waited(parent());
-        }
         return;
     }
     let Some(mut ended) = state.try_locked(|rations, _| {
@@ -51,16 +48,49 @@ pub fn ended(state: &State) {
     }) else {
         return;
     };
-    let Some(table) = table(state) else { return };
-    ended.below = table.has_waiting_child(state.pid.load(Relaxed));
-    if ended.has_waited() {
-        // Whoever executes it hands the agent on to it.
+    ended.below = below;
+    if ended.has_waited() && !below {
         table.child_waited(parent());
     }
+    change(table, |record| record.ended(&ended));
+}
+
+/// Changes the record of this process's executable.
+fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     let Some(cell) = own_key().and_then(|key| table.find_or_make(key)) else { return };
     let mut record = Record::from_bits(cell.load(Relaxed));
-    record.ended(&ended);
+    change(&mut record);
     cell.store(record.bits(), Relaxed);
+}
+
+/// Whether a process that this one has made has waited, or may have: one whose end
+/// nobody sees (static, killed, in a namespace of its own) says nothing. If so, the
+/// parent is told, who is to hand the agent on to this one the next time.
+fn has_waited_below(state: &State, table: &Table) -> bool {
+    let told = table.has_waiting_child(state.pid.load(Relaxed));
+    let begun_ns = state.begun_ns.load(Relaxed);
+    let below = told || begun_ns != 0 && sys::now_ns().saturating_sub(begun_ns) >= SAMPLE_NS;
+    if below {
+        table.child_waited(parent());
+    }
+    below
+}
+
+/// This process is about to execute a program, with the agent or `left_alone`: what
+/// it has come to is all that will be known of it.
+pub fn executes(state: &State, left_alone: bool) {
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
+        return;
+    }
+    let Some(table) = table(state) else { return };
+    let waited = state.stalls.load(Relaxed) > FIRST_STALLS;
+    let below = has_waited_below(state, table);
+    if waited && !below {
+        table.child_waited(parent());
+    }
+    if state.forked.load(Relaxed) == 0 {
+        change(table, |record| record.is_short(left_alone && !waited && !below));
+    }
 }
 
 fn parent() -> u32 {
@@ -79,8 +109,12 @@ pub fn leaves_alone(state: &State, stat: &sys::Stat, arguments: usize) -> bool {
     let key = key(stat.dev, stat.ino, count_arguments(arguments));
     let Some(cell) = table.find(key) else { return false };
     let mut record = Record::from_bits(cell.load(Relaxed));
+    let before = record;
     let enlists = record.enlists(sys::now_ns());
-    cell.store(record.bits(), Relaxed);
+    // Others may be changing it.
+    if record != before {
+        cell.store(record.bits(), Relaxed);
+    }
     !enlists
 }
 
@@ -100,9 +134,11 @@ fn count_arguments(array: usize) -> usize {
 /// The program is about to make a child, which will need the table before it
 /// executes anything.
 pub fn before_child(state: &State) {
-    let is_asked = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
-    if is_asked && CONFIG.stats.load(Relaxed).is_null() && CONFIG.filtered.load(Relaxed) == 0 {
-        table(state);
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
+        return;
+    }
+    if table(state).is_some() && state.begun_ns.load(Relaxed) == 0 {
+        state.begun_ns.store(sys::now_ns(), Relaxed);
     }
 }
 
@@ -111,7 +147,10 @@ pub fn before_child(state: &State) {
 pub fn started() {
     let is_asked = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
     if is_asked && !CONFIG.learnt.get().is_empty() && CONFIG.filtered.load(Relaxed) == 0 {
-        own_key();
+        // A script is another executable than its interpreter: that is what whoever
+        // executes it asks for.
+        let of_path = elf::executed().and_then(key_of);
+        of_path.or_else(own_key);
     }
 }
 
@@ -121,10 +160,16 @@ fn own_key() -> Option<u64> {
     if known != 0 {
         return Some(known);
     }
+    let path = b"/proc/self/exe\0";
+    key_of(path.as_ptr() as usize)
+}
+
+/// Keeps the key of the executable at the path at this address.
+fn key_of(path: usize) -> Option<u64> {
     let mut stat = sys::Stat::default();
-    let (path, at) = (b"/proc/self/exe\0", core::ptr::from_mut(&mut stat) as usize);
-    let asked = [sys::AT_FDCWD, path.as_ptr() as usize, at, 0];
-    // SAFETY: a NUL-terminated path; the kernel writes one struct stat.
+    let at = core::ptr::from_mut(&mut stat) as usize;
+    let asked = [sys::AT_FDCWD, path, at, 0];
+    // SAFETY: the kernel reads the path and writes one struct stat.
     if unsafe { call(import_nr::NEWFSTATAT, &asked) } != 0 {
         return None;
     }

@@ -38,7 +38,9 @@ pub fn run(arguments: Sharing) -> Result<ExitCode> {
         apart: arguments.apart,
     })?;
     let json = common.json.clone().unwrap_or_else(|| {
-        Path::new(RESULTS).join(format!("sharing-{}.json", results.profile.replace(' ', "-")))
+        let apart = if results.apart { "-apart" } else { "" };
+        let profile = results.profile.replace(' ', "-");
+        Path::new(RESULTS).join(format!("sharing-{profile}{apart}.json"))
     });
     results::write_json(&json, &results)?;
     println!("{}\nWritten: {}", sharing::table(&results), json.display());
