@@ -108,7 +108,8 @@ impl Ended {
 
     fn has_itself_waited(&self) -> bool {
         let is_slow = self.mean_stall_ns() >= LONG_STALL_NS;
-        self.stalls > FIRST_STALLS || self.copies > 0 || is_slow
+        // A copy made at a wait or two that saved nothing is no sign of more.
+        self.stalls > FIRST_STALLS || self.benefit_ns > 0 || is_slow
     }
 
     fn mean_stall_ns(&self) -> u64 {
@@ -315,6 +316,11 @@ mod tests {
         (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
         assert!(!record.enlists(0));
         record.is_short(false);
+        assert!(record.enlists(0));
+        let in_vain = Ended { copies: 1, cost_ns: 200_000, ..SHORT };
+        (0..SHORT_MIN).for_each(|_| record.ended(&in_vain));
+        assert!(!record.enlists(0), "a processor that was away for a moment");
+        record.ended(&Ended { benefit_ns: 1, ..in_vain });
         assert!(record.enlists(0));
         (0..SHORT_MIN).for_each(|_| record.is_short(true));
         assert!(!record.enlists(0));
