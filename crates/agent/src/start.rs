@@ -378,12 +378,13 @@ impl Environment {
         let Some(executed) = elf::executed() else { return argc };
         let begin = self.array.wrapping_sub((argc + 1) * size_of::<usize>());
         let before = (1..=BEFORE_MAX.min(argc.saturating_sub(1))).find(|index| {
-            // SAFETY: argument number `index` and the executed path, as the kernel
-            // left them: the constructor was passed both arrays, one behind the other.
+            // SAFETY: argument number `index`, unless an earlier constructor has taken
+            // it out, and the executed path, as the kernel left them: the constructor
+            // was passed both arrays, one behind the other.
             unsafe {
                 let argument = *((begin + index * size_of::<usize>()) as *const usize);
                 let text = |at| core::slice::from_raw_parts(at as *const u8, len_of(at));
-                text(argument) == text(executed)
+                argument != 0 && text(argument) == text(executed)
             }
         });
         argc - before.unwrap_or(0)

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -90,14 +91,18 @@ fn short_processes_are_left_alone_after_a_while() {
     assert_eq!(with_agent(&said), EXECUTIONS);
 }
 
+/// Each round another executable: none of them has a record.
+fn copy_probe(scratch: &Scratch, probe: &Path) {
+    for number in 0..EXECUTIONS {
+        std::fs::copy(probe, scratch.join(&format!("probe-{number}"))).unwrap();
+    }
+}
+
 /// How many of the programs that a shell executes get the agent, the shell being one
 /// of many in a row that do `first` before.
 fn handed_on(scratch: &Scratch, options: &[&str], first: &str) -> usize {
     let probe = scratch.compile("probe", PROBE, &[]);
-    // Each round another executable: none of them has a record.
-    for number in 0..EXECUTIONS {
-        std::fs::copy(&probe, scratch.join(&format!("probe-{number}"))).unwrap();
-    }
+    copy_probe(scratch, &probe);
     let call = format!("sh -c '{first}; {}-'$i'; true'", probe.display());
     let said = probes(runahead(scratch, options), &call);
     assert_eq!(said.len(), EXECUTIONS);
@@ -127,17 +132,18 @@ fn what_executes_programs_that_wait_hands_the_agent_on() {
 /// Of a script the kernel passes more arguments, and another executable runs.
 #[test]
 fn scripts_are_executables_of_their_own() {
-    let scratch = Scratch::new();
-    let probe = scratch.compile("probe", PROBE, &[]);
     for (name, first_line) in [("by-path", "#!/bin/sh -u"), ("by-env", "#!/usr/bin/env sh")] {
+        let scratch = Scratch::new();
+        let probe = scratch.compile("probe", PROBE, &[]);
+        copy_probe(&scratch, &probe);
         let script = scratch.join(name);
         // With a child, so that the shell does not go on as the probe.
-        std::fs::write(&script, format!("{first_line}\ntrue\n{}\ntrue\n", probe.display()))
-            .unwrap();
+        let text = format!("{first_line}\ntrue\n{}-$1\ntrue\n", probe.display());
+        std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-        let said = probes(runahead(&Scratch::new(), &[]), &script.display().to_string());
-        let short = usize::from(SHORT_MIN);
+        let said = probes(runahead(&scratch, &[]), &format!("{} $i", script.display()));
         let enlisted = with_agent(&said);
+        let short = usize::from(SHORT_MIN);
         assert!((short..EXECUTIONS).contains(&enlisted), "{first_line}: {said:?}");
     }
 }

@@ -108,8 +108,7 @@ impl Ended {
 
     fn has_itself_waited(&self) -> bool {
         let is_slow = self.mean_stall_ns() >= LONG_STALL_NS;
-        // A copy made at a wait or two that saved nothing is no sign of more.
-        self.stalls > FIRST_STALLS || self.benefit_ns > 0 || is_slow
+        self.stalls > FIRST_STALLS || self.copies > 0 || is_slow
     }
 
     fn mean_stall_ns(&self) -> u64 {
@@ -151,10 +150,15 @@ impl Record {
         u64::from_le_bytes([short, first, second, worth as u8, failed, untried, patience, idle])
     }
 
+    /// Whether its processes are executed without the agent, but for a sample.
+    pub fn is_known_short(&self) -> bool {
+        self.short >= SHORT_MIN
+    }
+
     /// It is about to be executed at `now_ns` of the monotonic clock: whether the
     /// agent is worth its start.
     pub fn enlists(&mut self, now_ns: u64) -> bool {
-        if self.short < SHORT_MIN {
+        if !self.is_known_short() {
             return true;
         }
         let now = (now_ns / STAMP_NS) as u16;
@@ -316,11 +320,6 @@ mod tests {
         (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
         assert!(!record.enlists(0));
         record.is_short(false);
-        assert!(record.enlists(0));
-        let in_vain = Ended { copies: 1, cost_ns: 200_000, ..SHORT };
-        (0..SHORT_MIN).for_each(|_| record.ended(&in_vain));
-        assert!(!record.enlists(0), "a processor that was away for a moment");
-        record.ended(&Ended { benefit_ns: 1, ..in_vain });
         assert!(record.enlists(0));
         (0..SHORT_MIN).for_each(|_| record.is_short(true));
         assert!(!record.enlists(0));

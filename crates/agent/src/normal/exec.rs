@@ -80,11 +80,12 @@ fn with_session(
         return plain(frame);
     }
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
-    let left_alone = found.is_some_and(|stat| learnt::leaves_alone(state, stat, arguments));
+    let asked = |stat| learnt::target(state, stat, arguments);
+    let target = found.map_or(learnt::Target::Enlisted, asked);
     if own {
-        learnt::executes(state, left_alone);
+        learnt::executes(state, target);
     }
-    if left_alone {
+    if target == learnt::Target::LeftAlone {
         return plain(frame);
     }
     if !readable(environment) || !agent_reachable() {

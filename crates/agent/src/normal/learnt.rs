@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use runahead_policy::learning::{Record, SAMPLE_NS, Start};
-use runahead_policy::ration::FIRST_STALLS;
+use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS};
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
@@ -38,9 +38,12 @@ pub fn ended(state: &State) {
     let below = has_waited_below(state, table);
     // A subshell that has done next to nothing: that the executable's processes
     // are short it does not say, and a shell makes hundreds of them.
-    let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS;
-    if state.forked.load(Relaxed) != 0 && state.epoch.load(Relaxed) == 0 && !has_waited {
+    let waited = has_waited(state);
+    if state.forked.load(Relaxed) != 0 && state.epoch.load(Relaxed) == 0 && !waited {
         return;
+    }
+    if waited && !below {
+        table.child_waited(parent());
     }
     let Some(mut ended) = state.try_locked(|rations, _| {
         accounting::account(state, rations);
@@ -49,7 +52,7 @@ pub fn ended(state: &State) {
         return;
     };
     ended.below = below;
-    if ended.has_waited() && !below {
+    if ended.has_waited() && !waited && !below {
         table.child_waited(parent());
     }
     change(table, |record| record.ended(&ended));
@@ -76,21 +79,29 @@ fn has_waited_below(state: &State, table: &Table) -> bool {
     below
 }
 
-/// This process is about to execute a program, with the agent or `left_alone`: what
-/// it has come to is all that will be known of it.
-pub fn executes(state: &State, left_alone: bool) {
+/// This process is about to execute `target`: what it has come to is all that will
+/// be known of it.
+pub fn executes(state: &State, target: Target) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
         return;
     }
     let Some(table) = table(state) else { return };
-    let waited = state.stalls.load(Relaxed) > FIRST_STALLS;
+    // Where there was a copy, nobody says yet what it has saved.
+    let waited = has_waited(state) || state.epoch.load(Relaxed) != 0;
     let below = has_waited_below(state, table);
     if waited && !below {
         table.child_waited(parent());
     }
-    if state.forked.load(Relaxed) == 0 {
-        change(table, |record| record.is_short(left_alone && !waited && !below));
+    let short = !waited && !below;
+    // That the other is sampled says nothing of this one.
+    if state.forked.load(Relaxed) == 0 && !(short && target == Target::Sampled) {
+        change(table, |record| record.is_short(short && target == Target::LeftAlone));
     }
+}
+
+/// Whether this process itself has waited for more than a stall or two.
+fn has_waited(state: &State) -> bool {
+    state.stalls.load(Relaxed) > FIRST_STALLS || state.mean_stall_ns() >= LONG_STALL_NS
 }
 
 fn parent() -> u32 {
@@ -98,16 +109,27 @@ fn parent() -> u32 {
     (unsafe { call(nr::GETPPID, &[]) }) as u32
 }
 
-/// Whether the program that is about to be executed with these arguments is
-/// left without the agent. Never where somebody counts or tests.
-pub fn leaves_alone(state: &State, stat: &sys::Stat, arguments: usize) -> bool {
+/// How a program is to be executed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// With the agent.
+    Enlisted,
+    /// With the agent, though its like wait for nothing.
+    Sampled,
+    /// Without.
+    LeftAlone,
+}
+
+/// How the program that is about to be executed with these arguments is to be. Never
+/// left without the agent where somebody counts.
+pub fn target(state: &State, stat: &sys::Stat, arguments: usize) -> Target {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
-        return false;
+        return Target::Enlisted;
     }
-    let Some(table) = table(state) else { return false };
+    let Some(table) = table(state) else { return Target::Enlisted };
     let key = key(stat.dev, stat.ino, count_arguments(arguments));
-    let Some(cell) = table.find(key) else { return false };
+    let Some(cell) = table.find(key) else { return Target::Enlisted };
     let mut record = Record::from_bits(cell.load(Relaxed));
     let before = record;
     let enlists = record.enlists(sys::now_ns());
@@ -115,7 +137,11 @@ pub fn leaves_alone(state: &State, stat: &sys::Stat, arguments: usize) -> bool {
     if record != before {
         cell.store(record.bits(), Relaxed);
     }
-    !enlists
+    match enlists {
+        false => Target::LeftAlone,
+        true if before.is_known_short() => Target::Sampled,
+        true => Target::Enlisted,
+    }
 }
 
 /// Entries before the NULL of the array that the kernel is about to read.
