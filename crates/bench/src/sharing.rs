@@ -144,8 +144,8 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
     for pair in 0..options.runs {
         let (plain, speculating) = (("plain", Side::Plain), ("speculating", Side::Runahead));
         let in_memory = (IN_MEMORY, Side::Plain);
-        // Each of the two that are compared comes first every second time, and all
-        // three are in each place as often.
+        // Each of the two that are compared comes first every second time, and in
+        // six rounds all three are in each place as often.
         let mut orders = [
             [plain, speculating, in_memory],
             [speculating, plain, in_memory],

@@ -102,7 +102,7 @@ pub struct Ended {
 impl Ended {
     /// Whether it, or one that it has made, has waited for more than a stall or
     /// two: the agent is worth its start in the next, too.
-    pub fn has_waited(&self) -> bool {
+    fn has_waited(&self) -> bool {
         self.below || self.has_itself_waited()
     }
 
@@ -173,13 +173,13 @@ impl Record {
     /// A process of it goes on as one of another executable (execve(2)), `short`
     /// where nothing has waited so far and that one is left alone: the agent was of
     /// no use, whatever comes.
-    pub fn is_short(&mut self, short: bool) {
+    pub fn was_short(&mut self, short: bool) {
         self.short = if short { (self.short + 1).min(SHORT_MIN) } else { 0 };
     }
 
     /// A process of it has ended.
     pub fn ended(&mut self, ended: &Ended) {
-        self.is_short(!ended.has_waited());
+        self.was_short(!ended.has_waited());
         self.idle = !ended.has_itself_waited();
         let mean_ns = ended.mean_stall_ns();
         if ended.copies == 0 {
@@ -319,9 +319,9 @@ mod tests {
         assert!((0..1000).all(|_| record.enlists(0)));
         (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
         assert!(!record.enlists(0));
-        record.is_short(false);
+        record.was_short(false);
         assert!(record.enlists(0));
-        (0..SHORT_MIN).for_each(|_| record.is_short(true));
+        (0..SHORT_MIN).for_each(|_| record.was_short(true));
         assert!(!record.enlists(0));
         let mut record = after(&[GOOD, Ended { below: true, ..SHORT }]);
         assert_eq!(record.start(), Start::Unknown, "it had nothing left to predict itself");

@@ -5,9 +5,9 @@
 //! `runahead_policy::learning`.
 //!
 //! Trust: only normal processes have it mapped; a speculative process unmaps
-//! it before it runs any code of the program. A program can write it all the same, by accident; every value is
-//! a hint and bounded before use. Two processes that change a record at once
-//! may lose one of the changes.
+//! it before it runs any code of the program. A program can write it all the
+//! same, by accident; every value is a hint and bounded before use. Two processes
+//! that change a record at once may lose one of the changes.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};

@@ -28,16 +28,17 @@ const OPT_OUT: &[u8] = b"RUNAHEAD=off";
 /// `execve` (`environment_arg` 2) or `execveat` (3).
 #[cold]
 pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize) -> isize {
+    let mut plainly = CONFIG.forbidden.load(Relaxed) != 0;
     let mut found = None;
-    if CONFIG.forbidden.load(Relaxed) == 0 {
+    if !plainly {
         let (asked, stat) = target(&frame.args, environment_arg);
         // Of a program that is looked for along PATH most calls fail, in a child
         // that has nothing to end. In any other the file may have come to be there.
-        let missing = matches!(asked, sys::ENOENT | sys::ENOTDIR);
-        if missing && is_bare(state) {
+        plainly = matches!(asked, sys::ENOENT | sys::ENOTDIR);
+        if plainly && is_bare(state) {
             return plain(frame);
         }
-        found = (!missing).then_some((asked == 0).then_some(stat));
+        found = (asked == 0).then_some(stat);
     }
     let own = own(state);
     if own {
@@ -47,9 +48,10 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     } else {
         super::notice::before_childs_exec();
     }
-    let result = match &found {
-        Some(stat) => with_session(state, frame, environment_arg, stat.as_ref(), own),
-        None => plain(frame),
+    let result = if plainly {
+        plain(frame)
+    } else {
+        with_session(state, frame, environment_arg, found.as_ref(), own)
     };
     if own {
         unbar(state);
@@ -76,16 +78,13 @@ fn with_session(
     own: bool,
 ) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
-    if environment == 0 {
-        return plain(frame);
-    }
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
     let asked = |stat| learnt::target(state, stat, arguments);
     let target = found.map_or(learnt::Target::Enlisted, asked);
     if own {
         learnt::executes(state, target);
     }
-    if target == learnt::Target::LeftAlone {
+    if target == learnt::Target::LeftAlone || environment == 0 {
         return plain(frame);
     }
     if !readable(environment) || !agent_reachable() {

@@ -2,10 +2,9 @@
 //! table is `protocol::learnt`, what a record says `policy::learning`.
 //!
 //! Looked at at the first stall that could be synchronised at, at the end,
-//! and before an execution. Forked children, most of which execute something,
-//! inherit the mapping: to make their own would cost each of them as much as
-//! being left alone saves a short one. A speculative process unmaps it first of all
-//! (`speculative::prologue`).
+//! and before an execution. Forked children inherit the mapping, each of which
+//! would have to make its own before it executes something or ends, by six calls.
+//! A speculative process unmaps it first of all (`speculative::prologue`).
 
 use super::accounting;
 use crate::arch::{import_nr, nr};
@@ -35,15 +34,11 @@ pub fn ended(state: &State) {
         return;
     }
     let Some(table) = table(state) else { return };
-    let below = has_waited_below(state, table);
+    let (itself, below) = waits(state, table);
     // A subshell that has done next to nothing: that the executable's processes
     // are short it does not say, and a shell makes hundreds of them.
-    let waited = has_waited(state);
-    if state.forked.load(Relaxed) != 0 && state.epoch.load(Relaxed) == 0 && !waited {
+    if state.forked.load(Relaxed) != 0 && !itself {
         return;
-    }
-    if waited && !below {
-        table.child_waited(parent());
     }
     let Some(mut ended) = state.try_locked(|rations, _| {
         accounting::account(state, rations);
@@ -52,9 +47,6 @@ pub fn ended(state: &State) {
         return;
     };
     ended.below = below;
-    if ended.has_waited() && !waited && !below {
-        table.child_waited(parent());
-    }
     change(table, |record| record.ended(&ended));
 }
 
@@ -66,17 +58,21 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     cell.store(record.bits(), Relaxed);
 }
 
-/// Whether a process that this one has made has waited, or may have: one whose end
-/// nobody sees (static, killed, in a namespace of its own) says nothing. If so, the
-/// parent is told, who is to hand the agent on to this one the next time.
-fn has_waited_below(state: &State, table: &Table) -> bool {
+/// Whether this process itself has waited for more than a stall or two (where there
+/// was a copy, nobody says yet what it has saved); and whether one that it has made
+/// has, or may have: one whose end nobody sees (static, killed, in a namespace of its
+/// own) says nothing. Tells the parent, who is to hand the agent on the next time.
+fn waits(state: &State, table: &Table) -> (bool, bool) {
+    let many = state.stalls.load(Relaxed) > FIRST_STALLS || state.epoch.load(Relaxed) != 0;
+    let itself = many || state.mean_stall_ns() >= LONG_STALL_NS;
     let told = table.has_waiting_child(state.pid.load(Relaxed));
     let begun_ns = state.begun_ns.load(Relaxed);
     let below = told || begun_ns != 0 && sys::now_ns().saturating_sub(begun_ns) >= SAMPLE_NS;
-    if below {
-        table.child_waited(parent());
+    if itself || below {
+        // SAFETY: a query.
+        table.child_waited(unsafe { call(nr::GETPPID, &[]) } as u32);
     }
-    below
+    (itself, below)
 }
 
 /// This process is about to execute `target`: what it has come to is all that will
@@ -86,27 +82,11 @@ pub fn executes(state: &State, target: Target) {
         return;
     }
     let Some(table) = table(state) else { return };
-    // Where there was a copy, nobody says yet what it has saved.
-    let waited = has_waited(state) || state.epoch.load(Relaxed) != 0;
-    let below = has_waited_below(state, table);
-    if waited && !below {
-        table.child_waited(parent());
-    }
-    let short = !waited && !below;
+    let short = waits(state, table) == (false, false);
     // That the other is sampled says nothing of this one.
     if state.forked.load(Relaxed) == 0 && !(short && target == Target::Sampled) {
-        change(table, |record| record.is_short(short && target == Target::LeftAlone));
+        change(table, |record| record.was_short(short && target == Target::LeftAlone));
     }
-}
-
-/// Whether this process itself has waited for more than a stall or two.
-fn has_waited(state: &State) -> bool {
-    state.stalls.load(Relaxed) > FIRST_STALLS || state.mean_stall_ns() >= LONG_STALL_NS
-}
-
-fn parent() -> u32 {
-    // SAFETY: a query.
-    (unsafe { call(nr::GETPPID, &[]) }) as u32
 }
 
 /// How a program is to be executed.
@@ -172,7 +152,7 @@ pub fn before_child(state: &State) {
 /// children that are forked meanwhile need not.
 pub fn started() {
     let is_asked = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
-    if is_asked && !CONFIG.learnt.get().is_empty() && CONFIG.filtered.load(Relaxed) == 0 {
+    if is_asked && !CONFIG.learnt.get().is_empty() {
         // A script is another executable than its interpreter: that is what whoever
         // executes it asks for.
         let of_path = elf::executed().and_then(key_of);
