@@ -229,20 +229,23 @@ int main(int argc, char **argv) {
     printf("%d", mapped(getpid(), argv[2]));
     unsigned char byte = 0;
     int data = open(argv[1], O_RDONLY);
-    int has = -1;
-    /* Of one that ends meanwhile nothing can be said. */
-    for (int i = 0; i < 200 && has < 0; i++) {
+    int has = -1, kept = 0;
+    /* Of one that ends meanwhile nothing can be said, of three that had it until
+     * they ended that they kept it. */
+    for (int i = 0; i < 200 && has < 0 && kept < 3; i++) {
         pread(data, &byte, 1, 100 + i);
         while (byte != 7 && turning) ;
         long copy = content(name) ? atol(text) : 0;
-        if (copy) has = 1;
         struct timespec pause = { 0, 2000000 };
-        for (int i = 0; i < 10000 && has > 0; i++) {
+        int looks = 0, had = 0;
+        if (copy) do {
             raw(SYS_nanosleep, (long)&pause, 0, 0);
             has = mapped(copy, argv[2]);
-        }
+            had |= has > 0;
+        } while (has > 0 && ++looks < 10000);
+        kept += has < 0 && had;
     }
-    printf(" %d\n", has);
+    printf(" %d\n", has < 0 && kept == 3 ? 1 : has);
 }
 "#;
 
