@@ -15,6 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::device_counts::Counts;
 use crate::digest;
 use crate::explicit::cache_directory;
+use crate::ideal::{Demand, Ideal};
 use crate::launch::{self, Side};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
@@ -145,8 +146,9 @@ pub struct KernelResult {
     pub plain_warm: Vec<KernelRun>,
     /// In memory and warm, with prefetches and releases.
     pub hinted_warm: Vec<KernelRun>,
-    /// max(CPU time, bytes / bandwidth) of the plain run, seconds.
-    pub ideal_s: f64,
+    /// The ideal of the plain run: what it read and wrote, positioned as it
+    /// was, on all channels at a time.
+    pub ideal: Option<Ideal>,
 }
 
 /// All kernels.
@@ -178,10 +180,21 @@ impl KernelResult {
     }
 
     /// (plain − hinted) / (plain − ideal): the share of the time that an ideal
-    /// prefetcher could remove.
+    /// prefetcher could remove, which asks for the same in time. Above 1 where
+    /// larger requests, or fewer, need less positioning than plain's.
     pub fn removed(&self) -> f64 {
+        self.removed_of(self.ideal.map_or(f64::NAN, |ideal| ideal.seconds))
+    }
+
+    /// The same where nothing had to be positioned: of what the bandwidth and
+    /// the CPU leave.
+    pub fn removed_at_full_rate(&self) -> f64 {
+        self.removed_of(self.ideal.map_or(f64::NAN, |ideal| ideal.cpu_s.max(ideal.bandwidth_s)))
+    }
+
+    fn removed_of(&self, ideal_s: f64) -> f64 {
         let plain = median(&self.plain, |run| run.elapsed_s);
-        (plain - median(&self.hinted, |run| run.elapsed_s)) / (plain - self.ideal_s)
+        (plain - median(&self.hinted, |run| run.elapsed_s)) / (plain - ideal_s)
     }
 
     /// Share of the bytes read that were prefetched (Figure 4(a)'s coverage).
@@ -406,15 +419,27 @@ fn measure(
             }
         }
     }
-    let bytes =
-        median(&result.plain, |run| (run.device.bytes_read + run.device.bytes_written) as f64);
-    let cpu_s = median(&result.plain, |run| run.cpu_s);
-    result.ideal_s = cpu_s.max(bytes / place.device().bandwidth_bytes_per_s);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    result.ideal = Some(Ideal::of(&demand(&result.plain), &place.device(), cpus));
     for file in [&original, &work] {
         fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
     }
     progress.print(&line(&result));
     Ok(result)
+}
+
+/// What plain runs asked of the device: what they wrote too, since the disks
+/// position themselves for that as well.
+fn demand(plain: &[KernelRun]) -> Demand {
+    let busy_s = |run: &KernelRun| run.device.busy_ns.map_or(f64::NAN, |ns| ns as f64 / 1e9);
+    let busy_s = median(plain, busy_s);
+    Demand {
+        cpu_s: median(plain, |run| run.cpu_s),
+        device_cpu_s: median(plain, |run| run.device.device_cpu_ns as f64 / 1e9),
+        reads: median(plain, |run| (run.device.reads + run.device.writes) as f64),
+        bytes: median(plain, |run| (run.device.bytes_read + run.device.bytes_written) as f64),
+        busy_s: (!busy_s.is_nan()).then_some(busy_s),
+    }
 }
 
 /// What the runs of a kernel have in common.
@@ -539,6 +564,7 @@ pub fn table(results: &KernelResults) -> String {
         "speedup",
         "ideal",
         "removed",
+        "at full rate",
         "stall",
         "coverage",
         "dropped",
@@ -578,8 +604,9 @@ pub fn table(results: &KernelResults) -> String {
             seconds(median(&kernel.plain, |run| run.elapsed_s)),
             seconds(median(&kernel.hinted, |run| run.elapsed_s)),
             times(kernel.speedup()),
-            seconds(kernel.ideal_s),
+            seconds(kernel.ideal.map_or(f64::NAN, |ideal| ideal.seconds)),
             percent(kernel.removed()),
+            percent(kernel.removed_at_full_rate()),
             percent(kernel.stall_removed()),
             percent(kernel.coverage()),
             percent(kernel.dropped()),
@@ -614,6 +641,7 @@ pub fn table(results: &KernelResults) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ideal::Bound;
 
     fn run(elapsed_s: f64, issued: u64, bytes_read: u64) -> KernelRun {
         KernelRun {
@@ -632,15 +660,38 @@ mod tests {
             hinted: vec![run(4.0, 3, 4 * 4096); 3],
             plain_warm: vec![run(1.0, 0, 0)],
             hinted_warm: vec![run(1.02, 0, 0)],
-            ideal_s: 2.0,
+            ideal: Some(Ideal {
+                seconds: 2.0,
+                cpu_s: 0.5,
+                bandwidth_s: 1.0,
+                latency_s: 2.0,
+                bound: Bound::Latency,
+            }),
             ..KernelResult::default()
         };
         assert_eq!(kernel.speedup(), 2.5);
         assert_eq!(kernel.removed(), 0.75);
+        assert!((kernel.removed_at_full_rate() - 6.0 / 9.0).abs() < 1e-9);
         assert_eq!(kernel.coverage(), 0.75);
         assert_eq!(kernel.dropped(), 0.9);
         assert_eq!(kernel.warm(), 1.02);
         assert!(line(&kernel).contains("2.50×"));
+    }
+
+    #[test]
+    fn writes_are_positioned_too() {
+        let mut run = run(10.0, 0, 4096);
+        run.device = Counts {
+            reads: 1,
+            bytes_read: 4096,
+            writes: 3,
+            bytes_written: 3 * 4096,
+            busy_ns: Some(48_000_000),
+            ..Counts::default()
+        };
+        let demand = demand(&[run]);
+        assert_eq!((demand.reads, demand.bytes), (4.0, 4.0 * 4096.0));
+        assert_eq!(demand.busy_s, Some(0.048));
     }
 
     #[test]
