@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    CATCH_UP_WAITS_MAX = 50, /* of a millisecond, a tick */
+    CATCH_UP_WAITS_MAX = 500,/* of a millisecond, a tick */
     PLACES_MAX = 1 << 20,    /* of a walk: many times what the ring holds */
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
@@ -164,11 +164,15 @@ void release_left(const struct ra_plan *p) {
 
 /* A program that writes faster than the disks do fills the memory with dirty
  * pages and then waits in the kernel's reclaim, one page at a time, with all that
- * was prefetched for it thrown out. It waits here instead, for whole pieces. */
+ * was prefetched for it thrown out. It waits here instead, for whole pieces, until
+ * little is left of them: the disks write meanwhile, and read nothing, because what
+ * does not go on asks for nothing, and then the other way round. */
 void let_releases_catch_up(void) {
     int saved = errno;
+    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most())
+        atomic_store(&ra.catching_up, true);
     for (int waits = 0; waits < CATCH_UP_WAITS_MAX && atomic_load(&ra.active) &&
-                        atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most();
+                        atomic_load_explicit(&ra.catching_up, memory_order_relaxed);
          ++waits)
         nap(1000000);
     errno = saved;

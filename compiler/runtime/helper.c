@@ -27,6 +27,7 @@ enum {
     REFUSED_MAX = 1024,
     TRIES_MAX = 64,
     WALKED_MAX = 16,
+    LOOKS_MAX = 64,      /* at what of CHUNK_PAGES is on its way */
     SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
     SKIPPED_PAGES = 16384,
     THREAD_STACK_BYTES = 256 << 10,
@@ -59,7 +60,7 @@ struct region {
     uint64_t hinted_low, hinted_high; /* what hints have touched of it */
     bool is_file, is_shared;
     bool is_counted; /* what is read of the file shows in rusage */
-    int fd; /* of the file, to start writing with; -1 unknown, -2 none */
+    int fd; /* of the file, to look at what is cached and to start writing with; -1 unknown, -2 none */
     uint64_t offset;
     uint64_t inode;
     char path[PATH_BYTES];
@@ -174,13 +175,52 @@ static struct region *region_of(uint64_t address) {
     return r && r->low <= address ? r : NULL;
 }
 
-/* For up to CHUNK_PAGES pages: which would a touch have to wait for? */
-static bool find_missing(const struct region *r, uint64_t address, uint64_t pages, uint8_t *missing) {
+/* The file of a region; below 0: none that can be opened. */
+static int file_of(struct region *r) {
+    if (r->fd == -1) {
+        r->fd = open_same(r->path, r->inode, O_NOATIME);
+        if (r->fd < 0)
+            r->fd = open_same(r->path, r->inode, 0);
+        if (r->fd < 0)
+            r->fd = -2;
+    }
+    return r->fd;
+}
+
+/* Of pages that are not in memory, all those that are on their way there are missing no
+ * more. To mincore they are like those that nobody asked for: to be asked for again,
+ * and, because nothing is read then, kept as refused until they are used and thrown
+ * out, and read once more. */
+static void leave_out_coming(int fd, uint64_t offset, uint64_t pages, uint8_t *missing, int *looks) {
+    if (--*looks < 0)
+        return;
+    const uint64_t coming = cached(fd, offset, pages << PAGE_SHIFT) >> PAGE_SHIFT;
+    if (coming == 0)
+        return;
+    if (coming >= pages) {
+        memset(missing, 0, pages);
+        return;
+    }
+    const uint64_t half = pages / 2;
+    leave_out_coming(fd, offset, half, missing, looks);
+    leave_out_coming(fd, offset + (half << PAGE_SHIFT), pages - half, missing + half, looks);
+}
+
+/* For up to CHUNK_PAGES pages: which are neither in memory nor on their way? */
+static bool find_missing(struct region *r, uint64_t address, uint64_t pages, uint8_t *missing) {
     if (r->is_file) {
         if (mincore((void *)(uintptr_t)address, pages << PAGE_SHIFT, missing) != 0)
             return false;
         for (uint64_t i = 0; i < pages; ++i)
             missing[i] = !(missing[i] & 1);
+        int looks = LOOKS_MAX;
+        for (uint64_t i = 0, from; i < pages;) {
+            for (from = i; i < pages && missing[i] == missing[from];)
+                ++i;
+            if (missing[from] && file_of(r) >= 0)
+                leave_out_coming(r->fd, r->offset + (address - r->low) + (from << PAGE_SHIFT),
+                                 i - from, missing + from, &looks);
+        }
         return true;
     }
     uint64_t entry[CHUNK_PAGES];
@@ -331,11 +371,12 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
     }
 }
 
-/* What was refused there is not wanted any more. */
+/* What was refused there is not wanted any more, nor the rest of a piece that the
+ * program has come to. */
 static void drop_refused(uint64_t low, uint64_t high) {
     for (uint32_t at = h.refused_tail; at != h.refused_head; ++at) {
         struct refused *one = &h.refused[at % REFUSED_MAX];
-        if (one->address >= low && one->address + one->bytes <= high)
+        if (one->address < high && one->address + one->bytes > low)
             one->bytes = 0;
     }
 }
@@ -364,14 +405,7 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
         bytes = r->high - address;
     one.bytes = bytes;
     if ((flags & RA_FLAG_WRITE) && r->is_file && r->is_shared) {
-        if (r->fd == -1) {
-            r->fd = open_same(r->path, r->inode, O_NOATIME);
-            if (r->fd < 0)
-                r->fd = open_same(r->path, r->inode, 0);
-            if (r->fd < 0)
-                r->fd = -2;
-        }
-        one.fd = r->fd;
+        one.fd = file_of(r);
         one.offset = r->offset + (address - r->low);
     }
     queue_release(&one);
@@ -446,12 +480,13 @@ static void sweep(uint64_t pages_max) {
     }
 }
 
-/* Could all that hints have touched be in memory? */
+/* Could all of the mappings that hints have touched be in memory? How far hints will
+ * have gone over them in the end is not known before. */
 static bool may_fit(void) {
     uint64_t bytes = 0;
     for (int i = 0; i < h.regions; ++i)
         if (h.region[i].hinted_low < h.region[i].hinted_high)
-            bytes += h.region[i].hinted_high - h.region[i].hinted_low;
+            bytes += h.region[i].high - h.region[i].low;
     return bytes <= ra.memory;
 }
 

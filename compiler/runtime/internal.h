@@ -109,6 +109,7 @@ struct ra_state {
     uint64_t window;   /* bytes prefetched ahead */
     uint64_t tick_bytes;
     _Atomic uint64_t behind; /* bytes to be released that are not yet */
+    _Atomic bool catching_up; /* they are more than is good for the memory, or were just now */
     _Atomic uint64_t ring_head;
     uint64_t ring_tail;
     _Atomic uint64_t served; /* entries that the helper has passed on */
@@ -141,9 +142,12 @@ static inline bool fills_memory(double bytes) {
     return bytes >= 0.9 * (double)ra.memory;
 }
 
-/* More bytes than this behind the program are not left in memory. */
+/* So much of what is dirty is written together, and so much is left behind the program at
+ * most, which waits then until nearly all of it is written: disks position their heads
+ * for each change from reading to writing. */
 static inline uint64_t behind_most(void) {
-    return ra.memory / 8;
+    const uint64_t most = 64 << 20;
+    return ra.memory / 4 < most ? ra.memory / 4 : most;
 }
 
 /* Of what is behind, so much is not any more. Never below 0: an entry that its thread
@@ -331,11 +335,14 @@ void release_walks_between(struct ra_plan *p, struct ra_plan *last);
 void release_left(const struct ra_plan *p);
 /* A nest with walks has gone to its end. */
 void walks_ended(struct ra_plan *p);
-/* Waits while more than is good for the memory waits to be released. */
+/* Where more than is good for the memory waits to be released, waits until little does. */
 void let_releases_catch_up(void);
 
 /* ---- Long pieces of files (windows.c) --------------------------------------- */
 
+/* Bytes of a piece of a file that are in the page cache or on their way; 0 where the
+ * kernel does not tell (before Linux 6.5, or of a file that the user may not write). */
+uint64_t cached(int fd, uint64_t offset, uint64_t bytes);
 /* All until `offset` of a file was asked for; it may go on there. */
 void may_go_on(const char *path, uint64_t inode, uint64_t offset);
 /* The file is mapped no longer. */

@@ -183,6 +183,20 @@ static void plan_around(struct ra_plan *p) {
     plan_walks(p);
 }
 
+/* Does the nest go over a single large array, in order? Disks position nothing between
+ * two bursts then, and half as much ahead is enough: the rest of the memory stays free. */
+static bool is_single(const struct ra_plan *p) {
+    uint32_t large = 0;
+    for (uint32_t i = 0; i < p->streams; ++i) {
+        if (touched(p, &p->stream[i], 0) < ra.window || is_repeated(p, i))
+            continue;
+        if (p->way[i] == 0)
+            return false;
+        ++large;
+    }
+    return large == 1;
+}
+
 /* Where to pipeline: "the first surrounding loop which touches more than a page
  * of the given array" (section 2.3), here more than a strip's worth. */
 static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct ra_site *site) {
@@ -251,6 +265,8 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
      * the indices and what they go to, one behind the other). */
     if (is_indirect && direct > 0)
         look = (double)ra.window / 2 * (double)p->total / direct;
+    else if (!is_indirect && is_single(p))
+        look /= 2;
     p->look_ahead = whole(look < 1e18 ? look : 1e18);
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
         p->look_ahead = 2 * p->strip;

@@ -14,11 +14,16 @@
 #define MADV_PAGEOUT 21
 #endif
 
-enum { RELEASES_MAX = 1024, PIECES_MAX = 64 };
-/* Dirty pages are written when there is this much of them (half a window, where
- * that is less), or after this long, or when the program waits for it. */
-static const uint64_t WRITE_BYTES_MAX = 4 << 20;
+enum {
+    RELEASES_MAX = 1024,
+    PIECES_MAX = 64,
+    BEHIND_PARTS = 12, /* of what the program may leave behind: it goes on when one is left */
+};
+/* After this long dirty pages are written, however few they are. */
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
+/* Of what is written so much is waited for, and given back, at a time, as soon as so
+ * much more is on its way. */
+static const uint64_t AWAITED_BYTES = 1 << 20, UNDER_WAY_BYTES = 4 << 20;
 
 /* From the helper to its releaser. */
 static struct {
@@ -65,11 +70,12 @@ static void give_back(const struct release *one) {
         posix_fadvise(one->fd, (off_t)one->offset, (off_t)one->bytes, POSIX_FADV_DONTNEED);
     count(&ra.count.calls, 1);
     take_off_behind(one->owed);
+    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) <= behind_most() / BEHIND_PARTS)
+        atomic_store(&ra.catching_up, false);
 }
 
 /* Should what is in the queue wait for more of it? Larger pieces suit the disks. */
 static bool is_early(void) {
-    const uint64_t enough = ra.window / 2 < WRITE_BYTES_MAX ? ra.window / 2 : WRITE_BYTES_MAX;
     uint64_t dirty = 0;
     for (uint32_t at = w.tail; at != w.head; ++at) {
         const struct release *one = &w.queue[at % RELEASES_MAX];
@@ -77,8 +83,8 @@ static bool is_early(void) {
             return false;
         dirty += one->bytes;
     }
-    return dirty < enough && atomic_load(&ra.behind) <= behind_most() &&
-           now_ns() - w.queue[w.tail % RELEASES_MAX].ns < WRITE_WAIT_NS;
+    return dirty < behind_most() && !atomic_load(&ra.catching_up) &&
+           now_ns() < w.queue[w.tail % RELEASES_MAX].ns + WRITE_WAIT_NS;
 }
 
 /* Takes the queue, as far as there is room. The streams of a nest alternate in
@@ -109,15 +115,63 @@ static void take(void) {
     }
 }
 
-/* Reclaim leaves dirty file pages alone, so they are written first: all pieces
- * at a time, for an array of disks. */
+/* Where in the pieces, one after the other. */
+struct place {
+    uint32_t piece;
+    uint64_t done; /* bytes of it */
+};
+
+/* The next bytes of what is to be written; false at the end. */
+static bool next_to_write(struct place *at, struct release *part) {
+    while (at->piece < w.pieces && (w.piece[at->piece].fd < 0 || at->done == w.piece[at->piece].bytes)) {
+        ++at->piece;
+        at->done = 0;
+    }
+    if (at->piece == w.pieces)
+        return false;
+    *part = w.piece[at->piece];
+    const uint64_t left = part->bytes - at->done;
+    part->address += at->done;
+    part->offset += at->done;
+    part->bytes = left < AWAITED_BYTES ? left : AWAITED_BYTES;
+    /* The last part settles what is owed for the piece beyond its bytes, or short of them. */
+    const uint64_t owed = part->owed > at->done ? part->owed - at->done : 0;
+    part->owed = left > part->bytes && owed > part->bytes ? part->bytes : owed;
+    at->done += part->bytes;
+    return true;
+}
+
+/* Reclaim leaves dirty file pages alone, so they are written first: many at a time, for
+ * an array of disks, of which the first are given back while the others are on their way. */
+static void write_and_give_back(void) {
+    struct place started = {0}, given = {0};
+    uint64_t under_way = 0;
+    for (bool more = true; more || under_way > 0;) {
+        struct release part;
+        more = more && next_to_write(&started, &part);
+        if (more) {
+            sync_file_range(part.fd, (off_t)part.offset, (off_t)part.bytes, SYNC_FILE_RANGE_WRITE);
+            under_way += part.bytes;
+        }
+        if ((more && under_way <= UNDER_WAY_BYTES) || !next_to_write(&given, &part))
+            continue;
+        sync_file_range(part.fd, (off_t)part.offset, (off_t)part.bytes,
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                            SYNC_FILE_RANGE_WAIT_AFTER);
+        give_back(&part);
+        under_way -= part.bytes;
+    }
+}
+
 void *releaser(void *nothing) {
     (void)nothing;
     prctl(PR_SET_NAME, OTHER_NAME);
     pthread_mutex_lock(&w.lock);
     for (;;) {
-        while (w.head == w.tail)
+        while (w.head == w.tail) {
+            atomic_store(&ra.catching_up, false); /* nothing to wait for */
             pthread_cond_wait(&w.filled, &w.lock);
+        }
         if (is_early()) {
             struct timespec until;
             clock_gettime(CLOCK_REALTIME, &until);
@@ -133,19 +187,8 @@ void *releaser(void *nothing) {
             const struct release *one = &w.piece[i];
             if (one->fd < 0)
                 give_back(one);
-            else
-                sync_file_range(one->fd, (off_t)one->offset, (off_t)one->bytes,
-                                SYNC_FILE_RANGE_WRITE);
         }
-        for (uint32_t i = 0; i < w.pieces; ++i) {
-            const struct release *one = &w.piece[i];
-            if (one->fd < 0)
-                continue;
-            sync_file_range(one->fd, (off_t)one->offset, (off_t)one->bytes,
-                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                                SYNC_FILE_RANGE_WAIT_AFTER);
-            give_back(one);
-        }
+        write_and_give_back();
         pthread_mutex_lock(&w.lock);
         w.pieces = 0;
     }

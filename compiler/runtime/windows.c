@@ -48,8 +48,7 @@ static struct sequence {
 static int sequences, failures;
 static uint64_t uses;
 
-/* Bytes of a piece of a file that are in the page cache or on their way. */
-static uint64_t cached(int fd, uint64_t offset, uint64_t bytes) {
+uint64_t cached(int fd, uint64_t offset, uint64_t bytes) {
     struct {
         uint64_t offset, bytes;
     } range = {offset, bytes};

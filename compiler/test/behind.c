@@ -22,7 +22,7 @@ static void planes(void) {
     f->index[0] = 40;
     ra_tick(&columns, f, 0);
     CHECK(released_within(ARRAY, ARRAY + 40 * LINE * LINES) == 40 * LINE * LINES);
-    atomic_store(&ra.behind, 0);
+    nothing_behind();
 
     /* Two planes of the same array are one array: as far ahead as for one. */
     struct ra_site two = columns;
@@ -37,6 +37,46 @@ static void planes(void) {
     /* One of them counts bytes that the other does not, and still they go together. */
     CHECK(__builtin_popcount(g->plan->releases) == 1);
     released_within(0, 0);
+}
+
+/* One large array alone is asked for half as far ahead as several are together. */
+static void alone(void) {
+    const uint64_t counts[] = {1 << 20};
+    const struct ra_stream stream = {.base = ARRAY, .high = 64, .stride = {64}};
+    struct ra_site one = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "one"};
+    struct ra_site two = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "two"};
+    struct ra_frame *f = frame_of(1, counts, &stream);
+    ra_begin(&one, f);
+    CHECK(f->plan->look_ahead == ra.window / 2 / 64);
+    for (uint64_t apart = 0; apart < 3; ++apart) {
+        struct ra_frame *g = calloc(1, sizeof(*g) + 2 * sizeof(stream));
+        CHECK(g);
+        memcpy(g->count, counts, sizeof(counts));
+        g->streams[0] = g->streams[1] = stream;
+        g->streams[1].base += apart * ARRAY / 2;
+        if (apart == 2)
+            g->streams[1].stride[0] = 0; /* a small one beside it is none */
+        two.last = NULL;
+        ra_begin(&two, g);
+        const uint64_t each = apart == 1 ? 128 : 64;
+        CHECK(g->plan->look_ahead * each <= ra.window / (apart == 1 ? 1 : 2));
+        CHECK(g->plan->look_ahead * each > ra.window / (apart == 1 ? 2 : 3));
+    }
+    released_within(0, 0);
+    nothing_behind();
+}
+
+/* More is behind the program than is good for the memory: it waits, no longer than
+ * some time, and whoever releases says when it is to go on. */
+static void catching_up(void) {
+    nothing_behind();
+    atomic_store(&ra.behind, behind_most());
+    let_releases_catch_up();
+    CHECK(!atomic_load(&ra.catching_up));
+    atomic_store(&ra.behind, behind_most() + 1);
+    let_releases_catch_up();
+    CHECK(atomic_load(&ra.catching_up));
+    nothing_behind();
 }
 
 /* A nest that goes on while small ones inside it are planned, in other places all
@@ -61,7 +101,7 @@ static void plan_in_use(void) {
         CHECK(f->plan->site == &outer && f->plan->stream[0].base == ARRAY);
         released_within(0, ADDRESSES);
     }
-    atomic_store(&ra.behind, 0);
+    nothing_behind();
 }
 
 /* A walk comes to its end, and a nest begins that goes over `bytes` at `base`:
@@ -92,7 +132,7 @@ static void left(void) {
     ra.release_allowed = false;
     CHECK(left_for(2 * ARRAY + PAGE, ra.memory) == 0);
     ra.release_allowed = true;
-    atomic_store(&ra.behind, 0);
+    nothing_behind();
 }
 
 /* Highest address that was asked for since the ring was taken out; none may be
@@ -225,7 +265,7 @@ static void sharing(void) {
                 f[k]->index[0] = i;
                 ra_tick(&site[k], f[k], 0);
                 released_within(0, ADDRESSES);
-                atomic_store(&ra.behind, 0);
+                nothing_behind();
                 const uint32_t inner = atomic_load(&f[k]->plan->inner);
                 CHECK(inner <= PAGE && (i < 4096 || inner >= PAGE / 2));
             }
@@ -340,7 +380,7 @@ static void helper_first(void) {
     released_within(0, 0);
     naps_needed = 1 << 30;
     const struct ra_plan *p = f->plan;
-    f->index[0] = p->burst + 1;
+    f->index[0] = p->burst;
     ra_tick(&site, f, 0);
     CHECK(atomic_load(&ra.served) < atomic_load(&ra.ring_head) && naps == 3);
     f->index[0] = p->look_ahead;
@@ -467,7 +507,7 @@ static void every_page(uint32_t strip_mined) {
         f->index[0] = row, f->index[1] = f->index[2] = 0;
         ra_tick(&site, f, 0);
         released_within(0, ADDRESSES);
-        atomic_store(&ra.behind, 0); /* or the next tick waits for it */
+        nothing_behind(); /* or the next tick waits for it */
     }
     for (uint64_t n = 0; n < PLACES; ++n)
         for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
@@ -525,7 +565,7 @@ int main(void) {
     CHECK(all >= (gone - piece) * PLACES && all <= (gone + piece) * PLACES);
     /* What the program is to wait for while it is too much. */
     CHECK(atomic_load(&ra.behind) == all);
-    atomic_store(&ra.behind, 0);
+    nothing_behind();
 
     /* Where it can, it ticks once a row: the cells of a row are on the same pages. */
     struct ra_site by_row = rows;
@@ -538,6 +578,8 @@ int main(void) {
     released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE); /* left by the walk before */
 
     planes();
+    alone();
+    catching_up();
     left();
 
     /* The same walk one row at a time, the nest anew for each; and downwards. */

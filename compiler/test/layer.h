@@ -3,6 +3,7 @@
 #pragma once
 
 #define nap pretend_nap
+#include "../runtime/behind.c"
 #include "../runtime/hint.c"
 #include "../runtime/indices.c"
 #undef nap
@@ -46,6 +47,12 @@ static inline void start(uint64_t memory) {
     atomic_store(&ra.helper, 1); /* none: the ring is read here */
     atomic_store(&ra.active, 1);
     atomic_store(&ra.state, 1);
+}
+
+/* As the releaser would come to in the end. */
+static inline void nothing_behind(void) {
+    atomic_store(&ra.behind, 0);
+    atomic_store(&ra.catching_up, false);
 }
 
 /* Takes the next entry out of the ring; false where there is none. */

@@ -44,7 +44,7 @@ static void unbelievable(void) {
                         bytes += e.bytes;
                     }
                 CHECK(bytes <= (2 * LONG_RANGES_MAX + 4) * ra.window);
-                atomic_store(&ra.behind, 0);
+                nothing_behind();
             }
             walks_ended(NULL);
             free(f);
@@ -80,7 +80,7 @@ static void reused(void) {
     ra_begin(&rows, f); /* planned anew */
     CHECK(f->plan->site == &rows && f->plan->strip > 0);
     walks_ended(NULL);
-    atomic_store(&ra.behind, 0);
+    nothing_behind();
     released_within(0, ADDRESSES);
     clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
     free(f);
@@ -115,7 +115,7 @@ static void programs_own(void) {
     CHECK(ra_begin(&site, f) == 0 && f->plan == RA_NOT_BEGUN);
     ra_inside = false;
     released_within(0, ADDRESSES);
-    atomic_store(&ra.behind, 0);
+    nothing_behind();
     clear_bits(3 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
     free(f);
 }

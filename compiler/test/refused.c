@@ -42,6 +42,8 @@ static uint64_t room, read_pages, willneeds, starts, looks;
 /* Room made after a window was read; and whether what is read is still on its way. */
 static uint64_t room_after_window;
 static bool is_slow;
+/* A kernel that does not tell what is cached. */
+static bool is_old;
 /* The kernel's readahead: where its last window began, its first page marked. */
 static uint64_t window_at, window_end;
 
@@ -81,6 +83,10 @@ static long pretend_syscall(long number, ...) {
     va_list arguments;
     va_start(arguments, number);
     va_arg(arguments, int);
+    if (number == SYS_cachestat && is_old) {
+        va_end(arguments);
+        return -1;
+    }
     if (number == SYS_cachestat) {
         const uint64_t *range = va_arg(arguments, uint64_t *);
         uint64_t *pages = va_arg(arguments, uint64_t *);
@@ -275,6 +281,68 @@ static void swept(void) {
     CHECK(looks == 0);
 }
 
+/* What was asked for and is on its way is neither missing nor refused: the kernel reads
+ * nothing of it, and a sweep leaves it its bits. */
+static void on_its_way(void) {
+    const uint64_t page = BASE >> PAGE_SHIFT;
+    memset(is_there, 0, sizeof(is_there));
+    clear_bits(page, page + PAGES);
+    room = PAGES;
+    prefetch(3000, 200);
+    prefetch(3300, 10);
+    prefetch(3400, 1);
+    is_there[3310] = true, is_there[3312] = true; /* another process asked for these */
+    set_bits(page + 3310, page + 3320);           /* and the kernel has thrown out the others */
+    is_slow = true;
+    h.sweep_at = 0;
+    for (int times = 0; times < 4; ++times)
+        sweep(8192);
+    CHECK(believed(3000, 200) == 200 && believed(3300, 10) == 10);
+    CHECK(believed(3310, 1) == 1 && believed(3311, 1) == 0 && believed(3312, 1) == 1);
+    CHECK(believed(3313, 7) == 0);
+    const uint64_t asked = willneeds, issued = ra.count.issued;
+    prefetch(3000, 200);
+    CHECK(willneeds == asked && ra.count.issued == issued && waiting() == 0);
+    prefetch(3300, 32); /* what is missing between */
+    CHECK(waiting() == 0 && ra.count.issued == issued + 20);
+
+    /* Without being told it looks missing, and refused, as long as it is on its way. */
+    is_old = true;
+    prefetch(3000, 32);
+    CHECK(waiting() == 1);
+    is_slow = false;
+    ask_again();
+    CHECK(waiting() == 0);
+    is_old = false;
+}
+
+/* A piece of which the program has given back a part is not asked for any more. */
+static void given_back_in_part(void) {
+    memset(is_there, 0, sizeof(is_there));
+    room = 0;
+    prefetch(3400, 32);
+    prefetch(3500, 32);
+    CHECK(waiting() == 2);
+    do_release(BASE + 3390 * PAGE, 20 * PAGE, RELEASE_UNAWAITED);
+    room = PAGES;
+    ask_again();
+    CHECK(waiting() == 0 && !is_there[3420] && is_there[3500] && is_there[3531]);
+}
+
+/* Hints that have gone over little of what is mapped may go over all of it. */
+static void fits(void) {
+    h.region[0].hinted_low = BASE;
+    h.region[0].hinted_high = BASE + PAGE;
+    const uint64_t memory = ra.memory;
+    ra.memory = PAGES * PAGE;
+    CHECK(may_fit());
+    ra.memory = PAGES * PAGE - 1;
+    CHECK(!may_fit());
+    h.region[0].hinted_low = h.region[0].hinted_high;
+    CHECK(may_fit());
+    ra.memory = memory;
+}
+
 /* A thread that takes a slot of the ring and never fills it holds nobody up for long. */
 static void unfilled(void) {
     ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
@@ -302,6 +370,7 @@ static void unfilled(void) {
 static void replaced(void) {
     const char *temporary = getenv("TMPDIR");
     char directory[256], fifo[320];
+    h.region[0].fd = -1;
     struct region *r = &h.region[0], before = *r;
     struct stat status;
     snprintf(directory, sizeof(directory), "%s/refused-XXXXXX", temporary ? temporary : P_tmpdir);
@@ -342,6 +411,9 @@ int main(int argc, char **argv) {
     long_pieces();
     walked();
     swept();
+    on_its_way();
+    given_back_in_part();
+    fits();
     unfilled();
     replaced();
     puts("what was refused is asked for again, long pieces are followed");

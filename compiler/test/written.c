@@ -1,0 +1,138 @@
+/* What the releaser does with pieces that may be dirty: each byte is written before it is
+ * given back, many at a time but never all, and what the program waits for comes to
+ * nothing in the end. On a kernel that is pretended. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static int pretend_madvise(void *address, size_t bytes, int advice);
+static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags);
+#define madvise pretend_madvise
+#define sync_file_range pretend_sync
+#include "../runtime/release.c"
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s: line %d: %s\n", __FILE__, __LINE__, #condition);                  \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+enum { BLOCKS = 4096, BLOCK = 64 << 10, FILE_BEGIN = 7 * BLOCK, FILE_FD = 5 };
+static const uint64_t ARRAY = 1 << 30;
+
+/* Of each block of the mapped file. */
+static enum state { DIRTY, STARTED, CLEAN, GONE } block[BLOCKS];
+static uint64_t under_way, most_under_way;
+
+static uint64_t block_of(uint64_t address) { return (address - ARRAY) / BLOCK; }
+
+static int pretend_madvise(void *address, size_t bytes, int advice) {
+    CHECK(advice == MADV_PAGEOUT && bytes > 0 && bytes % BLOCK == 0);
+    for (uint64_t b = block_of((uint64_t)(uintptr_t)address), n = bytes / BLOCK; n-- > 0; ++b) {
+        CHECK(block[b] == CLEAN);
+        block[b] = GONE;
+    }
+    return 0;
+}
+
+static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags) {
+    CHECK(fd == FILE_FD && bytes > 0 && bytes % BLOCK == 0);
+    const bool waits = flags & SYNC_FILE_RANGE_WAIT_AFTER;
+    for (uint64_t b = ((uint64_t)offset - FILE_BEGIN) / BLOCK, n = (uint64_t)bytes / BLOCK; n-- > 0; ++b) {
+        CHECK(block[b] == (waits ? STARTED : DIRTY));
+        block[b] = waits ? CLEAN : STARTED;
+        under_way += waits ? -(uint64_t)BLOCK : BLOCK;
+    }
+    most_under_way = under_way > most_under_way ? under_way : most_under_way;
+    return 0;
+}
+
+static void piece(uint64_t first, uint64_t blocks, bool is_dirty) {
+    const struct release one = {.address = ARRAY + first * BLOCK, .bytes = blocks * BLOCK,
+                                .owed = blocks * BLOCK, .offset = FILE_BEGIN + first * BLOCK,
+                                .fd = is_dirty ? FILE_FD : -1, .ns = now_ns()};
+    ra.behind += one.owed;
+    if (!is_dirty)
+        for (uint64_t b = first; b < first + blocks; ++b)
+            block[b] = CLEAN;
+    queue_release(&one);
+}
+
+/* Pieces of several streams by turns, some of which are neighbours. */
+static void in_parts(void) {
+    for (uint64_t n = 0; n < 40; ++n) {
+        piece(n * 5, 5, true);
+        piece(1000 + n * 20, 3, true);
+    }
+    piece(2000, 1, true);
+    take();
+    CHECK(w.head == w.tail && w.pieces == 42);
+    write_and_give_back();
+    for (uint64_t b = 0; b < 200; ++b)
+        CHECK(block[b] == GONE);
+    for (uint64_t n = 0; n < 40; ++n)
+        CHECK(block[1000 + n * 20 + 2] == GONE && block[1000 + n * 20 + 3] == DIRTY);
+    CHECK(block[2000] == GONE && ra.behind == 0 && under_way == 0);
+    CHECK(most_under_way > UNDER_WAY_BYTES && most_under_way <= UNDER_WAY_BYTES + AWAITED_BYTES);
+    CHECK(ra.count.released == (200 + 120 + 1) * BLOCK / PAGE);
+    w.pieces = 0;
+}
+
+/* The program owes less than it gave back where it was told not to wait for a part, and
+ * more where the mapping ended before the piece. */
+static void owed(void) {
+    memset(block, 0, sizeof(block));
+    for (uint64_t owed = 0; owed <= 100 * BLOCK; owed += 25 * BLOCK) {
+        struct release one = {.address = ARRAY, .bytes = 50 * BLOCK, .owed = owed,
+                              .offset = FILE_BEGIN, .fd = FILE_FD};
+        memset(block, 0, sizeof(block));
+        ra.behind = owed + 1;
+        w.piece[0] = one;
+        w.pieces = 1;
+        write_and_give_back();
+        CHECK(ra.behind == 1 && block[49] == GONE && block[50] == DIRTY);
+    }
+    w.pieces = 0;
+    ra.behind = 0;
+}
+
+/* What is dirty waits for more of it, until the program waits. */
+static void together(void) {
+    memset(block, 0, sizeof(block));
+    atomic_store(&ra.catching_up, false);
+    piece(0, 1, true);
+    w.queue[w.tail % RELEASES_MAX].ns = now_ns() + 1000 * 1000000000ull;
+    CHECK(is_early());
+    atomic_store(&ra.catching_up, true);
+    CHECK(!is_early());
+    atomic_store(&ra.catching_up, false);
+    piece(1, behind_most() / BLOCK, true);
+    CHECK(!is_early());
+
+    /* It goes on when little is left. */
+    atomic_store(&ra.catching_up, true);
+    take();
+    ra.behind += behind_most() / BEHIND_PARTS + 1; /* which does not come back */
+    write_and_give_back();
+    CHECK(atomic_load(&ra.catching_up));
+    w.pieces = 0;
+    ra.behind -= 1;
+    piece(4000, 1, false);
+    take();
+    give_back(&w.piece[0]);
+    CHECK(!atomic_load(&ra.catching_up));
+}
+
+int main(void) {
+    ra.memory = 64 << 20;
+    in_parts();
+    owed();
+    together();
+    puts("what is given back is written before, and in parts");
+    return 0;
+}
