@@ -177,7 +177,7 @@ void Insertion::expand(Nest &N) {
   auto *SiteType = StructType::get(
       Context,
       {Int64, Int64, Int32, Int32, Int32, Int32, Pointer, Pointer, Int64, Int64, Int64, Int64,
-       Int64});
+       Int64, Int64, Int64});
   IRBuilder<> B(At);
   std::string Name = F.getName().str();
   if (DebugLoc Location = N.Path.front()->getStartLoc())
@@ -188,7 +188,7 @@ void Insertion::expand(Nest &N) {
   auto *Initial = ConstantStruct::get(
       SiteType, {Zero, Zero, Number(N.Path.size()), Number(N.Streams.size()), Number(N.StripMined),
                  Number(0), Text, Constant::getNullValue(Pointer), Zero, Zero, Zero, Zero,
-                 Zero});
+                 Zero, Zero, Zero});
   N.Site = new GlobalVariable(*F.getParent(), SiteType, false, GlobalValue::InternalLinkage,
                               Initial, "ra.site");
 

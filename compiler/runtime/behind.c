@@ -162,6 +162,51 @@ void release_left(const struct ra_plan *p) {
     }
 }
 
+/* Does another stream of a walk of small nests, as fast as this one, come to where this
+ * one was? The rows of a stencil do; those of a sparse matrix, indices and values, go
+ * different ways. Whether they write shows in `flags`. */
+static bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
+                        uint32_t streams, uint32_t *flags) {
+    const struct ra_stream *s = &p->stream[i];
+    const int64_t by = (int64_t)(s->base - last->stream[i].base);
+    bool is_followed = false;
+    *flags = (uint32_t)s->flags;
+    for (uint32_t k = 0; k < streams; ++k) {
+        const struct ra_stream *q = &p->stream[k];
+        const int64_t ahead = (int64_t)(s->base + (uint64_t)s->low - q->base - (uint64_t)q->low);
+        if (k == i || q->flags & RA_FLAG_INDIRECT || magnitude(ahead) > ra.memory ||
+            (int64_t)(q->base - last->stream[k].base) != by)
+            continue;
+        *flags |= (uint32_t)q->flags & RA_FLAG_WRITE;
+        is_followed |= ahead == 0 ? k < i : (ahead > 0) == (by > 0);
+    }
+    return is_followed;
+}
+
+/* Behind a walk of small nests nothing is left for when it begins anew. */
+void release_small(const struct ra_plan *p, const struct ra_plan *last, bool is_first) {
+    const uint32_t streams = p->streams < last->streams ? p->streams : last->streams;
+    for (uint32_t i = 0; i < streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        const bool is_up = s->base > last->stream[i].base;
+        uint32_t flags;
+        int64_t below, above;
+        if (s->flags & RA_FLAG_INDIRECT || s->base == last->stream[i].base ||
+            is_followed(p, last, i, streams, &flags))
+            continue;
+        spans(p, s, 0, &below, &above);
+        const uint64_t now = s->base + (uint64_t)(is_up ? below : above);
+        spans(last, &last->stream[i], 0, &below, &above);
+        const uint64_t then = last->stream[i].base + (uint64_t)(is_up ? below : above);
+        /* Where it began, before the first whole folio, another array may end. */
+        const uint64_t up = FOLIO_BYTES - 1;
+        const uint64_t low = is_up ? (then + (is_first ? up : 0)) & ~up : (now + up) & ~up;
+        const uint64_t high = is_up ? now & ~up : (then + (is_first ? 0 : up)) & ~up;
+        if (low < high && high <= ADDRESSES)
+            enqueue(RELEASE, low, high - low, (flags & RA_FLAG_WRITE) | RELEASE_UNAWAITED);
+    }
+}
+
 /* A program that writes faster than the disks do fills the memory with dirty
  * pages and then waits in the kernel's reclaim, one page at a time, with all that
  * was prefetched for it thrown out. It waits here instead, for whole pieces, until

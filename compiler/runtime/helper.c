@@ -643,6 +643,7 @@ static void *helper(void *nothing) {
         if (active && now >= sweep_ns) {
             const uint64_t began = own_time_ns();
             sweep(8192);
+            atomic_store_explicit(&ra.is_larger, !may_fit(), memory_order_relaxed);
             const uint64_t rest = (own_time_ns() - began) * (SWEEP_SHARE - 1);
             sweep_ns = now + (rest > SWEEP_NS ? rest : SWEEP_NS);
         }

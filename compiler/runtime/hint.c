@@ -23,7 +23,7 @@ enum {
     PLACES_PER_ADVANCE_MAX = 65536, /* looked at, whatever is asked for there */
     LONG_RANGES_MAX = 8,            /* as long as a range is at most */
     CHAIN_MAX = 8,
-    HELPER_WAITS_MAX = 25, /* of some 80 microseconds */
+    HELPER_WAITS_MAX = 120, /* of some 80 microseconds */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
@@ -31,7 +31,7 @@ static const uint64_t BRIDGED_BYTES = 16 << 10;
 
 /* As the pass has them. */
 _Static_assert(offsetof(struct ra_frame, count) == 72 * sizeof(uint64_t), "where parameters are");
-_Static_assert(sizeof(struct ra_site) == 88, "the type of a site");
+_Static_assert(sizeof(struct ra_site) == 104, "the type of a site");
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
 static __thread uint64_t queued_pages;    /* that this thread has asked for so far */
@@ -101,7 +101,7 @@ static uint64_t range_most(void) {
 
 /* A block prefetch (section 2.4): "we check each page until one is found that
  * is not in memory, then pass all remaining pages to the OS". */
-static void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
+void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     if (high <= low || high > ADDRESSES)
         return;
     if (high - low > range_most())

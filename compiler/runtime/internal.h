@@ -95,6 +95,7 @@ struct ra_state {
     _Atomic int state; /* 0 not yet, 1 on, 2 off for good */
     _Atomic int active;
     _Atomic int helper; /* 0 none, 1 started */
+    _Atomic bool is_larger; /* the mappings that hints touch are more than the memory */
     _Atomic bool was_missing; /* the beginning of a nest was not in memory */
     /* Not 0 in the process that has the helper: a child finds a page of zeroes, by
      * whatever call it was made (pthread_atfork knows fork alone). */
@@ -147,7 +148,8 @@ static inline bool fills_memory(double bytes) {
  * for each change from reading to writing. */
 static inline uint64_t behind_most(void) {
     const uint64_t most = 64 << 20;
-    return ra.memory / 4 < most ? ra.memory / 4 : most;
+    const uint64_t share = ra.memory / 10 * 3;
+    return share < most ? share : most;
 }
 
 /* Of what is behind, so much is not any more. Never below 0: an entry that its thread
@@ -282,6 +284,7 @@ bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_pl
 uint64_t first_missing(uint64_t first, uint64_t end);
 /* Asks for what is missing of these bytes. */
 void prefetch_range(uint64_t low, uint64_t high);
+void prefetch_as(enum operation operation, uint64_t low, uint64_t high);
 /* What the next iterations touch was asked for only now: lets the helper pass it on
  * first. A program that overtakes it faults, and the kernel reads what lies around
  * the fault, and, from there on, ahead of it: instead of what was asked for. */
@@ -333,6 +336,8 @@ void release_behind(const struct ra_plan *p, struct ra_frame *f);
 void release_walks(const struct ra_plan *p, struct ra_frame *f);
 void release_walks_between(struct ra_plan *p, struct ra_plan *last);
 void release_left(const struct ra_plan *p);
+/* A walk of small nests that goes over more than the memory has gone on. */
+void release_small(const struct ra_plan *p, const struct ra_plan *last, bool is_first);
 /* A nest with walks has gone to its end. */
 void walks_ended(struct ra_plan *p);
 /* Where more than is good for the memory waits to be released, waits until little does. */

@@ -76,7 +76,9 @@ struct ra_site {
     uint64_t target_high; /* [target_low, target_high) */
     uint64_t is_listed;   /* its window is reset when something is read again */
     uint64_t began;       /* small nests: where the walk of the first stream began, */
-    uint64_t asked_turn;  /* and the end of the last call's entries in the ring */
+    uint64_t asked_turn;  /* and the end of the last call's entries in the ring; */
+    uint64_t walked;      /* bytes of all streams that the walk has gone over, */
+    uint64_t walked_most; /* and that one before it had in the end, at most */
 };
 
 /* Inserted by the pass. A nest begins: is any strip shorter than its loop? If none

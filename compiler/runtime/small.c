@@ -10,13 +10,15 @@ static const uint64_t SMALL_STEP_BYTES = 4 << 20;
  * ahead now; 0: it is none, or nobody knows yet. Below 0 where a long one begins anew:
  * each stream has jumped back by what it had gone, and will go there again. */
 static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
-                          const struct ra_plan *last, int8_t *way) {
+                          const struct ra_plan *last, int8_t *way, bool *is_first) {
     const uint64_t step_most = ra.window > SMALL_STEP_BYTES ? ra.window : SMALL_STEP_BYTES;
     const uint64_t first = p->stream[0].base, began = site->began;
     *way = 0;
+    *is_first = false;
     if (!last || last->site != site) {
         site->steps = 0;
         site->began = first;
+        site->walked = 0;
         return 0;
     }
     const int64_t went = (int64_t)(first - last->stream[0].base);
@@ -35,8 +37,15 @@ static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
     const bool begins_anew = !steady && site->steps >= 2 && walked >= ra.window / 4 &&
                              magnitude((int64_t)(first - began)) < walked / 4;
     site->steps = (steady || begins_anew) && travelled > 0 ? site->steps + 1 : 0;
-    if (!steady)
+    if (!steady) {
         site->began = first;
+        if (site->walked > site->walked_most)
+            site->walked_most = site->walked;
+        site->walked = 0;
+    } else {
+        *is_first = site->walked == 0;
+        site->walked += whole(travelled);
+    }
     if (site->steps < 2)
         return 0;
     const double wanted = (double)ra.window;
@@ -47,6 +56,16 @@ static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
     /* It is called again half way, so that each step is a few times as long as the
      * last. */
     return wanted < travelled * AHEAD_STEPS_MAX ? wanted / travelled : AHEAD_STEPS_MAX;
+}
+
+/* Does the walk go over more than the memory, so that nothing is left for when it begins
+ * anew? The first time nobody knows before it has, and by then the memory is full: where
+ * more is mapped than the memory holds, half of it is enough. */
+static bool is_long(const struct ra_site *site) {
+    if (fills_memory((double)site->walked) || fills_memory((double)site->walked_most))
+        return true;
+    return site->walked_most == 0 && site->walked >= ra.memory / 2 &&
+           atomic_load_explicit(&ra.is_larger, memory_order_relaxed);
 }
 
 static int64_t times_as_far(int64_t by, double times) {
@@ -60,9 +79,11 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     const uint64_t first = p->stream[0].base;
     list_site(site);
     int8_t way;
+    bool is_first;
     const struct ra_plan *last = site->last;
-    const double times = steps_ahead(site, p, last, &way);
+    const double times = steps_ahead(site, p, last, &way, &is_first);
     atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
+    const bool is_passed = ra.release_allowed && is_long(site);
     /* It comes to what the last call asked for, or, anew, to what this one does. */
     if (times > 0)
         let_helper_go_first(site->asked_turn);
@@ -84,8 +105,11 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
             below += by;
         else
             above += by;
-        prefetch_range(s->base + (uint64_t)below, s->base + (uint64_t)above);
+        prefetch_as(is_passed ? PREFETCH_PASSED : PREFETCH, s->base + (uint64_t)below,
+                    s->base + (uint64_t)above);
     }
+    if (is_passed && times > 0)
+        release_small(p, last, is_first);
     /* Called again when the first stream has left this block, or half of what
      * was asked for of it: bursts, as in the large nests. */
     const uint64_t half = magnitude(ahead) / 2;

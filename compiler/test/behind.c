@@ -140,7 +140,7 @@ static void left(void) {
 static uint64_t asked_until(uint64_t low) {
     uint64_t until = 0;
     for (struct entry e; take_out(&e);)
-        if (e.operation == PREFETCH) {
+        if (e.operation <= PREFETCH_PASSED) {
             CHECK(e.address >= low);
             until = e.address + e.bytes > until ? e.address + e.bytes : until;
         }
@@ -205,9 +205,13 @@ static void matrix_pass(struct ra_site *rows, struct ra_site *row, struct ra_fra
             const uint64_t until = (i + 1) * 8 + ahead_most * 8;
             CHECK(until >= MATRIX_ROWS * 8 || !bit(ra.bits, (3 * ARRAY + until) >> PAGE_SHIFT));
         }
-        for (struct entry e; take_out(&e);)
-            CHECK(e.operation != RELEASE && e.address >= ARRAY &&
-                  (e.address >= 3 * ARRAY || e.address + e.bytes <= ARRAY + MATRIX_BYTES + ra.window));
+        for (struct entry e; take_out(&e);) {
+            CHECK(e.address >= ARRAY);
+            if (e.operation == RELEASE) /* of the matrix, behind the row */
+                CHECK(e.address + e.bytes <= at.base);
+            else
+                CHECK(e.address >= 3 * ARRAY || e.address + e.bytes <= ARRAY + MATRIX_BYTES + ra.window);
+        }
     }
 }
 
@@ -328,6 +332,93 @@ static void anew(void) {
     CHECK(until_anew(ARRAY, window / 5, ARRAY) <= LINE + PAGE);
     CHECK(until_anew(ARRAY, 16 * window, 2 * ARRAY) <= LINE + PAGE);
     CHECK(until_anew(2 * ARRAY, 16 * window, ARRAY) <= LINE + PAGE);
+}
+
+/* What is given back behind the first and the second stream of a walk, and at which of
+ * its lines that begins. */
+struct given {
+    uint64_t bytes, other, first;
+    bool is_dirty;
+};
+
+/* Lines of small nests with two streams, the second `ahead` bytes further on and so many
+ * times as fast. Each byte is given back once at most, and only behind them. */
+static struct given given_back(struct ra_site *site, uint64_t lines, int64_t line, uint64_t base,
+                               int64_t ahead, int64_t speed, uint32_t writes) {
+    static uint8_t given[3 << (30 - PAGE_SHIFT)]; /* of three times ARRAY */
+    struct given all = {.first = ~(uint64_t)0};
+    memset(given, 0, sizeof(given));
+    clear_bits(0, 4 * ARRAY >> PAGE_SHIFT);
+    const uint64_t count = magnitude(line) / 8;
+    for (uint64_t n = 0; n < lines; ++n) {
+        const uint64_t at = base + n * (uint64_t)line;
+        if (at - site->low < site->span)
+            continue; /* as the pass does */
+        struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
+        CHECK(f);
+        f->count[0] = count;
+        f->streams[0] = (struct ra_stream){.base = at, .high = 8, .stride = {8}, .flags = writes & 1};
+        f->streams[1] = (struct ra_stream){.base = base + (uint64_t)ahead + n * (uint64_t)(line * speed),
+                                           .high = 8, .stride = {8 * speed}, .flags = writes >> 1};
+        ra_begin(site, f);
+        const uint64_t second = f->streams[1].base;
+        free(f);
+        for (struct entry e; take_out(&e);) {
+            if (e.operation != RELEASE)
+                continue;
+            const bool is_first = line > 0 ? e.address + e.bytes <= at && e.address + PAGE > base
+                                           : e.address >= at && e.address + e.bytes <= base + count * 8;
+            CHECK(is_first || (line > 0 ? e.address + e.bytes <= second : e.address >= second));
+            for (uint64_t a = e.address; a < e.address + e.bytes; a += PAGE) {
+                CHECK(!given[(a - ARRAY) >> PAGE_SHIFT]);
+                given[(a - ARRAY) >> PAGE_SHIFT] = 1;
+            }
+            all.first = all.first < n ? all.first : n;
+            all.is_dirty |= e.flags & RA_FLAG_WRITE;
+            *(is_first ? &all.bytes : &all.other) += e.bytes;
+        }
+    }
+    return all;
+}
+
+/* A walk of small nests over more than the memory is given back behind itself, as soon
+ * as it has gone over so much, the next time from the beginning; one over less is not.
+ * Where one stream comes to what the other one has used, only behind the last of them. */
+static void small_released(void) {
+    enum { LINE = 16 << 10, FOLIO = 128 << 10 };
+    const uint64_t window = ra.window, memory = ra.memory, lines = 2 * memory / LINE;
+    struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "walk"};
+    struct given now = given_back(&walk, lines / 4, LINE, ARRAY, 0, 1, 0);
+    CHECK(now.bytes == 0);
+    walk.last = NULL;
+    now = given_back(&walk, lines, LINE, ARRAY, 0, 1, 0);
+    CHECK(now.first * LINE >= memory / 10 * 9 && !now.is_dirty);
+    CHECK(now.bytes >= memory - window && now.bytes <= memory / 10 * 11 + window);
+    now = given_back(&walk, lines, LINE, ARRAY + PAGE, 0, 1, 0);
+    CHECK(now.first * LINE <= window && now.bytes >= 2 * memory - 2 * window);
+    now = given_back(&walk, lines, -LINE, ARRAY + 3 * memory + PAGE, 0, 1, 1);
+    CHECK(now.is_dirty && now.bytes >= memory - window);
+
+    /* The second stream, of the same array, comes first: behind the first one. */
+    struct ra_site two = walk;
+    two.streams = 2, two.last = NULL, two.walked = two.walked_most = 0;
+    now = given_back(&two, lines, LINE, ARRAY, 8 * LINE, 1, 2);
+    CHECK(now.bytes >= memory && now.other == 0 && now.is_dirty);
+    /* The other way round. */
+    two.last = NULL, two.walked = 0;
+    now = given_back(&two, lines, LINE, ARRAY + (1 << 20), -8 * LINE, 1, 0);
+    CHECK(now.other + now.bytes >= memory && !now.is_dirty);
+    /* An array of its own, with values twice as large: both. */
+    two.last = NULL, two.walked = 0;
+    now = given_back(&two, lines, LINE, ARRAY, (int64_t)ARRAY / 2, 2, 0);
+    CHECK(now.bytes >= memory && now.other >= 2 * memory);
+
+    ra.release_allowed = false;
+    two.last = NULL, two.walked = 0;
+    now = given_back(&two, lines, LINE, ARRAY, (int64_t)ARRAY / 2, 2, 0);
+    CHECK(now.bytes == 0 && now.other == 0);
+    ra.release_allowed = true;
+    clear_bits(0, 4 * ARRAY >> PAGE_SHIFT);
 }
 
 /* A nest over these bytes, which begins now: how often does it wait for the helper? */
@@ -527,6 +618,7 @@ int main(void) {
     plan_in_use();
     small_first();
     anew();
+    small_released();
     inner_nests();
     sharing();
     /* Rows, and across them planes: each row is in another place of every plane. */

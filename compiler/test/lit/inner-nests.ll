@@ -5,8 +5,8 @@
 ; RUN: %remarks %s 2>&1 | %FileCheck --check-prefix=REMARK %s
 
 ; What the run-time layer remembers of each: 88 bytes.
-; CHECK-DAG: @[[ROWS:ra.site[.0-9]*]] = internal global { i64, i64, i32, i32, i32, i32, ptr, ptr, i64, i64, i64, i64, i64 } { i64 0, i64 0, i32 1, i32 2,
-; CHECK-DAG: @[[ROW:ra.site[.0-9]*]] = internal global { i64, i64, i32, i32, i32, i32, ptr, ptr, i64, i64, i64, i64, i64 } { i64 0, i64 0, i32 1, i32 1,
+; CHECK-DAG: @[[ROWS:ra.site[.0-9]*]] = internal global { i64, i64, i32, i32, i32, i32, ptr, ptr, i64, i64, i64, i64, i64, i64, i64 } { i64 0, i64 0, i32 1, i32 2,
+; CHECK-DAG: @[[ROW:ra.site[.0-9]*]] = internal global { i64, i64, i32, i32, i32, i32, ptr, ptr, i64, i64, i64, i64, i64, i64, i64 } { i64 0, i64 0, i32 1, i32 1,
 
 ; CHECK-LABEL: @sums
 ; CHECK-NOT: unsplit
