@@ -17,6 +17,7 @@ use crate::digest;
 use crate::explicit::cache_directory;
 use crate::ideal::{Demand, Ideal};
 use crate::launch::{self, Side};
+use crate::neighbour::{self, Beside, Neighbour};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
@@ -25,6 +26,8 @@ use crate::summary::{quantile, sorted};
 use crate::table::{plain_table, seconds, times};
 
 const LIMIT: Duration = Duration::from_secs(900);
+/// What the program beside the runs reads.
+const SECOND: &str = "neighbour";
 /// Between two looks at the memory in use.
 const SAMPLE: Duration = Duration::from_millis(20);
 
@@ -91,6 +94,9 @@ pub struct CompilerOptions {
     pub size: Option<u32>,
     /// Memory, bytes; none: by `ratio`.
     pub memory_bytes: Option<u64>,
+    /// Share of the memory, above 0, that a plain program beside each run reads again
+    /// and again; none: there is no such program.
+    pub neighbour: Option<f64>,
     /// The runahead executable, to measure both programs under speculation too.
     pub speculate: Option<PathBuf>,
     /// Runs of each side.
@@ -117,6 +123,9 @@ pub struct KernelRun {
     pub device: Counts,
     /// Share of the memory that was free, mean over the run, 0 to 1.
     pub free: f64,
+    /// What the plain program beside it saw, where there was one.
+    #[serde(default)]
+    pub beside: Option<Beside>,
     /// What the run-time layer counted; null where there is none.
     pub runtime: serde_json::Value,
 }
@@ -142,6 +151,12 @@ pub struct KernelResult {
     /// With prefetches and releases, under speculation.
     #[serde(default)]
     pub both: Vec<KernelRun>,
+    /// With memory for all, none of it read yet, compiled as usual.
+    #[serde(default)]
+    pub plain_cold: Vec<KernelRun>,
+    /// The same with prefetches and releases.
+    #[serde(default)]
+    pub hinted_cold: Vec<KernelRun>,
     /// In memory and warm, compiled as usual.
     pub plain_warm: Vec<KernelRun>,
     /// In memory and warm, with prefetches and releases.
@@ -226,11 +241,22 @@ impl KernelResult {
         median(&self.hinted, user) / median(&self.plain, user)
     }
 
+    /// How many times faster with memory for all, none of it read yet.
+    pub fn cold(&self) -> f64 {
+        median(&self.plain_cold, |run| run.elapsed_s)
+            / median(&self.hinted_cold, |run| run.elapsed_s)
+    }
+
     /// Elapsed time in memory, warm, relative to plain.
     pub fn warm(&self) -> f64 {
         median(&self.hinted_warm, |run| run.elapsed_s)
             / median(&self.plain_warm, |run| run.elapsed_s)
     }
+}
+
+/// Mean time of a read of the plain program beside these runs, seconds.
+fn beside(runs: &[KernelRun]) -> f64 {
+    median(runs, |run| run.beside.map_or(f64::NAN, |beside| beside.mean_s))
 }
 
 fn pages(run: &KernelRun, name: &str) -> f64 {
@@ -250,6 +276,12 @@ pub fn run(
         "--ratio {}: give a factor above 0",
         options.ratio
     );
+    if let Some(share) = options.neighbour {
+        ensure!(
+            share.is_finite() && share > 0.0 && share < 1.0,
+            "--neighbour {share}: give a share of the memory between 0 and 1"
+        );
+    }
     for name in &options.kernels {
         if KERNELS.iter().all(|kernel| kernel.name != name) {
             let known: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
@@ -382,25 +414,37 @@ fn measure(
     };
     let cgroup = Cgroup::new("runahead-bench-compiler")?;
     let mut first: Option<(String, String)> = None;
-    let speculated: &[Option<&Path>] =
-        if options.speculate.is_some() { &[None, options.speculate.as_deref()] } else { &[None] };
-    let progress = Progress::new(((1 + speculated.len()) * 2 * options.runs) as u64);
+    let mut conditions = vec![(Memory::Limited, None)];
+    if let Some(runahead) = options.speculate.as_deref() {
+        conditions.push((Memory::Limited, Some(runahead)));
+    }
+    conditions.extend([(Memory::Cold, None), (Memory::Warm, None)]);
+    let neighbour = options
+        .neighbour
+        .map(|share| second(place, (share * memory_bytes as f64) as u64, scratch.path()))
+        .transpose()?;
+    let progress = Progress::new((conditions.len() * 2 * options.runs) as u64);
     for number in 0..options.runs {
-        let conditions = speculated.iter().map(|under| (false, *under)).chain([(true, None)]);
-        for (warm, under) in conditions {
+        for &(memory, under) in &conditions {
             // Which side goes first alternates.
             for side in [number % 2, 1 - number % 2] {
                 progress.note(&format!(
                     "{} {}{}{}",
                     kernel.name,
                     ["plain", "hinted"][side],
-                    if warm { ", in memory" } else { "" },
+                    match memory {
+                        Memory::Limited => "",
+                        Memory::Cold => ", with memory for all",
+                        Memory::Warm => ", in memory",
+                    },
                     if under.is_some() { ", under speculation" } else { "" }
                 ));
                 let subject = Subject {
                     place,
                     cgroup: &cgroup,
-                    memory_bytes: (!warm).then_some(memory_bytes),
+                    memory,
+                    memory_bytes,
+                    neighbour: neighbour.as_ref().filter(|_| memory == Memory::Limited),
                     original: &original,
                     work: &work,
                     under,
@@ -408,24 +452,37 @@ fn measure(
                 let (run, ended) = subject.run(&spec(&programs[side], "run", &work), side == 1)?;
                 let is_equal = first.get_or_insert_with(|| ended.clone()) == &ended;
                 result.equal &= is_equal;
-                match (warm, under.is_some(), side) {
-                    (false, false, 0) => result.plain.push(run),
-                    (false, false, _) => result.hinted.push(run),
-                    (false, true, 0) => result.speculated.push(run),
-                    (false, true, _) => result.both.push(run),
-                    (true, _, 0) => result.plain_warm.push(run),
-                    (true, ..) => result.hinted_warm.push(run),
-                }
+                let runs = match (memory, under.is_some(), side) {
+                    (Memory::Limited, false, 0) => &mut result.plain,
+                    (Memory::Limited, false, _) => &mut result.hinted,
+                    (Memory::Limited, true, 0) => &mut result.speculated,
+                    (Memory::Limited, true, _) => &mut result.both,
+                    (Memory::Cold, _, 0) => &mut result.plain_cold,
+                    (Memory::Cold, ..) => &mut result.hinted_cold,
+                    (Memory::Warm, _, 0) => &mut result.plain_warm,
+                    (Memory::Warm, ..) => &mut result.hinted_warm,
+                };
+                runs.push(run);
             }
         }
     }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     result.ideal = Some(Ideal::of(&demand(&result.plain), &place.device(), cpus));
-    for file in [&original, &work] {
-        fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
+    let second = neighbour.is_some().then(|| place.root().join(SECOND));
+    for file in [Some(original), Some(work), second].into_iter().flatten() {
+        fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
     }
     progress.print(&line(&result));
     Ok(result)
+}
+
+/// Makes the file of the program beside the runs.
+fn second(place: &Place, bytes: u64, scratch: &Path) -> Result<Second> {
+    let program = neighbour::PROGRAM.build(&cache_directory()?)?;
+    let file = place.root().join(SECOND);
+    place.untimed(|| neighbour::noise(&file, bytes))?;
+    let report = scratch.join("neighbour");
+    Ok(Second { spec: CommandSpec::new(program, "/").arg(file).arg(&report), report })
 }
 
 /// What plain runs asked of the device: what they wrote too, since the disks
@@ -442,12 +499,31 @@ fn demand(plain: &[KernelRun]) -> Demand {
     }
 }
 
+/// The memory that a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// Less than its data.
+    Limited,
+    /// As much as it wants, with nothing in it yet.
+    Cold,
+    /// As much as it wants, with all of its data.
+    Warm,
+}
+
+/// The program beside the runs, its file made, and where its report goes.
+struct Second {
+    spec: CommandSpec,
+    report: PathBuf,
+}
+
 /// What the runs of a kernel have in common.
 struct Subject<'a> {
     place: &'a Place,
     cgroup: &'a Cgroup,
-    /// Memory limit; none: in memory and warm.
-    memory_bytes: Option<u64>,
+    memory: Memory,
+    /// What there is of it where it is limited.
+    memory_bytes: u64,
+    neighbour: Option<&'a Second>,
     original: &'a Path,
     work: &'a Path,
     /// The runahead executable, to run under speculation.
@@ -477,22 +553,29 @@ impl Subject<'_> {
             Ok(())
         })?;
         self.place.cold()?;
-        let before;
-        let finished;
-        let free;
-        if let Some(bytes) = self.memory_bytes {
-            self.cgroup.limit(Some(bytes))?;
-            before = self.place.counts()?;
-            (finished, free) = self.sampled(&spec, bytes, &output)?;
-            self.cgroup.limit(None)?;
-        } else {
-            before = self.place.counts()?;
-            finished = self.place.untimed(|| {
+        let mut before = self.place.counts()?;
+        let mut beside = None;
+        let mut free = f64::NAN;
+        let finished = match self.memory {
+            Memory::Limited => {
+                self.cgroup.limit(Some(self.memory_bytes))?;
+                let start = |second: &Second| Neighbour::start(&self.cgroup.wrap(&second.spec));
+                let neighbour = self.neighbour.map(start).transpose()?;
+                before = self.place.counts()?;
+                let finished;
+                (finished, free) = self.sampled(&spec, self.memory_bytes, &output)?;
+                if let (Some(neighbour), Some(second)) = (neighbour, self.neighbour) {
+                    beside = Some(neighbour.stop(&second.report)?);
+                }
+                self.cgroup.limit(None)?;
+                finished
+            }
+            Memory::Cold => process::run(&mut spec.command(), &output, LIMIT)?,
+            Memory::Warm => self.place.untimed(|| {
                 fs::read(self.work).context("bring the data into memory")?;
                 process::run(&mut spec.command(), &output, LIMIT)
-            })?;
-            free = f64::NAN;
-        }
+            })?,
+        };
         ensure!(finished.status.success(), "it failed: {}", process::describe(finished.status));
         let device = self.place.counts()?.since(&before);
         let ended = self.place.untimed(|| {
@@ -509,6 +592,7 @@ impl Subject<'_> {
             major_faults: finished.usage.major_faults,
             device,
             free: if free.is_nan() { 0.0 } else { free },
+            beside,
             runtime,
         };
         Ok((run, ended))
@@ -574,7 +658,9 @@ pub fn table(results: &KernelResults) -> String {
         "reads",
         "busy",
         "free",
+        "cold",
         "warm",
+        "neighbour",
         "speculated",
         "both",
         "equal",
@@ -619,7 +705,13 @@ pub fn table(results: &KernelResults) -> String {
                 100.0 * busy_s / run.elapsed_s / results.channels
             }) + "%",
             both(&|run| run.free * 100.0) + "%",
+            times(kernel.cold()),
             times(kernel.warm()),
+            if kernel.plain.iter().any(|run| run.beside.is_some()) {
+                format!("{}→{}", seconds(beside(&kernel.plain)), seconds(beside(&kernel.hinted)))
+            } else {
+                "–".into()
+            },
             faster(&kernel.speculated),
             faster(&kernel.both),
             if kernel.equal { "yes" } else { "NO" }.into(),
@@ -658,6 +750,8 @@ mod tests {
         let kernel = KernelResult {
             plain: vec![run(10.0, 0, 0); 3],
             hinted: vec![run(4.0, 3, 4 * 4096); 3],
+            plain_cold: vec![run(6.0, 0, 0)],
+            hinted_cold: vec![run(3.0, 0, 0)],
             plain_warm: vec![run(1.0, 0, 0)],
             hinted_warm: vec![run(1.02, 0, 0)],
             ideal: Some(Ideal {
@@ -674,7 +768,7 @@ mod tests {
         assert!((kernel.removed_at_full_rate() - 6.0 / 9.0).abs() < 1e-9);
         assert_eq!(kernel.coverage(), 0.75);
         assert_eq!(kernel.dropped(), 0.9);
-        assert_eq!(kernel.warm(), 1.02);
+        assert_eq!((kernel.cold(), kernel.warm()), (2.0, 1.02));
         assert!(line(&kernel).contains("2.50×"));
     }
 
@@ -702,6 +796,7 @@ mod tests {
             small: true,
             size: None,
             memory_bytes: None,
+            neighbour: None,
             speculate: None,
             runs: 1,
             place: PlaceOptions::default(),

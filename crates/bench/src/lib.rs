@@ -26,6 +26,7 @@ pub mod interference;
 mod interrupt;
 pub mod launch;
 pub mod memory;
+pub mod neighbour;
 pub mod overhead;
 pub mod place;
 pub mod plot;

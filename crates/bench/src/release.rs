@@ -4,10 +4,7 @@
 //! large one did not push it out; by itself, and beside a plain program in the
 //! same cgroup. Without speculation, with it and nothing given back, and with it.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -19,11 +16,11 @@ use crate::cgroup::Cgroup;
 use crate::digest;
 use crate::explicit::cache_directory;
 use crate::launch::{self, Side};
+use crate::neighbour::{self, Beside, Neighbour, noise, numbers};
 use crate::place::{Place, PlaceOptions};
-use crate::process::{self, CommandSpec, Output, reap_within};
+use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
 use crate::results::Machine;
-use crate::rng::Rng;
 use crate::statistics::Statistics;
 use crate::summary::{Ratio, Summary};
 use crate::swap::{number, time, wait_for};
@@ -62,11 +59,6 @@ const CASES: [Sizes; 2] = [
 
 const SCAN: CProgram =
     CProgram { name: "scan", source: include_str!("../../../bench/release/scan.c"), headers: &[] };
-const NEIGHBOUR: CProgram = CProgram {
-    name: "neighbour",
-    source: include_str!("../../../bench/release/neighbour.c"),
-    headers: &[],
-};
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -81,19 +73,6 @@ pub struct ReleaseOptions {
     pub runahead: PathBuf,
     /// Further options of `runahead run`.
     pub run_options: Vec<String>,
-}
-
-/// What the plain program saw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
-    /// Pages that it read.
-    pub reads: f64,
-    /// Of these, those that waited for storage.
-    pub waited: f64,
-    /// Mean time of a read, seconds.
-    pub mean_s: f64,
-    /// 99th percentile, seconds.
-    pub p99_s: f64,
 }
 
 /// One run.
@@ -241,7 +220,7 @@ impl<'a> Subject<'a> {
             .arg(bytes(sizes.every).to_string())
             .arg(scratch.path().join(REPORT));
         let neighbour = if sizes.neighbour > 0.0 {
-            let program = CommandSpec::new(NEIGHBOUR.build(&cache)?, "/");
+            let program = CommandSpec::new(neighbour::PROGRAM.build(&cache)?, "/");
             Some(program.arg(file("neighbour", sizes.neighbour)?).arg(scratch.path().join(BESIDE)))
         } else {
             None
@@ -281,62 +260,6 @@ impl<'a> Subject<'a> {
         };
         Ok((run, (ended, digest::of_file(&output.path("stdout"))?)))
     }
-}
-
-/// The plain program. Ended when it is dropped.
-struct Neighbour(Child);
-
-impl Neighbour {
-    /// Starts it, and waits until it has read its file.
-    fn start(spec: &CommandSpec) -> Result<Self> {
-        let child = spec.command().stdout(Stdio::piped()).spawn();
-        let mut neighbour = Self(child.context("start the plain program")?);
-        let said = neighbour.0.stdout.take().context("it has no output")?;
-        let mut line = String::new();
-        BufReader::new(said).read_line(&mut line).context("wait for the plain program")?;
-        ensure!(line == "ready\n", "the plain program cannot read its file");
-        Ok(neighbour)
-    }
-
-    fn stop(self, report: &Path) -> Result<Beside> {
-        let pid = self.0.id() as libc::pid_t;
-        // SAFETY: a signal to a child that has not been waited for.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        let (status, _) = reap_within(pid, LIMIT)?;
-        std::mem::forget(self);
-        ensure!(status.success(), "the plain program: {}", process::describe(status));
-        let [reads, waited, mean_us, p99_us] = numbers(report)?;
-        Ok(Beside { reads, waited, mean_s: mean_us / 1e6, p99_s: p99_us / 1e6 })
-    }
-}
-
-impl Drop for Neighbour {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The numbers in a report, which is removed.
-fn numbers<const N: usize>(path: &Path) -> Result<[f64; N]> {
-    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    <[f64; N]>::try_from(numbers).ok().with_context(|| format!("a report reads {text:?}"))
-}
-
-fn noise(path: &Path, bytes: u64) -> Result<()> {
-    let mut rng = Rng::new(bytes, "release");
-    let mut file = fs::File::create(path).with_context(|| format!("create {}", path.display()))?;
-    let mut piece = vec![0; 1 << 16];
-    for _ in 0..bytes.div_ceil(1 << 16) {
-        for word in piece.chunks_exact_mut(8) {
-            word.copy_from_slice(&rng.next_u64().to_ne_bytes());
-        }
-        file.write_all(&piece).with_context(|| format!("write {}", path.display()))?;
-    }
-    file.set_len(bytes)?;
-    file.sync_all().with_context(|| format!("write {}", path.display()))
 }
 
 /// Pages given back, or of these those that were read again.

@@ -29,6 +29,11 @@ pub struct Kernels {
     /// Memory, MB, instead of the ratio: for one memory and several sizes
     #[arg(long, value_name = "MB", conflicts_with = "ratio", value_parser = clap::value_parser!(u64).range(4..))]
     memory: Option<u64>,
+    /// Beside each run in little memory, run a plain program that reads pages here and
+    /// there of a file of such a share of the memory, and print what a read takes on the
+    /// mean beside the plain and beside the hinted program
+    #[arg(long, value_name = "SHARE")]
+    neighbour: Option<f64>,
     /// Measure both programs under speculation as well
     #[arg(long)]
     speculate: bool,
@@ -65,6 +70,7 @@ pub fn run(arguments: Kernels) -> Result<ExitCode> {
         small: arguments.small,
         size: arguments.size,
         memory_bytes: arguments.memory.map(|megabytes| megabytes * 1_000_000),
+        neighbour: arguments.neighbour,
         speculate: if arguments.speculate { Some(executable(None)?) } else { None },
         runs: usize::from(arguments.runs),
         place: PlaceOptions {
