@@ -29,7 +29,7 @@ FunctionCallee Insertion::runtime(StringRef Name, Type *Result, ArrayRef<Type *>
   if (auto *Declared = dyn_cast<Function>(Callee.getCallee())) {
     Declared->setDoesNotThrow();
     // What hints read of the program's memory does not bind its compiler.
-    if (Name == "ra_begin" || Name == "ra_tick")
+    if (Name == "ra_begin_2" || Name == "ra_tick")
       Declared->setOnlyAccessesInaccessibleMemOrArgMem();
   }
   return Callee;
@@ -321,7 +321,7 @@ Value *Insertion::insertBegin(Nest &N, Value *Condition) {
   IRBuilder<> T(Then);
   for (auto &[Word, V] : Parameters[N.Frame])
     T.CreateStore(V, word(T, N.Frame, Word));
-  FunctionCallee Begin = runtime("ra_begin", Int64, {Pointer, Pointer});
+  FunctionCallee Begin = runtime("ra_begin_2", Int64, {Pointer, Pointer});
   Value *Splits = T.CreateCall(
       Begin, {T.CreatePointerCast(N.Site, Pointer), T.CreatePointerCast(N.Frame, Pointer)});
   // What it is where the call is skipped, too.

@@ -30,7 +30,7 @@ static bool calls(const User *U, StringRef Name) {
 /// been lost on the way here.
 static bool isFrame(const Value *Local) {
   return any_of(Local->users(), [](const User *U) {
-    return isa<BitCastInst>(U) || isa<GetElementPtrInst>(U) ? isFrame(U) : calls(U, "ra_begin");
+    return isa<BitCastInst>(U) || isa<GetElementPtrInst>(U) ? isFrame(U) : calls(U, "ra_begin_2");
   });
 }
 

@@ -162,14 +162,11 @@ void release_left(const struct ra_plan *p) {
     }
 }
 
-/* Does another stream of a walk of small nests, as fast as this one, come to where this
- * one was? The rows of a stencil do; those of a sparse matrix, indices and values, go
- * different ways. Whether they write shows in `flags`. */
-static bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
-                        uint32_t streams, uint32_t *flags) {
+bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
+                 uint32_t streams, uint32_t *flags) {
     const struct ra_stream *s = &p->stream[i];
     const int64_t by = (int64_t)(s->base - last->stream[i].base);
-    bool is_followed = false;
+    bool comes = false;
     *flags = (uint32_t)s->flags;
     for (uint32_t k = 0; k < streams; ++k) {
         const struct ra_stream *q = &p->stream[k];
@@ -178,31 +175,32 @@ static bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uin
             (int64_t)(q->base - last->stream[k].base) != by)
             continue;
         *flags |= (uint32_t)q->flags & RA_FLAG_WRITE;
-        is_followed |= ahead == 0 ? k < i : (ahead > 0) == (by > 0);
+        comes |= ahead == 0 ? k < i : (ahead > 0) == (by > 0);
     }
-    return is_followed;
+    return comes;
 }
 
-/* Behind a walk of small nests nothing is left for when it begins anew. */
-void release_small(const struct ra_plan *p, const struct ra_plan *last, bool is_first) {
-    const uint32_t streams = p->streams < last->streams ? p->streams : last->streams;
-    for (uint32_t i = 0; i < streams; ++i) {
+void release_small(struct ra_plan *p, const struct ra_plan *last) {
+    const uint64_t mask = FOLIO_BYTES - 1;
+    for (uint32_t i = 0; i < p->streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
-        const bool is_up = s->base > last->stream[i].base;
+        p->trail[i] = (int64_t)s->base; /* nothing of what is behind is given back */
         uint32_t flags;
-        int64_t below, above;
-        if (s->flags & RA_FLAG_INDIRECT || s->base == last->stream[i].base ||
-            is_followed(p, last, i, streams, &flags))
+        if (!last || i >= last->streams || s->flags & RA_FLAG_INDIRECT)
             continue;
-        spans(p, s, 0, &below, &above);
-        const uint64_t now = s->base + (uint64_t)(is_up ? below : above);
-        spans(last, &last->stream[i], 0, &below, &above);
-        const uint64_t then = last->stream[i].base + (uint64_t)(is_up ? below : above);
-        /* Where it began, before the first whole folio, another array may end. */
-        const uint64_t up = FOLIO_BYTES - 1;
-        const uint64_t low = is_up ? (then + (is_first ? up : 0)) & ~up : (now + up) & ~up;
-        const uint64_t high = is_up ? now & ~up : (then + (is_first ? 0 : up)) & ~up;
-        if (low < high && high <= ADDRESSES)
+        /* Until where it was at the last call: other nests may still come to what is
+         * between. Of what was not given back until then it is the rest; where it began,
+         * before the first whole folio, another array may end. */
+        const uint64_t then = last->stream[i].base, until = (uint64_t)last->trail[i];
+        const bool is_up = s->base > then;
+        const uint64_t low = is_up ? (until + mask) & ~mask : (then + mask) & ~mask;
+        const uint64_t high = is_up ? then & ~mask : until & ~mask;
+        p->trail[i] = last->trail[i];
+        if (low >= high)
+            continue;
+        p->trail[i] = (int64_t)(is_up ? high : low);
+        if (high <= ADDRESSES && high - low <= ra.memory &&
+            !is_followed(p, last, i, p->streams < last->streams ? p->streams : last->streams, &flags))
             enqueue(RELEASE, low, high - low, (flags & RA_FLAG_WRITE) | RELEASE_UNAWAITED);
     }
 }
@@ -214,12 +212,23 @@ void release_small(const struct ra_plan *p, const struct ra_plan *last, bool is_
  * does not go on asks for nothing, and then the other way round. */
 void let_releases_catch_up(void) {
     int saved = errno;
-    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most())
+    const uint64_t before = atomic_load_explicit(&ra.given_back, memory_order_relaxed);
+    /* Nothing was given back during a whole wait: what holds it up may do so for long. */
+    static _Atomic uint64_t stuck_at = ~(uint64_t)0;
+    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_most() &&
+        atomic_load_explicit(&stuck_at, memory_order_relaxed) != before)
         atomic_store(&ra.catching_up, true);
-    for (int waits = 0; waits < CATCH_UP_WAITS_MAX && atomic_load(&ra.active) &&
-                        atomic_load_explicit(&ra.catching_up, memory_order_relaxed);
+    int waits = 0;
+    for (; waits < CATCH_UP_WAITS_MAX && atomic_load(&ra.active) &&
+           atomic_load_explicit(&ra.catching_up, memory_order_relaxed) &&
+           atomic_load_explicit(&ra.behind, memory_order_relaxed) > behind_least();
          ++waits)
         nap(1000000);
+    if (waits == CATCH_UP_WAITS_MAX &&
+        atomic_load_explicit(&ra.given_back, memory_order_relaxed) == before) {
+        atomic_store_explicit(&stuck_at, before, memory_order_relaxed);
+        atomic_store(&ra.catching_up, false);
+    }
     errno = saved;
 }
 

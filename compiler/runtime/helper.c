@@ -27,6 +27,7 @@ enum {
     REFUSED_MAX = 1024,
     TRIES_MAX = 64,
     WALKED_MAX = 16,
+    FILES_MAX = 32,      /* of mappings, held open */
     LOOKS_MAX = 64,      /* at what of CHUNK_PAGES is on its way */
     SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
     SKIPPED_PAGES = 16384,
@@ -52,14 +53,16 @@ static const uint64_t SWEEP_SHARE = 16;
 /* A slot of the ring that a thread took and has not filled for so long is passed over:
  * a signal handler may have jumped out of it, or the thread been cancelled. */
 static const uint64_t UNFILLED_NS = 10 * 1000000ull;
-/* Between two looks at the mappings. */
+/* Between two looks at the mappings; they take a 32nd of a processor at most. */
 static const uint64_t MAPS_NS = 20 * 1000000ull;
+static const uint64_t MAPS_SHARE = 32;
 
 struct region {
     uint64_t low, high;
     uint64_t hinted_low, hinted_high; /* what hints have touched of it */
     bool is_file, is_shared;
     bool is_counted; /* what is read of the file shows in rusage */
+    bool is_copied; /* private and writable: what is in it may be in no file */
     int fd; /* of the file, to look at what is cached and to start writing with; -1 unknown, -2 none */
     uint64_t offset;
     uint64_t inode;
@@ -69,7 +72,7 @@ struct region {
 static struct {
     struct region region[REGIONS_MAX];
     int regions;
-    uint64_t read_ns;
+    uint64_t read_ns, read_took_ns; /* when, and for how long, the mappings were read */
     int pagemap;
     int sweep_region;
     uint64_t sweep_at;
@@ -125,6 +128,7 @@ static void read_regions(void) {
             continue;
         *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
                              .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
+                             .is_copied = perms[3] != 's' && perms[1] == 'w',
                              .offset = offset, .inode = inode};
         size_t bytes = strlen(line + at);
         if (bytes < sizeof(r->path))
@@ -134,6 +138,7 @@ static void read_regions(void) {
     for (int i = 0; i < n; ++i)
         for (int k = 0; k < h.regions; ++k)
             if (h.region[k].low == fresh[i].low && h.region[k].high == fresh[i].high &&
+                h.region[k].inode == fresh[i].inode && h.region[k].offset == fresh[i].offset &&
                 strcmp(h.region[k].path, fresh[i].path) == 0) {
                 fresh[i].hinted_low = h.region[k].hinted_low;
                 fresh[i].hinted_high = h.region[k].hinted_high;
@@ -151,6 +156,7 @@ static void read_regions(void) {
     }
     memcpy(h.region, fresh, sizeof(fresh[0]) * (size_t)n);
     h.regions = n;
+    h.read_took_ns = now_ns() - h.read_ns;
 }
 
 /* The mapping that holds the address, or the first above it. */
@@ -175,8 +181,18 @@ static struct region *region_of(uint64_t address) {
     return r && r->low <= address ? r : NULL;
 }
 
+/* Files of regions that are open. */
+static int files_held(void) {
+    int held = 0;
+    for (int i = 0; i < h.regions; ++i)
+        held += h.region[i].fd >= 0;
+    return held;
+}
+
 /* The file of a region; below 0: none that can be opened. */
 static int file_of(struct region *r) {
+    if (r->fd == -1 && files_held() >= FILES_MAX)
+        return -1;
     if (r->fd == -1) {
         r->fd = open_same(r->path, r->inode, O_NOATIME);
         if (r->fd < 0)
@@ -217,7 +233,7 @@ static bool find_missing(struct region *r, uint64_t address, uint64_t pages, uin
         for (uint64_t i = 0, from; i < pages;) {
             for (from = i; i < pages && missing[i] == missing[from];)
                 ++i;
-            if (missing[from] && file_of(r) >= 0)
+            if (missing[from] && !r->is_copied && file_of(r) >= 0)
                 leave_out_coming(r->fd, r->offset + (address - r->low) + (from << PAGE_SHIFT),
                                  i - from, missing + from, &looks);
         }
@@ -306,7 +322,17 @@ static bool is_walked(uint64_t low, uint64_t high) {
     return false;
 }
 
+/* Another file may be mapped where one was, or the same one from elsewhere on: what is
+ * on its way of the former says nothing of the latter. */
+static void look_at_maps(void) {
+    const uint64_t now = now_ns();
+    const uint64_t pause = h.read_took_ns * MAPS_SHARE;
+    if (now >= h.read_ns + (pause > MAPS_NS ? pause : MAPS_NS))
+        read_regions();
+}
+
 static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool is_passed) {
+    look_at_maps();
     while (bytes) {
         struct region *r = region_of(address);
         if (!r) {
@@ -383,6 +409,9 @@ static void drop_refused(uint64_t low, uint64_t high) {
 
 int open_same(const char *path, uint64_t inode, int flags) {
     struct stat status;
+    /* A device is not even opened: it may wind its tape. */
+    if (stat(path, &status) != 0 || status.st_ino != inode || !S_ISREG(status.st_mode))
+        return -1;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
     if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_ino != inode || !S_ISREG(status.st_mode))) {
         close(fd);
@@ -392,8 +421,6 @@ int open_same(const char *path, uint64_t inode, int flags) {
 }
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
-    clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
-    drop_refused(address, address + bytes);
     struct release one = {.address = address, .owed = flags & RELEASE_UNAWAITED ? 0 : bytes,
                           .ns = now_ns(), .fd = -1, .is_left = flags & RELEASE_LEFT};
     struct region *r = region_of(address);
@@ -403,6 +430,8 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     }
     if (r->high - address < bytes)
         bytes = r->high - address;
+    clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
+    drop_refused(address, address + bytes);
     one.bytes = bytes;
     if ((flags & RA_FLAG_WRITE) && r->is_file && r->is_shared) {
         one.fd = file_of(r);
@@ -642,6 +671,7 @@ static void *helper(void *nothing) {
         bool active = atomic_load(&ra.active);
         if (active && now >= sweep_ns) {
             const uint64_t began = own_time_ns();
+            look_at_maps();
             sweep(8192);
             atomic_store_explicit(&ra.is_larger, !may_fit(), memory_order_relaxed);
             const uint64_t rest = (own_time_ns() - began) * (SWEEP_SHARE - 1);
@@ -684,6 +714,8 @@ static void *helper(void *nothing) {
             alone_ns = now;
             if (is_alone())
                 tell_ender(ENDS_PROGRAM);
+            if (files_held() > 0)
+                look_at_maps(); /* no file is held for long that is mapped no more */
         }
         if (worked == 64)
             continue;

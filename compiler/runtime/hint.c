@@ -23,7 +23,8 @@ enum {
     PLACES_PER_ADVANCE_MAX = 65536, /* looked at, whatever is asked for there */
     LONG_RANGES_MAX = 8,            /* as long as a range is at most */
     CHAIN_MAX = 8,
-    HELPER_WAITS_MAX = 120, /* of some 80 microseconds */
+    HELPER_WAITS_MAX = 120, /* of some 80 microseconds, */
+    SHORT_WAITS_MAX = 25,   /* where it passes on nothing meanwhile, or only others' hints */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
@@ -422,14 +423,19 @@ static bool begins_missing(const struct ra_plan *p) {
     return is_missing;
 }
 
-void let_helper_go_first(uint64_t turn) {
+void let_helper_go_first(uint64_t turn, bool has_asked) {
     if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn || !was_missing())
         return;
     int saved = errno;
-    for (int waits = 0; waits < HELPER_WAITS_MAX && atomic_load(&ra.active) &&
-                        atomic_load_explicit(&ra.served, memory_order_acquire) < turn;
-         ++waits)
+    const uint64_t before = atomic_load_explicit(&ra.served, memory_order_relaxed);
+    uint64_t served = before;
+    for (int waits = 0; waits < (has_asked ? HELPER_WAITS_MAX : SHORT_WAITS_MAX) &&
+                        atomic_load(&ra.active) && served < turn &&
+                        (waits < SHORT_WAITS_MAX || served != before);
+         ++waits) {
         nap(20000);
+        served = atomic_load_explicit(&ra.served, memory_order_acquire);
+    }
     errno = saved;
 }
 
@@ -443,7 +449,7 @@ static void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame
     if (to > p->total)
         to = p->total;
     if (f->asked_from < next_tick)
-        let_helper_go_first(f->asked_turn);
+        let_helper_go_first(f->asked_turn, true);
     /* In bursts: disks that also write, or serve several streams, position
      * their heads once for each. */
     if (to > f->cursor && (to == p->total || to - f->cursor >= burst_of(p, ahead))) {
@@ -453,12 +459,14 @@ static void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame
         f->cursor = to;
     }
     if (f->asked_from < next_tick)
-        let_helper_go_first(f->asked_turn);
+        let_helper_go_first(f->asked_turn, queued_pages != before);
     if (p->is_indirect) {
         const bool is_late = f->looked < next_tick;
+        const uint64_t asked = queued_pages;
         look_at_indices(site, p, f, done);
         if (is_late)
-            let_helper_go_first(atomic_load_explicit(&ra.ring_head, memory_order_relaxed));
+            let_helper_go_first(atomic_load_explicit(&ra.ring_head, memory_order_relaxed),
+                                queued_pages != asked);
     }
     if (f->cursor == p->total) {
         prefetch_next(p, f, done);
@@ -593,7 +601,7 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
     programs_arithmetic(arithmetic);
 }
 
-uint64_t ra_begin(struct ra_site *site, struct ra_frame *f) {
+uint64_t ra_begin_2(struct ra_site *site, struct ra_frame *f) {
     for (uint32_t l = 0; l < site->levels; ++l)
         f->strip[l] = ~(uint64_t)0;
     if (ra_inside) {

@@ -110,6 +110,7 @@ struct ra_state {
     uint64_t window;   /* bytes prefetched ahead */
     uint64_t tick_bytes;
     _Atomic uint64_t behind; /* bytes to be released that are not yet */
+    _Atomic uint64_t given_back; /* pieces so far */
     _Atomic bool catching_up; /* they are more than is good for the memory, or were just now */
     _Atomic uint64_t ring_head;
     uint64_t ring_tail;
@@ -150,6 +151,11 @@ static inline uint64_t behind_most(void) {
     const uint64_t most = 64 << 20;
     const uint64_t share = ra.memory / 10 * 3;
     return share < most ? share : most;
+}
+
+/* A program that waits goes on when no more than this is behind it. */
+static inline uint64_t behind_least(void) {
+    return behind_most() / 12;
 }
 
 /* Of what is behind, so much is not any more. Never below 0: an entry that its thread
@@ -287,8 +293,9 @@ void prefetch_range(uint64_t low, uint64_t high);
 void prefetch_as(enum operation operation, uint64_t low, uint64_t high);
 /* What the next iterations touch was asked for only now: lets the helper pass it on
  * first. A program that overtakes it faults, and the kernel reads what lies around
- * the fault, and, from there on, ahead of it: instead of what was asked for. */
-void let_helper_go_first(uint64_t turn);
+ * the fault, and, from there on, ahead of it: instead of what was asked for. Not for
+ * long unless it `has_asked` for any of that. */
+void let_helper_go_first(uint64_t turn, bool has_asked);
 /* Among the sites whose windows are reset when something is read again. */
 void list_site(struct ra_site *site);
 /* A nest too small to be worth looking at by itself: many of them in a row are
@@ -336,8 +343,14 @@ void release_behind(const struct ra_plan *p, struct ra_frame *f);
 void release_walks(const struct ra_plan *p, struct ra_frame *f);
 void release_walks_between(struct ra_plan *p, struct ra_plan *last);
 void release_left(const struct ra_plan *p);
-/* A walk of small nests that goes over more than the memory has gone on. */
-void release_small(const struct ra_plan *p, const struct ra_plan *last, bool is_first);
+/* Does another stream of a walk of small nests, as fast as this one, come to where this
+ * one was? The rows of a stencil do; those of a sparse matrix, indices and values, go
+ * different ways. Whether any of them writes shows in `flags`. */
+bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
+                 uint32_t streams, uint32_t *flags);
+/* A walk of small nests has come to its plan `p`. With its `last` one: it goes over more
+ * than the memory, so that behind it nothing is left for when it begins anew. */
+void release_small(struct ra_plan *p, const struct ra_plan *last);
 /* A nest with walks has gone to its end. */
 void walks_ended(struct ra_plan *p);
 /* Where more than is good for the memory waits to be released, waits until little does. */

@@ -14,11 +14,7 @@
 #define MADV_PAGEOUT 21
 #endif
 
-enum {
-    RELEASES_MAX = 1024,
-    PIECES_MAX = 64,
-    BEHIND_PARTS = 12, /* of what the program may leave behind: it goes on when one is left */
-};
+enum { RELEASES_MAX = 1024, PIECES_MAX = 64 };
 /* After this long dirty pages are written, however few they are. */
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 /* Of what is written so much is waited for, and given back, at a time, as soon as so
@@ -70,11 +66,14 @@ static void give_back(const struct release *one) {
         posix_fadvise(one->fd, (off_t)one->offset, (off_t)one->bytes, POSIX_FADV_DONTNEED);
     count(&ra.count.calls, 1);
     take_off_behind(one->owed);
-    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) <= behind_most() / BEHIND_PARTS)
+    count(&ra.given_back, 1);
+    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) <= behind_least())
         atomic_store(&ra.catching_up, false);
 }
 
-/* Should what is in the queue wait for more of it? Larger pieces suit the disks. */
+/* Should what is in the queue wait for more of it? Larger pieces suit the disks. What is
+ * clean waits for nothing, nor does what is dirty beside it: a nest that also reads other
+ * arrays needs the memory. */
 static bool is_early(void) {
     uint64_t dirty = 0;
     for (uint32_t at = w.tail; at != w.head; ++at) {
@@ -87,32 +86,41 @@ static bool is_early(void) {
            now_ns() < w.queue[w.tail % RELEASES_MAX].ns + WRITE_WAIT_NS;
 }
 
-/* Takes the queue, as far as there is room. The streams of a nest alternate in
- * it: neighbours are found across them. */
-static void take(void) {
-    for (; w.tail != w.head; ++w.tail) {
-        const struct release *one = &w.queue[w.tail % RELEASES_MAX];
-        uint32_t i = 0;
-        for (; i < w.pieces; ++i) {
-            struct release *piece = &w.piece[i];
-            if (piece->fd != one->fd || piece->is_left != one->is_left)
-                continue;
-            if (one->address + one->bytes == piece->address) {
-                piece->address = one->address;
-                piece->offset = one->offset;
-            } else if (piece->address + piece->bytes != one->address) {
-                continue;
-            }
-            piece->bytes += one->bytes;
-            piece->owed += one->owed;
-            break;
-        }
-        if (i < w.pieces)
+/* Makes it part of a piece, its neighbour, or one of its own; false: there is no room. The
+ * streams of a nest alternate in the queue: neighbours are found across them. */
+static bool add_to_pieces(const struct release *one) {
+    for (uint32_t i = 0; i < w.pieces; ++i) {
+        struct release *piece = &w.piece[i];
+        /* What the program waits for is not kept up by what it does not. */
+        if (piece->fd != one->fd || piece->is_left != one->is_left || !piece->owed != !one->owed)
             continue;
-        if (w.pieces == PIECES_MAX)
-            return;
-        w.piece[w.pieces++] = *one;
+        if (one->address + one->bytes == piece->address) {
+            piece->address = one->address;
+            piece->offset = one->offset;
+        } else if (piece->address + piece->bytes != one->address) {
+            continue;
+        }
+        piece->bytes += one->bytes;
+        piece->owed += one->owed;
+        return true;
     }
+    if (w.pieces == PIECES_MAX)
+        return false;
+    w.piece[w.pieces++] = *one;
+    return true;
+}
+
+/* Takes the queue, as far as there is room. What the program waits for comes first. */
+static void take(void) {
+    for (; w.tail != w.head && add_to_pieces(&w.queue[w.tail % RELEASES_MAX]); ++w.tail)
+        ;
+    uint32_t awaited = 0;
+    for (uint32_t i = 0; i < w.pieces; ++i)
+        if (w.piece[i].owed) {
+            const struct release one = w.piece[i];
+            w.piece[i] = w.piece[awaited];
+            w.piece[awaited++] = one;
+        }
 }
 
 /* Where in the pieces, one after the other. */

@@ -58,7 +58,7 @@ struct ra_frame {
     struct ra_stream streams[];
 };
 
-/* The plan of a frame whose ra_begin was skipped or had nothing to plan: a tick
+/* The plan of a frame whose ra_begin_2 was skipped or had nothing to plan: a tick
  * of a loop that it shares with another nest is none of its business. */
 #define RA_NOT_BEGUN ((struct ra_plan *)~(uintptr_t)0)
 
@@ -81,9 +81,10 @@ struct ra_site {
     uint64_t walked_most; /* and that one before it had in the end, at most */
 };
 
-/* Inserted by the pass. A nest begins: is any strip shorter than its loop? If none
+/* Inserted by the pass. The number goes up with every change of the structures above: what
+ * was compiled for others does not link. A nest begins: is any strip shorter than its loop? If none
  * is, the nest runs as it was and never ticks. */
-uint64_t ra_begin(struct ra_site *site, struct ra_frame *frame);
+uint64_t ra_begin_2(struct ra_site *site, struct ra_frame *frame);
 void ra_tick(struct ra_site *site, struct ra_frame *frame, uint64_t level);
 void ra_memcpy(void *to, const void *from, uint64_t bytes);
 void ra_memset(void *to, uint8_t value, uint64_t bytes);

@@ -5,16 +5,46 @@
 enum { AHEAD_STEPS_MAX = 8 }; /* that a walk is asked for ahead */
 /* A walk goes no further from one call to the next, or than a window. */
 static const uint64_t SMALL_STEP_BYTES = 4 << 20;
+/* Instead of what a walk has gone over: most of that it passes over, such as a block of
+ * the columns of a matrix, row by row. It comes back to the neighbours. */
+static const uint64_t GAPS = ~(uint64_t)0;
+
+/* The pages of a walk from its last call to this one, each counted once, are behind it. */
+static void go_over(struct ra_site *site, const struct ra_plan *p, const struct ra_plan *last) {
+    const uint32_t streams = p->streams < last->streams ? p->streams : last->streams;
+    if (site->walked == GAPS)
+        return;
+    uint32_t flags;
+    for (uint32_t i = 0; i < streams; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        const uint64_t by = magnitude((int64_t)(s->base - last->stream[i].base));
+        int64_t below, above;
+        spans(p, s, 0, &below, &above);
+        /* The first time it is called as soon as it has left the first block. */
+        if (site->steps <= 1 && by > SMALL_BYTES / 2 + 2 * (uint64_t)(above - below) + 2 * PAGE) {
+            site->walked = GAPS;
+            return;
+        }
+        if (!(s->flags & RA_FLAG_INDIRECT) && !is_followed(p, last, i, streams, &flags))
+            site->walked += by < ADDRESSES ? by : 0;
+    }
+}
+
+/* What was long once may have been another array's. */
+static void end_walk(struct ra_site *site) {
+    const uint64_t walked = site->walked == GAPS ? 0 : site->walked;
+    site->walked_most = walked > site->walked_most / 2 ? walked : site->walked_most / 2;
+    site->walked = 0;
+}
 
 /* How many times what a walk of small nests went since its last call it is asked for
  * ahead now; 0: it is none, or nobody knows yet. Below 0 where a long one begins anew:
  * each stream has jumped back by what it had gone, and will go there again. */
 static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
-                          const struct ra_plan *last, int8_t *way, bool *is_first) {
+                          const struct ra_plan *last, int8_t *way) {
     const uint64_t step_most = ra.window > SMALL_STEP_BYTES ? ra.window : SMALL_STEP_BYTES;
     const uint64_t first = p->stream[0].base, began = site->began;
     *way = 0;
-    *is_first = false;
     if (!last || last->site != site) {
         site->steps = 0;
         site->began = first;
@@ -39,12 +69,9 @@ static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
     site->steps = (steady || begins_anew) && travelled > 0 ? site->steps + 1 : 0;
     if (!steady) {
         site->began = first;
-        if (site->walked > site->walked_most)
-            site->walked_most = site->walked;
-        site->walked = 0;
+        end_walk(site);
     } else {
-        *is_first = site->walked == 0;
-        site->walked += whole(travelled);
+        go_over(site, p, last);
     }
     if (site->steps < 2)
         return 0;
@@ -62,6 +89,8 @@ static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
  * anew? The first time nobody knows before it has, and by then the memory is full: where
  * more is mapped than the memory holds, half of it is enough. */
 static bool is_long(const struct ra_site *site) {
+    if (site->walked == GAPS)
+        return false;
     if (fills_memory((double)site->walked) || fills_memory((double)site->walked_most))
         return true;
     return site->walked_most == 0 && site->walked >= ra.memory / 2 &&
@@ -79,14 +108,14 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     const uint64_t first = p->stream[0].base;
     list_site(site);
     int8_t way;
-    bool is_first;
+    const uint64_t before = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
     const struct ra_plan *last = site->last;
-    const double times = steps_ahead(site, p, last, &way, &is_first);
+    const double times = steps_ahead(site, p, last, &way);
     atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
     const bool is_passed = ra.release_allowed && is_long(site);
     /* It comes to what the last call asked for, or, anew, to what this one does. */
     if (times > 0)
-        let_helper_go_first(site->asked_turn);
+        let_helper_go_first(site->asked_turn, true);
     int64_t ahead = 0; /* of the first stream */
     for (uint32_t i = 0; i < streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
@@ -108,15 +137,15 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
         prefetch_as(is_passed ? PREFETCH_PASSED : PREFETCH, s->base + (uint64_t)below,
                     s->base + (uint64_t)above);
     }
-    if (is_passed && times > 0)
-        release_small(p, last, is_first);
+    release_small(p, is_passed && times > 0 ? last : NULL);
     /* Called again when the first stream has left this block, or half of what
      * was asked for of it: bursts, as in the large nests. */
     const uint64_t half = magnitude(ahead) / 2;
     const uint64_t span = half > SMALL_BYTES ? half : SMALL_BYTES;
-    site->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+    const uint64_t after = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+    site->asked_turn = after != before ? after : 0; /* it asked for nothing */
     if (times < 0)
-        let_helper_go_first(site->asked_turn);
+        let_helper_go_first(site->asked_turn, true);
     site->span = 0;
     site->low = ahead < 0 ? first + SMALL_BYTES / 2 - span : first - SMALL_BYTES / 2;
     site->span = span;

@@ -13,7 +13,7 @@ static void planes(void) {
     const struct ra_stream stream = {.base = ARRAY, .high = 256, .stride = {LINE * LINES, 256, LINE}};
     struct ra_site columns = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "columns"};
     struct ra_frame *f = frame_of(3, counts, &stream);
-    ra_begin(&columns, f);
+    ra_begin_2(&columns, f);
     const struct ra_plan *p = f->plan;
     CHECK(p->tick_level == 0 && p->way[0] == 1 && p->releases == 1);
     CHECK(p->bytes > (uint64_t)LINE * (LINES * PLANES - 1) && p->bytes <= (uint64_t)LINE * LINES * PLANES);
@@ -32,7 +32,7 @@ static void planes(void) {
     memcpy(g->count, counts, sizeof(counts));
     g->streams[0] = g->streams[1] = stream;
     g->streams[1].base += LINE * LINES;
-    ra_begin(&two, g);
+    ra_begin_2(&two, g);
     CHECK(g->plan->look_ahead >= p->look_ahead - 1 && g->plan->look_ahead <= p->look_ahead);
     /* One of them counts bytes that the other does not, and still they go together. */
     CHECK(__builtin_popcount(g->plan->releases) == 1);
@@ -46,7 +46,7 @@ static void alone(void) {
     struct ra_site one = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "one"};
     struct ra_site two = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "two"};
     struct ra_frame *f = frame_of(1, counts, &stream);
-    ra_begin(&one, f);
+    ra_begin_2(&one, f);
     CHECK(f->plan->look_ahead == ra.window / 2 / 64);
     for (uint64_t apart = 0; apart < 3; ++apart) {
         struct ra_frame *g = calloc(1, sizeof(*g) + 2 * sizeof(stream));
@@ -57,7 +57,7 @@ static void alone(void) {
         if (apart == 2)
             g->streams[1].stride[0] = 0; /* a small one beside it is none */
         two.last = NULL;
-        ra_begin(&two, g);
+        ra_begin_2(&two, g);
         const uint64_t each = apart == 1 ? 128 : 64;
         CHECK(g->plan->look_ahead * each <= ra.window / (apart == 1 ? 1 : 2));
         CHECK(g->plan->look_ahead * each > ra.window / (apart == 1 ? 2 : 3));
@@ -73,9 +73,24 @@ static void catching_up(void) {
     atomic_store(&ra.behind, behind_most());
     let_releases_catch_up();
     CHECK(!atomic_load(&ra.catching_up));
+    naps = 0, naps_needed = 1 << 30;
+    atomic_fetch_add(&ra.given_back, 1);
     atomic_store(&ra.behind, behind_most() + 1);
     let_releases_catch_up();
-    CHECK(atomic_load(&ra.catching_up));
+    CHECK(naps == CATCH_UP_WAITS_MAX && !atomic_load(&ra.catching_up));
+    /* As long as nothing gets on, it is not waited for again. */
+    let_releases_catch_up();
+    CHECK(naps == CATCH_UP_WAITS_MAX);
+    atomic_fetch_add(&ra.given_back, 1);
+    atomic_store(&ra.catching_up, true);
+    atomic_store(&ra.behind, behind_least()); /* nobody has told it to go on */
+    let_releases_catch_up();
+    CHECK(naps == CATCH_UP_WAITS_MAX);
+    atomic_store(&ra.behind, behind_least() + 1);
+    let_releases_catch_up();
+    CHECK(naps == 2 * CATCH_UP_WAITS_MAX);
+    atomic_fetch_add(&ra.given_back, 1);
+    naps_needed = 0;
     nothing_behind();
 }
 
@@ -87,12 +102,12 @@ static void plan_in_use(void) {
     struct ra_site outer = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "outer"};
     struct ra_site inner = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "inner"};
     struct ra_frame *f = frame_of(1, counts, &stream);
-    ra_begin(&outer, f);
+    ra_begin_2(&outer, f);
     const uint64_t made = atomic_load(&ra.plans_made[0]);
     for (uint64_t n = 0; atomic_load(&ra.plans_made[0]) - made < ra.plan_bytes / 512; ++n) {
         const struct ra_stream at = {.base = 2 * ARRAY + n * SMALL_BYTES, .high = 8, .stride = {8}};
         struct ra_frame *g = frame_of(1, few, &at);
-        ra_begin(&inner, g);
+        ra_begin_2(&inner, g);
         free(g);
         if (n % 16 == 0) {
             f->index[0] = 1;
@@ -111,7 +126,7 @@ static uint64_t left_for(uint64_t base, uint64_t bytes) {
     const struct ra_stream stream = {.base = ARRAY, .high = 40, .stride = {88 * 40, 40, PLANE}};
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "rows"};
     struct ra_frame *f = frame_of(3, counts, &stream);
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     CHECK(f->plan->walks == 1);
     f->index[0] = ROWS - 1;
     ra_tick(&rows, f, 0);
@@ -119,7 +134,7 @@ static uint64_t left_for(uint64_t base, uint64_t bytes) {
     const uint64_t pages = bytes >> PAGE_SHIFT;
     const struct ra_stream next = {.base = base, .high = 8, .stride = {PAGE}};
     struct ra_site over = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "over"};
-    ra_begin(&over, frame_of(1, &pages, &next));
+    ra_begin_2(&over, frame_of(1, &pages, &next));
     walks_ended(NULL);
     return released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE);
 }
@@ -156,7 +171,7 @@ static uint64_t beyond(struct ra_site *site, uint64_t base, uint64_t lines, uint
         if (at.base - site->low < site->span)
             continue; /* as the pass does */
         struct ra_frame *f = frame_of(1, &count, &at);
-        ra_begin(site, f);
+        ra_begin_2(site, f);
         free(f);
         const uint64_t asked = asked_until(base - 2 * SMALL_BYTES);
         until = asked > until ? asked : until;
@@ -185,7 +200,7 @@ enum { MATRIX_ROWS = 1 << 16, ROW_BYTES = 1600, MATRIX_BYTES = MATRIX_ROWS * ROW
 static void matrix_pass(struct ra_site *rows, struct ra_site *row, struct ra_frame *f,
                         uint64_t ahead_most, bool is_again) {
     const uint64_t count = ROW_BYTES / 8, known = 3 * ra.window / ROW_BYTES;
-    ra_begin(rows, f);
+    ra_begin_2(rows, f);
     const uint64_t strip = f->strip[0];
     CHECK(strip < MATRIX_ROWS);
     for (uint64_t i = 0; i < MATRIX_ROWS; ++i) {
@@ -196,7 +211,7 @@ static void matrix_pass(struct ra_site *rows, struct ra_site *row, struct ra_fra
         const struct ra_stream at = {.base = ARRAY + i * ROW_BYTES, .high = 8, .stride = {8}};
         if (at.base - row->low >= row->span) { /* as the pass does */
             struct ra_frame *g = frame_of(1, &count, &at);
-            ra_begin(row, g);
+            ra_begin_2(row, g);
             CHECK(g->plan == RA_NOT_BEGUN);
             free(g);
         }
@@ -224,7 +239,7 @@ static void inner_nests(void) {
     struct ra_site rows = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "rows"};
     struct ra_site row = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "row"};
     struct ra_frame *f = frame_of(1, counts, &stream);
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     struct ra_plan *p = f->plan;
     CHECK(atomic_load(&p->inner) == 0 && f->cursor >= MATRIX_ROWS / 2);
     const uint64_t alone = f->strip[0], most = 2 * ra.window / ROW_BYTES + SMALL_BYTES / 8;
@@ -237,13 +252,13 @@ static void inner_nests(void) {
         CHECK(pass == 0 || f->strip[0] * inner <= ra.window / 2);
     }
     /* In memory by now: nothing comes in between. */
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     for (uint64_t i = f->strip[0]; i < MATRIX_ROWS; i += f->strip[0]) {
         f->index[0] = i;
         ra_tick(&rows, f, 0);
     }
     CHECK(atomic_load(&p->inner) == 0 && f->cursor == MATRIX_ROWS);
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     CHECK(f->strip[0] == alone);
     clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
     released_within(0, ADDRESSES);
@@ -261,7 +276,7 @@ static void sharing(void) {
                                          .stride = {PAGE}};
         site[k] = (struct ra_site){.levels = 1, .streams = 1, .strip_mined = 1, .name = "sharing"};
         f[k] = frame_of(1, counts, &stream);
-        ra_begin(&site[k], f[k]);
+        ra_begin_2(&site[k], f[k]);
     }
     for (uint64_t i = 1; i < counts[0]; ++i)
         for (int k = 0; k < 2; ++k)
@@ -291,7 +306,7 @@ static void small_first(void) {
     for (uint64_t n = 0; n < 16; ++n) {
         const struct ra_stream at = {.base = ARRAY + n * FAR, .high = 8, .stride = {8}};
         struct ra_frame *f = frame_of(1, &count, &at);
-        ra_begin(&apart, f);
+        ra_begin_2(&apart, f);
         free(f);
     }
     CHECK(naps == 0 && atomic_load(&ra.served) == 0);
@@ -313,7 +328,7 @@ static uint64_t until_anew(uint64_t walked_from, uint64_t bytes, uint64_t base) 
     const uint64_t count = LINE / 8;
     const struct ra_stream at = {.base = base, .high = 8, .stride = {8}};
     struct ra_frame *f = frame_of(1, &count, &at);
-    ra_begin(&walk, f);
+    ra_begin_2(&walk, f);
     free(f);
     const uint64_t until = asked_until(base); /* nothing before it */
     clear_bits(walked_from >> PAGE_SHIFT, (walked_from + ARRAY) >> PAGE_SHIFT);
@@ -360,7 +375,7 @@ static struct given given_back(struct ra_site *site, uint64_t lines, int64_t lin
         f->streams[0] = (struct ra_stream){.base = at, .high = 8, .stride = {8}, .flags = writes & 1};
         f->streams[1] = (struct ra_stream){.base = base + (uint64_t)ahead + n * (uint64_t)(line * speed),
                                            .high = 8, .stride = {8 * speed}, .flags = writes >> 1};
-        ra_begin(site, f);
+        ra_begin_2(site, f);
         const uint64_t second = f->streams[1].base;
         free(f);
         for (struct entry e; take_out(&e);) {
@@ -413,6 +428,22 @@ static void small_released(void) {
     now = given_back(&two, lines, LINE, ARRAY, (int64_t)ARRAY / 2, 2, 0);
     CHECK(now.bytes >= memory && now.other >= 2 * memory);
 
+    /* A block of columns, row by row: all its pages are wanted again for the next one. */
+    struct ra_site block = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "block"};
+    for (uint64_t n = 0; n < 256; ++n) {
+        const uint64_t few = 64;
+        const struct ra_stream at = {.base = ARRAY + n * (1 << 20), .high = 8, .stride = {8}};
+        struct ra_frame *f = frame_of(1, &few, &at);
+        ra_begin_2(&block, f);
+        free(f);
+    }
+    CHECK(block.walked + 1 == 0 && released_within(0, 0) == 0);
+
+    /* Rows of a stencil are counted once: what fits in memory is not given back. */
+    two.last = NULL, two.walked = two.walked_most = 0;
+    now = given_back(&two, lines / 10 * 4, LINE, ARRAY, 8 * LINE, 1, 0);
+    CHECK(two.walked <= memory / 10 * 9 && now.bytes + now.other == 0);
+
     ra.release_allowed = false;
     two.last = NULL, two.walked = 0;
     now = given_back(&two, lines, LINE, ARRAY, (int64_t)ARRAY / 2, 2, 0);
@@ -429,7 +460,7 @@ static int waits_over(const char *base, uint64_t bytes) {
     struct ra_frame *f = frame_of(1, &pages, &stream);
     atomic_store(&ra.served, 0);
     naps = 0, naps_needed = 3;
-    ra_begin(&site, f);
+    ra_begin_2(&site, f);
     CHECK(f->strip[0] < pages);
     naps_needed = 0;
     return naps;
@@ -466,7 +497,7 @@ static void helper_first(void) {
     struct ra_frame *f = frame_of(1, &pages, &stream);
     atomic_store(&ra.served, 0);
     naps = 0, naps_needed = 3;
-    ra_begin(&site, f);
+    ra_begin_2(&site, f);
     CHECK(naps == 3 && atomic_load(&ra.served) == atomic_load(&ra.ring_head));
     released_within(0, 0);
     naps_needed = 1 << 30;
@@ -502,7 +533,7 @@ static void indices(void) {
     /* All indices are the same but one, and b is in memory as far as half way there. */
     for (uint64_t i = 0; i < AT / 2; ++i)
         b[i] = 0;
-    ra_begin(&site, f);
+    ra_begin_2(&site, f);
     const struct ra_plan *p = f->plan;
     CHECK(p->is_indirect && p->look_ahead * 4 <= ra.window / 2 && p->look_ahead * 8 >= ra.window / 2);
     CHECK(p->indices_ahead > AT && f->cursor == p->look_ahead);
@@ -548,7 +579,7 @@ static void indices(void) {
             clear_bits(target >> PAGE_SHIFT, (target + ARRAY) >> PAGE_SHIFT);
             f->streams[1].target = target;
             site.target_low = site.target_high = 0;
-            ra_begin(&site, f);
+            ra_begin_2(&site, f);
             CHECK(asked_within(target, target + ARRAY) > 0);
             clear_bits(target >> PAGE_SHIFT, (target + ARRAY) >> PAGE_SHIFT);
         }
@@ -574,7 +605,7 @@ static void computed(void) {
                                          .scale = (int64_t)(uintptr_t)values};
         struct ra_frame *f = frame_of(1, &counts[is_long], &stream);
         clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
-        CHECK(ra_begin(&site, f) == (uint64_t)is_long);
+        CHECK(ra_begin_2(&site, f) == (uint64_t)is_long);
         const uint64_t asked = asked_within(ARRAY, 2 * ARRAY) >> PAGE_SHIFT;
         for (uint64_t n = 0; n < counts[0]; ++n)
             CHECK(bit(ra.bits, every_fifth(values, n) >> PAGE_SHIFT));
@@ -592,7 +623,7 @@ static void every_page(uint32_t strip_mined) {
     struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
     struct ra_frame *f = frame_of(3, counts, &stream);
     clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
-    ra_begin(&site, f);
+    ra_begin_2(&site, f);
     CHECK(f->plan->around[0] > 0);
     for (uint64_t row = 1; row < ROWS; ++row) {
         f->index[0] = row, f->index[1] = f->index[2] = 0;
@@ -629,7 +660,7 @@ int main(void) {
 
     /* While nothing is missing, some loop still gets strips that it outlasts. */
     atomic_store(&ra.active, 0);
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     bool ticks = false;
     for (uint32_t l = 0; l < 3; ++l)
         ticks |= f->strip[l] < counts[l];
@@ -664,7 +695,7 @@ int main(void) {
     by_row.strip_mined = 7, by_row.last = NULL, by_row.name = "by row";
     stream.base = 2 * ARRAY;
     struct ra_frame *r = frame_of(3, counts, &stream);
-    ra_begin(&by_row, r);
+    ra_begin_2(&by_row, r);
     CHECK(r->plan->tick_level == 0 && r->plan->walks == 1 && r->strip[0] < ROWS);
     stream.base = ARRAY;
     released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE); /* left by the walk before */
@@ -683,7 +714,7 @@ int main(void) {
         for (uint64_t n = 0; n < 60; ++n) {
             at.base = 2 * ARRAY + (way > 0 ? n : 60 - n) * 88 * 40;
             g = frame_of(1, &places, &at);
-            ra_begin(&row, g);
+            ra_begin_2(&row, g);
         }
         const uint64_t bytes =
             released_within(2 * ARRAY & ~(piece - 1), 2 * ARRAY + (uint64_t)PLACES * PLANE);
@@ -697,7 +728,7 @@ int main(void) {
             for (uint64_t n = 0; n < 20; ++n) {
                 at.base = first + (uint64_t)(way * (int64_t)(n * 88 * 40));
                 g = frame_of(1, &places, &at);
-                ra_begin(&few, g);
+                ra_begin_2(&few, g);
                 if (pass > 0)
                     CHECK(released_within(0, 0) == 0);
                 else
@@ -710,7 +741,7 @@ int main(void) {
     for (uint64_t n = 0; n < 80; ++n) {
         const uint64_t places = PLACES, row = n / 20 % 2 ? 20 - n % 20 : n % 20;
         struct ra_stream at = {.base = 3 * ARRAY + row * 88 * 40, .high = 40, .stride = {PLANE}};
-        ra_begin(&turns, frame_of(1, &places, &at));
+        ra_begin_2(&turns, frame_of(1, &places, &at));
         if (n > 20)
             CHECK(released_within(0, 0) == 0);
         else
@@ -725,7 +756,7 @@ int main(void) {
     stream.base = 3 * ARRAY;
     rows.last = NULL;
     f = frame_of(3, counts, &stream);
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     for (uint64_t row = 1; row <= 80; ++row) {
         f->index[0] = row, f->index[1] = 0, f->index[2] = 0;
         ra_tick(&rows, f, 0);

@@ -32,7 +32,7 @@ static void unbelievable(void) {
             struct ra_frame *f = frame_of(3, counts[k / 5], &stream);
             for (uint64_t tick = 0; tick < 3; ++tick) {
                 if (tick == 0) {
-                    ra_begin(site, f);
+                    ra_begin_2(site, f);
                 } else {
                     f->index[0] = f->index[1] = f->index[2] = tick;
                     ra_tick(site, f, 0);
@@ -60,12 +60,12 @@ static void reused(void) {
     const struct ra_stream stream = {.base = ARRAY, .high = 40, .stride = {88 * 40, 40, PLANE}};
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 7, .name = "reused"};
     struct ra_frame *f = frame_of(3, counts, &stream);
-    ra_begin(&rows, f);
+    ra_begin_2(&rows, f);
     struct ra_plan *p = f->plan;
     CHECK(p->walks == 1 && atomic_load(&p->is_used));
     const uint64_t strip = p->strip;
     p->strip = 0;
-    CHECK(ra_begin(&rows, f) == 1 && f->plan == p);
+    CHECK(ra_begin_2(&rows, f) == 1 && f->plan == p);
     for (uint32_t l = 0; l < 3; ++l)
         CHECK(f->strip[l] > 0);
     p->strip = strip;
@@ -77,7 +77,7 @@ static void reused(void) {
     memset(p, 0, sizeof(*p));
     f->index[0] = 2;
     ra_tick(&rows, f, 0);
-    ra_begin(&rows, f); /* planned anew */
+    ra_begin_2(&rows, f); /* planned anew */
     CHECK(f->plan->site == &rows && f->plan->strip > 0);
     walks_ended(NULL);
     nothing_behind();
@@ -102,7 +102,7 @@ static void programs_own(void) {
             f->count[1] = 100000;
         errno = 77;
         _mm_setcsr(all_unmasked);
-        ra_begin(&site, f);
+        ra_begin_2(&site, f);
         f->index[0] = 1, f->index[1] = 0;
         ra_tick(&site, f, 0);
         const uint32_t after = _mm_getcsr();
@@ -112,7 +112,7 @@ static void programs_own(void) {
     CHECK(f->plan != RA_NOT_BEGUN);
     atomic_store(&ra.was_missing, true);
     ra_inside = true;
-    CHECK(ra_begin(&site, f) == 0 && f->plan == RA_NOT_BEGUN);
+    CHECK(ra_begin_2(&site, f) == 0 && f->plan == RA_NOT_BEGUN);
     ra_inside = false;
     released_within(0, ADDRESSES);
     nothing_behind();
@@ -138,7 +138,7 @@ static void beyond_the_end(void) {
         struct ra_frame *f = frame_of(1, &count, &stream);
         clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
         set_bits(2 * ARRAY >> PAGE_SHIFT, (2 * ARRAY >> PAGE_SHIFT) + pages + 2);
-        ra_begin(&site, f);
+        ra_begin_2(&site, f);
         if (f->plan != RA_NOT_BEGUN) {
             f->index[0] = count - 100;
             ra_tick(&site, f, 0);

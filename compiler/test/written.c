@@ -101,7 +101,7 @@ static void owed(void) {
     ra.behind = 0;
 }
 
-/* What is dirty waits for more of it, until the program waits. */
+/* What is dirty waits for more of it, until the program waits, or something is clean. */
 static void together(void) {
     memset(block, 0, sizeof(block));
     atomic_store(&ra.catching_up, false);
@@ -111,13 +111,22 @@ static void together(void) {
     atomic_store(&ra.catching_up, true);
     CHECK(!is_early());
     atomic_store(&ra.catching_up, false);
+    piece(3000, 1, false);
+    CHECK(!is_early());
+    take();
+    CHECK(w.pieces == 2);
+    give_back(&w.piece[w.piece[0].fd < 0 ? 0 : 1]);
+    write_and_give_back();
+    w.pieces = 0;
     piece(1, behind_most() / BLOCK, true);
+    piece(1 + behind_most() / BLOCK, 1, true);
     CHECK(!is_early());
 
     /* It goes on when little is left. */
     atomic_store(&ra.catching_up, true);
     take();
-    ra.behind += behind_most() / BEHIND_PARTS + 1; /* which does not come back */
+    CHECK(w.head == w.tail && w.pieces == 1);
+    ra.behind += behind_least() + 1; /* which does not come back */
     write_and_give_back();
     CHECK(atomic_load(&ra.catching_up));
     w.pieces = 0;
@@ -126,6 +135,36 @@ static void together(void) {
     take();
     give_back(&w.piece[0]);
     CHECK(!atomic_load(&ra.catching_up));
+    w.pieces = 0;
+    ra.behind = 0;
+}
+
+/* What nobody waits for comes behind what the program does, and is no part of its pieces.
+ * What there is no room for stays, in its order. */
+static void in_turn(void) {
+    memset(block, 0, sizeof(block));
+    for (uint64_t n = 0; n < 2; ++n) {
+        const struct release one = {.address = ARRAY + n * BLOCK, .bytes = BLOCK, .owed = n * BLOCK,
+                                    .offset = FILE_BEGIN + n * BLOCK, .fd = FILE_FD};
+        queue_release(&one);
+    }
+    take();
+    CHECK(w.pieces == 2 && w.piece[0].owed && !w.piece[1].owed);
+    write_and_give_back();
+    CHECK(block[0] == GONE && block[1] == GONE);
+    w.pieces = 0;
+    for (uint64_t n = 0; n < PIECES_MAX + 3; ++n)
+        piece(100 + 2 * n, 1, true);
+    take();
+    CHECK(w.pieces == PIECES_MAX && w.head - w.tail == 3);
+    CHECK(w.queue[w.tail % RELEASES_MAX].address == ARRAY + (100 + 2 * PIECES_MAX) * BLOCK);
+    write_and_give_back();
+    w.pieces = 0;
+    take();
+    CHECK(w.pieces == 3 && w.head == w.tail);
+    write_and_give_back();
+    w.pieces = 0;
+    CHECK(ra.behind == 0);
 }
 
 int main(void) {
@@ -133,6 +172,7 @@ int main(void) {
     in_parts();
     owed();
     together();
+    in_turn();
     puts("what is given back is written before, and in parts");
     return 0;
 }

@@ -8,7 +8,7 @@
 ; REMARK: prefetch and release of 1 streams (0 indirect, 1 computed) over 1 loops, strip-mined: s
 ; CHECK-LABEL: @remainders(
 ; CHECK: store i64 ptrtoint (ptr @ra.address to i64),
-; CHECK: call i64 @ra_begin
+; CHECK: call i64 @ra_begin_2
 define double @remainders(ptr %a, i64 %n, i64 %size) {
 entry:
   br label %loop
@@ -30,7 +30,7 @@ exit:
 
 ; REMARK: reference not prefetched: its address is neither affine, nor indirect through one, nor computed
 ; CHECK-LABEL: @recurrence(
-; CHECK-NOT: @ra_begin
+; CHECK-NOT: @ra_begin_2
 define double @recurrence(ptr %a, i64 %n) {
 entry:
   br label %loop

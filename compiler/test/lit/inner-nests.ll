@@ -10,9 +10,9 @@
 
 ; CHECK-LABEL: @sums
 ; CHECK-NOT: unsplit
-; CHECK: call i64 @ra_begin(ptr @[[ROWS]], ptr %[[FRAME:ra.frame[0-9]*]])
+; CHECK: call i64 @ra_begin_2(ptr @[[ROWS]], ptr %[[FRAME:ra.frame[0-9]*]])
 ; CHECK: row:
-; CHECK: call i64 @ra_begin(ptr @[[ROW]], ptr %[[INNER:ra.frame[0-9]*]])
+; CHECK: call i64 @ra_begin_2(ptr @[[ROW]], ptr %[[INNER:ra.frame[0-9]*]])
 ; CHECK: call void @ra_tick(ptr @[[ROW]], ptr %[[INNER]], i64 0)
 ; CHECK: call void @ra_tick(ptr @[[ROWS]], ptr %[[FRAME]], i64 0)
 

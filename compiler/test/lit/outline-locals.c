@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 // Strips of a hundred iterations.
-__attribute__((noinline)) uint64_t ra_begin(void *site, void *frame) {
+__attribute__((noinline)) uint64_t ra_begin_2(void *site, void *frame) {
     uint64_t *word = frame;
     (void)site;
     for (int level = 0; level < 8; ++level)
@@ -32,7 +32,7 @@ struct node {
 
 // CHECK-NOT: @negatives.strips(
 // CHECK-LABEL: define {{.*}}@negatives(
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 __attribute__((noinline)) long negatives(const long *a, long n) {
     struct node *list = NULL;
     for (long i = 0; i < n; ++i)

@@ -6,7 +6,7 @@
 // CHECK-NOT: .strips(
 
 // CHECK-LABEL: define {{.*}}@checkpoints(
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 // CHECK: call void @ra_tick(
 extern jmp_buf again;
 void checkpoints(long *a, long n) {
@@ -16,7 +16,7 @@ void checkpoints(long *a, long n) {
 }
 
 // CHECK-LABEL: define {{.*}}@frames(
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 // CHECK: call void @ra_tick(
 void frames(void **a, long n) {
     for (long i = 0; i < n; ++i)
@@ -25,7 +25,7 @@ void frames(void **a, long n) {
 }
 
 // CHECK-LABEL: define {{.*}}@callers(
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 // CHECK: call void @ra_tick(
 void callers(void **a, long n) {
     for (long i = 0; i < n; ++i)
@@ -34,7 +34,7 @@ void callers(void **a, long n) {
 }
 
 // CHECK-LABEL: define {{.*}}@arguments(
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 // CHECK: call void @ra_tick(
 void use(__builtin_va_list list);
 void arguments(long *a, long n, ...) {

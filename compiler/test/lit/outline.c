@@ -4,7 +4,7 @@
 
 // CHECK-LABEL: define {{.*}}@scale(
 // CHECK-NOT: alloca
-// CHECK-NOT: @ra_begin(
+// CHECK-NOT: @ra_begin_2(
 // CHECK: call {{.*}}@scale.strips(
 // CHECK-NOT: @ra_tick(
 // CHECK: ret void
@@ -44,7 +44,7 @@ void lists(struct list *from) {
 
 // One that is there once, with another nest inside, stays.
 // CHECK-LABEL: define {{.*}}@rows(
-// CHECK: call {{.*}}@ra_begin(
+// CHECK: call {{.*}}@ra_begin_2(
 // CHECK: ret void
 void rows(double *out, const long *row, const double *a, long n) {
     for (long i = 0; i < n; ++i) {
@@ -58,6 +58,6 @@ void rows(double *out, const long *row, const double *a, long n) {
 // Vectorized as the loop was.
 // CHECK-LABEL: define internal {{.*}}@scale.strips(
 // CHECK: alloca
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 // CHECK: fmul <2 x double>
 // CHECK: call void @ra_tick(

@@ -63,7 +63,7 @@ void scale(struct tree *t, long by) {
 // No recursion.
 // CHECK-LABEL: define {{.*}}@find_first(
 // CHECK: alloca [{{[0-9]+}} x i64]
-// CHECK: call i64 @ra_begin(
+// CHECK: call i64 @ra_begin_2(
 long find_first(const long *values, long n, long x) {
     for (long i = 0; i < n; ++i)
         if (values[i] == x)

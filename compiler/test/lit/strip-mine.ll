@@ -4,7 +4,7 @@
 
 ; CHECK: @ra.site = internal global {{.*}} i32 1, i32 1, i32 1
 ; CHECK-LABEL: @fill
-; CHECK: call i64 @ra_begin
+; CHECK: call i64 @ra_begin_2
 ; CHECK: ra.strip.begin:
 ; CHECK: %[[LEFT:.*]] = sub i64 %[[COUNT:.*]], %[[BEGUN:.*]]
 ; CHECK: %ra.limit = add i64

@@ -8,7 +8,7 @@
 ; CHECK-NOT: store
 ; CHECK: br i1 %ra.call, label %ra.begin, label %outer.unsplit
 ; CHECK: ra.begin:
-; CHECK: %[[SPLITS:.*]] = call i64 @ra_begin(
+; CHECK: %[[SPLITS:.*]] = call i64 @ra_begin_2(
 ; CHECK: %[[ANY:.*]] = icmp ne i64 %[[SPLITS]], 0
 ; CHECK: br i1 %[[ANY]], label %{{.*}}, label %outer.unsplit
 ; CHECK: call void @ra_tick(

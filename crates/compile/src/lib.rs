@@ -48,7 +48,7 @@ const RUNTIME: [(&str, &str); 13] = sources!(
 );
 /// What stays visible of the run-time layer in a program, which may have names
 /// of its own: what the pass calls.
-const CALLS: [&str; 4] = ["ra_begin", "ra_tick", "ra_memcpy", "ra_memset"];
+const CALLS: [&str; 4] = ["ra_begin_2", "ra_tick", "ra_memcpy", "ra_memset"];
 
 /// Versions of LLVM that the pass is tested with, the preferred one first.
 pub const VERSIONS: [u32; 3] = [22, 19, 14];

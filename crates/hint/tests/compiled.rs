@@ -184,7 +184,7 @@ void *memcpy(void *restrict out, const void *restrict in, size_t bytes)
 	f.frame.streams[0] = (struct ra_stream){ .base = (uint64_t)(uintptr_t)out, .high = 1, .stride = { 1 } };
 	f.frame.streams[1] = (struct ra_stream){ .base = (uint64_t)(uintptr_t)in, .high = 1, .stride = { 1 } };
 	if (is_compiled)
-		ra_begin(&site, &f.frame);
+		ra_begin_2(&site, &f.frame);
 	for (volatile size_t i = 0; i < bytes; i++)
 		((char *)out)[i] = ((const char *)in)[i];
 	return out;
