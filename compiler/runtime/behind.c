@@ -171,7 +171,7 @@ bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i
     for (uint32_t k = 0; k < streams; ++k) {
         const struct ra_stream *q = &p->stream[k];
         const int64_t ahead = (int64_t)(s->base + (uint64_t)s->low - q->base - (uint64_t)q->low);
-        if (k == i || q->flags & RA_FLAG_INDIRECT || magnitude(ahead) > ra.memory ||
+        if (k == i || q->flags & RA_FLAG_INDIRECT || magnitude(ahead) > ra.memory / 4 ||
             (int64_t)(q->base - last->stream[k].base) != by)
             continue;
         *flags |= (uint32_t)q->flags & RA_FLAG_WRITE;
@@ -195,11 +195,13 @@ void release_small(struct ra_plan *p, const struct ra_plan *last) {
         const bool is_up = s->base > then;
         const uint64_t low = is_up ? (until + mask) & ~mask : (then + mask) & ~mask;
         const uint64_t high = is_up ? then & ~mask : until & ~mask;
+        if (is_up ? until > then || then - until > ra.memory : until < then || until - then > ra.memory)
+            continue; /* it has been a large nest's, or another's altogether */
         p->trail[i] = last->trail[i];
         if (low >= high)
             continue;
         p->trail[i] = (int64_t)(is_up ? high : low);
-        if (high <= ADDRESSES && high - low <= ra.memory &&
+        if (high <= ADDRESSES &&
             !is_followed(p, last, i, p->streams < last->streams ? p->streams : last->streams, &flags))
             enqueue(RELEASE, low, high - low, (flags & RA_FLAG_WRITE) | RELEASE_UNAWAITED);
     }

@@ -27,7 +27,7 @@ enum {
     REFUSED_MAX = 1024,
     TRIES_MAX = 64,
     WALKED_MAX = 16,
-    FILES_MAX = 32,      /* of mappings, held open */
+    FILES_MAX = 32,      /* of mappings, held open to look at what is cached */
     LOOKS_MAX = 64,      /* at what of CHUNK_PAGES is on its way */
     SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
     SKIPPED_PAGES = 16384,
@@ -71,7 +71,7 @@ struct region {
 
 static struct {
     struct region region[REGIONS_MAX];
-    int regions;
+    int regions, files_held;
     uint64_t read_ns, read_took_ns; /* when, and for how long, the mappings were read */
     int pagemap;
     int sweep_region;
@@ -100,6 +100,25 @@ static uint64_t own_time_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Does a mapping go on in one with other bounds, such as a heap that has grown? What
+ * hints have touched of it is known there, too. Of any other what is believed in memory
+ * is forgotten: it would be believed of whatever is mapped there now. */
+static bool goes_on(const struct region *old, struct region *fresh, int n) {
+    bool is_found = false;
+    for (int i = 0; i < n; ++i) {
+        struct region *r = &fresh[i];
+        const uint64_t low = old->hinted_low > r->low ? old->hinted_low : r->low;
+        const uint64_t high = old->hinted_high < r->high ? old->hinted_high : r->high;
+        if (low >= high || r->is_file != old->is_file || r->is_shared != old->is_shared ||
+            (r->is_file && (r->inode != old->inode || r->low - r->offset != old->low - old->offset)))
+            continue;
+        r->hinted_low = low < r->hinted_low ? low : r->hinted_low;
+        r->hinted_high = high > r->hinted_high ? high : r->hinted_high;
+        is_found = true;
+    }
+    return is_found;
 }
 
 static void read_regions(void) {
@@ -146,7 +165,12 @@ static void read_regions(void) {
                 fresh[i].is_counted = h.region[k].is_counted;
                 h.region[k].fd = -2;
                 h.region[k].inode = 0;
+                h.region[k].hinted_high = 0;
             }
+    for (int k = 0; k < h.regions; ++k)
+        if (h.region[k].hinted_low < h.region[k].hinted_high && !goes_on(&h.region[k], fresh, n))
+            clear_bits(h.region[k].hinted_low >> PAGE_SHIFT,
+                       (h.region[k].hinted_high + PAGE - 1) >> PAGE_SHIFT);
     /* Files of mappings that are gone: held until no release can name them. */
     for (int k = 0; k < h.regions; ++k) {
         if (h.region[k].fd >= 0)
@@ -156,6 +180,9 @@ static void read_regions(void) {
     }
     memcpy(h.region, fresh, sizeof(fresh[0]) * (size_t)n);
     h.regions = n;
+    h.files_held = 0;
+    for (int i = 0; i < n; ++i)
+        h.files_held += fresh[i].fd >= 0;
     h.read_took_ns = now_ns() - h.read_ns;
 }
 
@@ -181,24 +208,16 @@ static struct region *region_of(uint64_t address) {
     return r && r->low <= address ? r : NULL;
 }
 
-/* Files of regions that are open. */
-static int files_held(void) {
-    int held = 0;
-    for (int i = 0; i < h.regions; ++i)
-        held += h.region[i].fd >= 0;
-    return held;
-}
-
 /* The file of a region; below 0: none that can be opened. */
 static int file_of(struct region *r) {
-    if (r->fd == -1 && files_held() >= FILES_MAX)
-        return -1;
     if (r->fd == -1) {
         r->fd = open_same(r->path, r->inode, O_NOATIME);
         if (r->fd < 0)
             r->fd = open_same(r->path, r->inode, 0);
         if (r->fd < 0)
             r->fd = -2;
+        else
+            ++h.files_held;
     }
     return r->fd;
 }
@@ -233,7 +252,8 @@ static bool find_missing(struct region *r, uint64_t address, uint64_t pages, uin
         for (uint64_t i = 0, from; i < pages;) {
             for (from = i; i < pages && missing[i] == missing[from];)
                 ++i;
-            if (missing[from] && !r->is_copied && file_of(r) >= 0)
+            if (missing[from] && !r->is_copied && (r->fd >= 0 || h.files_held < FILES_MAX) &&
+                file_of(r) >= 0)
                 leave_out_coming(r->fd, r->offset + (address - r->low) + (from << PAGE_SHIFT),
                                  i - from, missing + from, &looks);
         }
@@ -714,7 +734,7 @@ static void *helper(void *nothing) {
             alone_ns = now;
             if (is_alone())
                 tell_ender(ENDS_PROGRAM);
-            if (files_held() > 0)
+            if (h.files_held > 0)
                 look_at_maps(); /* no file is held for long that is mapped no more */
         }
         if (worked == 64)

@@ -21,7 +21,7 @@ static void go_over(struct ra_site *site, const struct ra_plan *p, const struct 
         int64_t below, above;
         spans(p, s, 0, &below, &above);
         /* The first time it is called as soon as it has left the first block. */
-        if (site->steps <= 1 && by > SMALL_BYTES / 2 + 2 * (uint64_t)(above - below) + 2 * PAGE) {
+        if (i == 0 && site->steps <= 1 && by > SMALL_BYTES / 2 + 2 * (uint64_t)(above - below) + 2 * PAGE) {
             site->walked = GAPS;
             return;
         }
@@ -32,6 +32,8 @@ static void go_over(struct ra_site *site, const struct ra_plan *p, const struct 
 
 /* What was long once may have been another array's. */
 static void end_walk(struct ra_site *site) {
+    if (site->walked == 0)
+        return; /* it has hardly begun */
     const uint64_t walked = site->walked == GAPS ? 0 : site->walked;
     site->walked_most = walked > site->walked_most / 2 ? walked : site->walked_most / 2;
     site->walked = 0;
@@ -68,8 +70,11 @@ static double steps_ahead(struct ra_site *site, const struct ra_plan *p,
                              magnitude((int64_t)(first - began)) < walked / 4;
     site->steps = (steady || begins_anew) && travelled > 0 ? site->steps + 1 : 0;
     if (!steady) {
+        const bool has_gaps = site->walked == GAPS;
         site->began = first;
         end_walk(site);
+        if (has_gaps && begins_anew)
+            site->walked = GAPS; /* the next block of columns */
     } else {
         go_over(site, p, last);
     }

@@ -428,16 +428,27 @@ static void small_released(void) {
     now = given_back(&two, lines, LINE, ARRAY, (int64_t)ARRAY / 2, 2, 0);
     CHECK(now.bytes >= memory && now.other >= 2 * memory);
 
+    /* Short lines of which the second stream goes over more than the first. */
+    enum { SHORT = 800 };
+    struct ra_site uneven = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "uneven"};
+    now = given_back(&uneven, 2 * memory / SHORT, SHORT, ARRAY, (int64_t)ARRAY / 2, 2, 0);
+    CHECK(now.bytes >= memory / 2 && now.other >= memory);
+    /* Arrays one after the other, each by itself: what fills the memory is all of them. */
+    uneven.last = NULL, uneven.walked = uneven.walked_most = 0;
+    now = given_back(&uneven, memory / 10 * 8 / SHORT, SHORT, ARRAY, (int64_t)memory / 10 * 8, 1, 0);
+    CHECK(uneven.walked >= memory && now.bytes + now.other > 0);
+
     /* A block of columns, row by row: all its pages are wanted again for the next one. */
     struct ra_site block = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "block"};
-    for (uint64_t n = 0; n < 256; ++n) {
-        const uint64_t few = 64;
-        const struct ra_stream at = {.base = ARRAY + n * (1 << 20), .high = 8, .stride = {8}};
-        struct ra_frame *f = frame_of(1, &few, &at);
+    for (uint64_t n = 0; n < 4 * 256; ++n) {
+        const uint64_t few = 64, at = n % 256 * (1 << 20) + n / 256 * few * 8;
+        const struct ra_stream line = {.base = ARRAY + at, .high = 8, .stride = {8}};
+        struct ra_frame *f = frame_of(1, &few, &line);
         ra_begin_2(&block, f);
         free(f);
+        CHECK(n % 256 < 2 || block.walked + 1 == 0);
+        CHECK(released_within(0, 0) == 0);
     }
-    CHECK(block.walked + 1 == 0 && released_within(0, 0) == 0);
 
     /* Rows of a stencil are counted once: what fits in memory is not given back. */
     two.last = NULL, two.walked = two.walked_most = 0;

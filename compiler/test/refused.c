@@ -343,6 +343,38 @@ static void fits(void) {
     ra.memory = memory;
 }
 
+/* Mappings that were read anew: what hints have touched of one whose bounds have changed
+ * is known, what is believed of one that is gone is forgotten. */
+static void mapped_anew(void) {
+    const struct region old = {.low = BASE, .high = BASE + 64 * PAGE, .hinted_low = BASE + 8 * PAGE,
+                               .hinted_high = BASE + 32 * PAGE, .is_file = true, .inode = 7};
+    struct region fresh = old;
+    fresh.high = BASE + 16 * PAGE;
+    fresh.hinted_low = ~(uint64_t)0, fresh.hinted_high = 0;
+    struct region other = fresh;
+    CHECK(goes_on(&old, &fresh, 1));
+    CHECK(fresh.hinted_low == BASE + 8 * PAGE && fresh.hinted_high == BASE + 16 * PAGE);
+    other.offset = PAGE;
+    CHECK(!goes_on(&old, &other, 1) && other.hinted_high == 0);
+    other.offset = 0, other.inode = 8;
+    CHECK(!goes_on(&old, &other, 1));
+    struct region heap = old, grown = old;
+    heap.is_file = grown.is_file = false, heap.inode = grown.inode = 0;
+    grown.high += 64 * PAGE, grown.hinted_low = ~(uint64_t)0, grown.hinted_high = 0;
+    CHECK(goes_on(&heap, &grown, 1) && grown.hinted_high == old.hinted_high);
+
+    /* This process has nothing there. */
+    struct region *r = &h.region[0], before = *r;
+    const uint64_t read_ns = h.read_ns;
+    const int regions = h.regions;
+    r->hinted_low = BASE, r->hinted_high = BASE + PAGES * PAGE;
+    set_bits(BASE >> PAGE_SHIFT, (BASE >> PAGE_SHIFT) + PAGES);
+    r->fd = -1;
+    read_regions();
+    CHECK(believed(0, PAGES) == 0);
+    h.regions = regions, h.read_ns = read_ns, h.region[0] = before;
+}
+
 /* A thread that takes a slot of the ring and never fills it holds nobody up for long. */
 static void unfilled(void) {
     ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
@@ -414,6 +446,7 @@ int main(int argc, char **argv) {
     on_its_way();
     given_back_in_part();
     fits();
+    mapped_anew();
     unfilled();
     replaced();
     puts("what was refused is asked for again, long pieces are followed");
