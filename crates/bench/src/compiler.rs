@@ -1,6 +1,8 @@
 //! `bench compiler`: the kernels of Mowry, Demke and Krieger (1996), compiled
 //! with and without inserted prefetches and releases.
 
+mod report;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,9 @@ use crate::process::{self, CommandSpec, Output};
 use crate::progress::Progress;
 use crate::results::Machine;
 use crate::summary::{quantile, sorted};
-use crate::table::{plain_table, seconds, times};
+use crate::table::{seconds, times};
+
+pub use report::table;
 
 const LIMIT: Duration = Duration::from_secs(900);
 /// What the program beside the runs reads.
@@ -634,99 +638,6 @@ fn line(kernel: &KernelResult) -> String {
         seconds(median(&kernel.hinted, |run| run.elapsed_s)),
         times(kernel.speedup()),
         if kernel.equal { "" } else { " RESULTS DIFFER" }
-    )
-}
-
-/// The table, as text.
-pub fn table(results: &KernelResults) -> String {
-    let mut table = plain_table(&[
-        "kernel",
-        "data",
-        "memory",
-        "plain",
-        "hinted",
-        "speedup",
-        "ideal",
-        "removed",
-        "at full rate",
-        "stall",
-        "coverage",
-        "dropped",
-        "user",
-        "CPU",
-        "faults",
-        "reads",
-        "busy",
-        "free",
-        "cold",
-        "warm",
-        "neighbour",
-        "speculated",
-        "both",
-        "equal",
-    ]);
-    let megabytes = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
-    let percent = |share: f64| format!("{:.0}%", share * 100.0);
-    for kernel in &results.kernels {
-        let both = |quantity: &dyn Fn(&KernelRun) -> f64| {
-            format!(
-                "{:.0}→{:.0}",
-                median(&kernel.plain, quantity),
-                median(&kernel.hinted, quantity)
-            )
-        };
-        let faster = |runs: &[KernelRun]| {
-            if runs.is_empty() {
-                return "–".into();
-            }
-            let plain = median(&kernel.plain, |run| run.elapsed_s);
-            times(plain / median(runs, |run| run.elapsed_s))
-        };
-        let cpu = median(&kernel.hinted, |run| run.cpu_s) / median(&kernel.plain, |run| run.cpu_s);
-        table.add_row([
-            kernel.name.clone(),
-            megabytes(kernel.data_bytes),
-            megabytes(kernel.memory_bytes),
-            seconds(median(&kernel.plain, |run| run.elapsed_s)),
-            seconds(median(&kernel.hinted, |run| run.elapsed_s)),
-            times(kernel.speedup()),
-            seconds(kernel.ideal.map_or(f64::NAN, |ideal| ideal.seconds)),
-            percent(kernel.removed()),
-            percent(kernel.removed_at_full_rate()),
-            percent(kernel.stall_removed()),
-            percent(kernel.coverage()),
-            percent(kernel.dropped()),
-            times(kernel.user()),
-            times(cpu),
-            both(&|run| run.major_faults as f64),
-            both(&|run| run.device.reads as f64),
-            both(&|run| {
-                let busy_s = run.device.busy_ns.unwrap_or(0) as f64 / 1e9;
-                100.0 * busy_s / run.elapsed_s / results.channels
-            }) + "%",
-            both(&|run| run.free * 100.0) + "%",
-            times(kernel.cold()),
-            times(kernel.warm()),
-            if kernel.plain.iter().any(|run| run.beside.is_some()) {
-                format!("{}→{}", seconds(beside(&kernel.plain)), seconds(beside(&kernel.hinted)))
-            } else {
-                "–".into()
-            },
-            faster(&kernel.speculated),
-            faster(&kernel.both),
-            if kernel.equal { "yes" } else { "NO" }.into(),
-        ]);
-    }
-    format!(
-        "Profile {}{}, LLVM {}, {} runs of each side\n{table}",
-        results.profile,
-        if results.time_factor == 1.0 {
-            String::new()
-        } else {
-            format!(", times × {}", results.time_factor)
-        },
-        results.llvm,
-        results.kernels.first().map_or(0, |kernel| kernel.plain.len())
     )
 }
 
