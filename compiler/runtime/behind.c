@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    CATCH_UP_WAITS_MAX = 500,/* of a millisecond, a tick */
-    PLACES_MAX = 1 << 20,    /* of a walk: many times what the ring holds */
+    CATCH_UP_WAITS_MAX = 500, /* of a millisecond, a tick */
+    PLACES_MAX = 1 << 20,     /* of a walk: many times what the ring holds */
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
 /* The largest that the kernel's readahead makes by default. */
@@ -162,22 +162,34 @@ void release_left(const struct ra_plan *p) {
     }
 }
 
-bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
-                 uint32_t streams, uint32_t *flags) {
-    const struct ra_stream *s = &p->stream[i];
+/* Is stream `k` of a walk of small nests as fast as stream `i`, and near it? Then it is so
+ * far behind it, below 0: ahead. */
+static bool is_beside(const struct ra_plan *p, const struct ra_plan *last, uint32_t i, uint32_t k,
+                      int64_t *behind) {
+    const struct ra_stream *s = &p->stream[i], *q = &p->stream[k];
     const int64_t by = (int64_t)(s->base - last->stream[i].base);
-    bool comes = false;
-    *flags = (uint32_t)s->flags;
-    for (uint32_t k = 0; k < streams; ++k) {
-        const struct ra_stream *q = &p->stream[k];
-        const int64_t ahead = (int64_t)(s->base + (uint64_t)s->low - q->base - (uint64_t)q->low);
-        if (k == i || q->flags & RA_FLAG_INDIRECT || magnitude(ahead) > ra.memory / 4 ||
-            (int64_t)(q->base - last->stream[k].base) != by)
-            continue;
-        *flags |= (uint32_t)q->flags & RA_FLAG_WRITE;
-        comes |= ahead == 0 ? k < i : (ahead > 0) == (by > 0);
-    }
-    return comes;
+    const int64_t apart = (int64_t)(s->base + (uint64_t)s->low - q->base - (uint64_t)q->low);
+    *behind = by < 0 ? -apart : apart;
+    return !(q->flags & RA_FLAG_INDIRECT) && magnitude(apart) <= ra.memory / 4 &&
+           (int64_t)(q->base - last->stream[k].base) == by;
+}
+
+bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i, uint32_t streams) {
+    int64_t behind;
+    for (uint32_t k = 0; k < streams; ++k)
+        if (k != i && is_beside(p, last, i, k, &behind) && (behind == 0 ? k < i : behind > 0))
+            return true;
+    return false;
+}
+
+/* Does it, or one that goes with it, write? */
+static bool is_written(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
+                       uint32_t streams) {
+    int64_t behind;
+    for (uint32_t k = 0; k < streams; ++k)
+        if (p->stream[k].flags & RA_FLAG_WRITE && is_beside(p, last, i, k, &behind))
+            return true;
+    return false;
 }
 
 void release_small(struct ra_plan *p, const struct ra_plan *last) {
@@ -185,7 +197,6 @@ void release_small(struct ra_plan *p, const struct ra_plan *last) {
     for (uint32_t i = 0; i < p->streams; ++i) {
         const struct ra_stream *s = &p->stream[i];
         p->trail[i] = (int64_t)s->base; /* nothing of what is behind is given back */
-        uint32_t flags;
         if (!last || i >= last->streams || s->flags & RA_FLAG_INDIRECT)
             continue;
         /* Until where it was at the last call: other nests may still come to what is
@@ -201,9 +212,10 @@ void release_small(struct ra_plan *p, const struct ra_plan *last) {
         if (low >= high)
             continue;
         p->trail[i] = (int64_t)(is_up ? high : low);
-        if (high <= ADDRESSES &&
-            !is_followed(p, last, i, p->streams < last->streams ? p->streams : last->streams, &flags))
-            enqueue(RELEASE, low, high - low, (flags & RA_FLAG_WRITE) | RELEASE_UNAWAITED);
+        const uint32_t streams = p->streams < last->streams ? p->streams : last->streams;
+        if (high <= ADDRESSES && !is_followed(p, last, i, streams))
+            enqueue(RELEASE, low, high - low,
+                    RELEASE_UNAWAITED | (is_written(p, last, i, streams) ? RA_FLAG_WRITE : 0));
     }
 }
 

@@ -345,9 +345,8 @@ void release_walks_between(struct ra_plan *p, struct ra_plan *last);
 void release_left(const struct ra_plan *p);
 /* Does another stream of a walk of small nests, as fast as this one, come to where this
  * one was, before a quarter of the memory has gone by? The rows of a stencil do; those of a sparse matrix, indices and values, go
- * different ways. Whether any of them writes shows in `flags`. */
-bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i,
-                 uint32_t streams, uint32_t *flags);
+ * different ways. */
+bool is_followed(const struct ra_plan *p, const struct ra_plan *last, uint32_t i, uint32_t streams);
 /* A walk of small nests has come to its plan `p`. With its `last` one: it goes over more
  * than the memory, so that behind it nothing is left for when it begins anew. */
 void release_small(struct ra_plan *p, const struct ra_plan *last);

@@ -77,13 +77,13 @@ struct ra_site {
     uint64_t is_listed;   /* its window is reset when something is read again */
     uint64_t began;       /* small nests: where the walk of the first stream began, */
     uint64_t asked_turn;  /* and the end of the last call's entries in the ring; */
-    uint64_t walked;      /* bytes of all streams that the walk has gone over, */
-    uint64_t walked_most; /* and that one before it had in the end, at most */
+    uint64_t walked;      /* bytes that the walk has gone over, each once, */
+    uint64_t walked_most; /* and that those before it had, less what is long ago */
 };
 
-/* Inserted by the pass. The number goes up with every change of the structures above: what
- * was compiled for others does not link. A nest begins: is any strip shorter than its loop? If none
- * is, the nest runs as it was and never ticks. */
+/* Inserted by the pass. A nest begins: is any strip shorter than its loop? If none is, the
+ * nest runs as it was and never ticks. The number goes up with every change of the
+ * structures above: what was compiled for others does not link. */
 uint64_t ra_begin_2(struct ra_site *site, struct ra_frame *frame);
 void ra_tick(struct ra_site *site, struct ra_frame *frame, uint64_t level);
 void ra_memcpy(void *to, const void *from, uint64_t bytes);

@@ -12,20 +12,16 @@ static const uint64_t GAPS = ~(uint64_t)0;
 /* The pages of a walk from its last call to this one, each counted once, are behind it. */
 static void go_over(struct ra_site *site, const struct ra_plan *p, const struct ra_plan *last) {
     const uint32_t streams = p->streams < last->streams ? p->streams : last->streams;
-    if (site->walked == GAPS)
-        return;
-    uint32_t flags;
-    for (uint32_t i = 0; i < streams; ++i) {
+    int64_t below, above;
+    spans(p, &p->stream[0], 0, &below, &above);
+    /* The first time it is called as soon as it has left the first block. */
+    if (site->steps <= 1 && magnitude((int64_t)(p->stream[0].base - last->stream[0].base)) >
+                                SMALL_BYTES / 2 + 2 * (uint64_t)(above - below) + 2 * PAGE)
+        site->walked = GAPS;
+    for (uint32_t i = 0; i < streams && site->walked != GAPS; ++i) {
         const struct ra_stream *s = &p->stream[i];
         const uint64_t by = magnitude((int64_t)(s->base - last->stream[i].base));
-        int64_t below, above;
-        spans(p, s, 0, &below, &above);
-        /* The first time it is called as soon as it has left the first block. */
-        if (i == 0 && site->steps <= 1 && by > SMALL_BYTES / 2 + 2 * (uint64_t)(above - below) + 2 * PAGE) {
-            site->walked = GAPS;
-            return;
-        }
-        if (!(s->flags & RA_FLAG_INDIRECT) && !is_followed(p, last, i, streams, &flags))
+        if (!(s->flags & RA_FLAG_INDIRECT) && !is_followed(p, last, i, streams))
             site->walked += by < ADDRESSES ? by : 0;
     }
 }

@@ -400,7 +400,7 @@ static struct given given_back(struct ra_site *site, uint64_t lines, int64_t lin
  * as it has gone over so much, the next time from the beginning; one over less is not.
  * Where one stream comes to what the other one has used, only behind the last of them. */
 static void small_released(void) {
-    enum { LINE = 16 << 10, FOLIO = 128 << 10 };
+    enum { LINE = 16 << 10 };
     const uint64_t window = ra.window, memory = ra.memory, lines = 2 * memory / LINE;
     struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "walk"};
     struct given now = given_back(&walk, lines / 4, LINE, ARRAY, 0, 1, 0);

@@ -2,23 +2,15 @@
  * at what comes into the ring. Its functions are seen here, and waits pretended. */
 #pragma once
 
+#include "check.h"
+
 #define nap pretend_nap
 #include "../runtime/behind.c"
 #include "../runtime/hint.c"
 #include "../runtime/indices.c"
 #undef nap
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 enum { PLACES = 86, ROWS = 86, PLANE = 88 * 88 * 40 };
 static const uint64_t ARRAY = 1 << 30;

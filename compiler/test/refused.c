@@ -25,13 +25,7 @@ static long pretend_syscall(long number, ...);
 #include "../runtime/helper.c"
 #include "../runtime/windows.c"
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s: line %d: %s\n", __FILE__, __LINE__, #condition);                  \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 enum { PAGES = 4096, WINDOW = 32 };
 static const uint64_t BASE = 1 << 30;

@@ -14,13 +14,7 @@ static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags);
 #define sync_file_range pretend_sync
 #include "../runtime/release.c"
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s: line %d: %s\n", __FILE__, __LINE__, #condition);                  \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 enum { BLOCKS = 4096, BLOCK = 64 << 10, FILE_BEGIN = 7 * BLOCK, FILE_FD = 5 };
 static const uint64_t ARRAY = 1 << 30;
