@@ -307,16 +307,12 @@ void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, ui
 
 /* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
 
-void start_helper(void);
+void *helper(void *nothing);
 void do_without(void);
 bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
-bool start_thread(void *(*body)(void *), size_t stack_bytes);
 uint64_t now_ns(void);
 /* Sleeps, as nanosleep does, but is no place where the thread may be cancelled. */
 void nap(long ns);
-/* Opens a mapped file by its path; below 0 where that is another file by now. A FIFO
- * that has taken its place must not be waited for. */
-int open_same(const char *path, uint64_t inode, int flags);
 
 struct release {
     uint64_t address, bytes, ns, offset;
@@ -331,6 +327,61 @@ void retire_file(int fd);
 
 /* Bytes that this thread has asked the devices for so far. */
 uint64_t own_reads(void);
+
+/* ---- The program's mappings, known to the helper (mappings.c) ------------ */
+
+enum { CHUNK_PAGES = 512 }; /* looked at together at most */
+
+struct region {
+    uint64_t low, high;
+    uint64_t hinted_low, hinted_high; /* what hints have touched of it */
+    bool is_file, is_shared;
+    bool is_counted; /* what is read of the file shows in rusage */
+    bool is_copied; /* private and writable: what is in it may be in no file */
+    int fd; /* of the file, to look at what is cached and to start writing with; -1 unknown, -2 none */
+    uint64_t offset;
+    uint64_t inode;
+    char path[PATH_BYTES];
+};
+
+/* Reads the mappings anew, but not too often. Another file may be mapped where one was,
+ * or the same one from elsewhere on: what is on its way of the former says nothing of
+ * the latter. */
+void look_at_maps(void);
+/* The mapping that holds the address, or the first above it. */
+struct region *region_at(uint64_t address);
+/* The mapping that holds the address; NULL: none. */
+struct region *region_of(uint64_t address);
+/* Opens a mapped file by its path; below 0 where that is another file by now. A FIFO
+ * that has taken its place must not be waited for. */
+int open_same(const char *path, uint64_t inode, int flags);
+/* The file of a region; below 0: none that can be opened. */
+int file_of_region(struct region *r);
+/* Is any such file held open? */
+bool holds_files(void);
+/* Tells what is swapped; opened in the descriptor table of the thread that looks. */
+void open_pagemap(void);
+/* For up to CHUNK_PAGES pages: which are neither in memory nor on their way? */
+bool find_missing(struct region *r, uint64_t address, uint64_t pages, uint8_t *missing);
+/* Keeps the bit vector true: what the kernel has reclaimed loses its bit. */
+void sweep(uint64_t pages_max);
+/* Could all of the mappings that hints have touched be in memory? How far hints will
+ * have gone over them in the end is not known before. */
+bool may_fit(void);
+
+/* ---- The layer's threads, and the end of the program (threads.c) --------- */
+
+enum { THREAD_STACK_BYTES = 256 << 10 };
+
+void start_helper(void);
+/* With the signals that the caller has blocked; of as much stack as the program's
+ * threads have where that is 0. */
+bool start_thread(void *(*body)(void *), size_t stack_bytes);
+/* The last thread left but a main thread that has ended? */
+bool is_alone(void);
+/* Tells the thread that ends the program to do so, or to end by itself. */
+enum { ENDS_NOT_YET, ENDS_ALONE, ENDS_PROGRAM };
+void tell_ender(uint32_t what);
 
 /* ---- What loops leave behind (behind.c) ------------------------------------- */
 

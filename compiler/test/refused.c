@@ -22,6 +22,7 @@ static long pretend_syscall(long number, ...);
 #define mincore pretend_mincore
 #define getrusage pretend_getrusage
 #define syscall pretend_syscall
+#include "../runtime/mappings.c"
 #include "../runtime/helper.c"
 #include "../runtime/windows.c"
 
@@ -229,7 +230,7 @@ static void long_pieces(void) {
     prefetch(2192, 64);
     prefetch(2256, 32);
     CHECK(willneeds == asked + 1);
-    leave_file(h.region[0].path, h.region[0].inode);
+    leave_file(m.region[0].path, m.region[0].inode);
     prefetch(2288, 32);
     CHECK(willneeds == asked + 2);
 }
@@ -288,7 +289,7 @@ static void on_its_way(void) {
     is_there[3310] = true, is_there[3312] = true; /* another process asked for these */
     set_bits(page + 3310, page + 3320);           /* and the kernel has thrown out the others */
     is_slow = true;
-    h.sweep_at = 0;
+    m.sweep_at = 0;
     for (int times = 0; times < 4; ++times)
         sweep(8192);
     CHECK(believed(3000, 200) == 200 && believed(3300, 10) == 10);
@@ -325,14 +326,14 @@ static void given_back_in_part(void) {
 
 /* Hints that have gone over little of what is mapped may go over all of it. */
 static void fits(void) {
-    h.region[0].hinted_low = BASE;
-    h.region[0].hinted_high = BASE + PAGE;
+    m.region[0].hinted_low = BASE;
+    m.region[0].hinted_high = BASE + PAGE;
     const uint64_t memory = ra.memory;
     ra.memory = PAGES * PAGE;
     CHECK(may_fit());
     ra.memory = PAGES * PAGE - 1;
     CHECK(!may_fit());
-    h.region[0].hinted_low = h.region[0].hinted_high;
+    m.region[0].hinted_low = m.region[0].hinted_high;
     CHECK(may_fit());
     ra.memory = memory;
 }
@@ -358,15 +359,15 @@ static void mapped_anew(void) {
     CHECK(goes_on(&heap, &grown, 1) && grown.hinted_high == old.hinted_high);
 
     /* This process has nothing there. */
-    struct region *r = &h.region[0], before = *r;
-    const uint64_t read_ns = h.read_ns;
-    const int regions = h.regions;
+    struct region *r = &m.region[0], before = *r;
+    const uint64_t read_ns = m.read_ns;
+    const int regions = m.regions;
     r->hinted_low = BASE, r->hinted_high = BASE + PAGES * PAGE;
     set_bits(BASE >> PAGE_SHIFT, (BASE >> PAGE_SHIFT) + PAGES);
     r->fd = -1;
     read_regions();
     CHECK(believed(0, PAGES) == 0);
-    h.regions = regions, h.read_ns = read_ns, h.region[0] = before;
+    m.regions = regions, m.read_ns = read_ns, m.region[0] = before;
 }
 
 /* A thread that takes a slot of the ring and never fills it holds nobody up for long. */
@@ -396,8 +397,8 @@ static void unfilled(void) {
 static void replaced(void) {
     const char *temporary = getenv("TMPDIR");
     char directory[256], fifo[320];
-    h.region[0].fd = -1;
-    struct region *r = &h.region[0], before = *r;
+    m.region[0].fd = -1;
+    struct region *r = &m.region[0], before = *r;
     struct stat status;
     snprintf(directory, sizeof(directory), "%s/refused-XXXXXX", temporary ? temporary : P_tmpdir);
     CHECK(mkdtemp(directory));
@@ -426,13 +427,13 @@ int main(int argc, char **argv) {
     ra.recent = calloc(1, ((BASE >> PAGE_SHIFT) + PAGES) / 8 + 8);
     CHECK(ra.bits && ra.recent && stat(argv[0], &status) == 0);
     /* Never read again: nothing is asked of what is not in it. */
-    h.read_ns = now_ns() + (uint64_t)1000000000 * 3600;
-    h.regions = 1;
-    h.region[0] = (struct region){.low = BASE, .high = BASE + PAGES * PAGE, .hinted_low = ~(uint64_t)0,
+    m.read_ns = now_ns() + (uint64_t)1000000000 * 3600;
+    m.regions = 1;
+    m.region[0] = (struct region){.low = BASE, .high = BASE + PAGES * PAGE, .hinted_low = ~(uint64_t)0,
                                   .is_file = true, .is_shared = true, .fd = -1,
                                   .inode = status.st_ino};
-    CHECK(strlen(argv[0]) < sizeof(h.region[0].path));
-    strcpy(h.region[0].path, argv[0]); /* any file that can be opened */
+    CHECK(strlen(argv[0]) < sizeof(m.region[0].path));
+    strcpy(m.region[0].path, argv[0]); /* any file that can be opened */
     refused_and_asked_again();
     long_pieces();
     walked();

@@ -30,7 +30,7 @@ const PASS: [(&str, &str); 10] = sources!(
     "Outline.cpp",
     "Runahead.cpp"
 );
-const RUNTIME: [(&str, &str); 13] = sources!(
+const RUNTIME: [(&str, &str); 15] = sources!(
     "runtime":
     "runahead_rt.h",
     "internal.h",
@@ -41,9 +41,11 @@ const RUNTIME: [(&str, &str); 13] = sources!(
     "blocks.c",
     "behind.c",
     "helper.c",
+    "mappings.c",
     "release.c",
     "windows.c",
     "disclose.c",
+    "threads.c",
     "start.c"
 );
 /// What stays visible of the run-time layer in a program, which may have names

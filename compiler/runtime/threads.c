@@ -1,0 +1,116 @@
+/* The threads of this layer beside the program's: how they begin, and how the program
+ * ends when nothing else is left of it. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The thread that ends the program, as the C library does with the last one. The
+ * helper cannot: what exit handlers write would go to descriptors that it has not. */
+static _Atomic uint32_t ending;
+static sigset_t signals_of_program; /* blocked where the helper was started */
+
+bool start_thread(void *(*body)(void *), size_t stack_bytes) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (stack_bytes)
+        pthread_attr_setstacksize(&attributes, stack_bytes);
+    bool is_started = pthread_create(&thread, &attributes, body, NULL) == 0;
+    pthread_attr_destroy(&attributes);
+    return is_started;
+}
+
+/* Are the threads of this layer all that is left beside the main thread, and those of
+ * the layers of libraries? Of several helpers that see this one ends the program. */
+static bool is_the_rest_ours(void) {
+    const long own = syscall(SYS_gettid), process = getpid();
+    DIR *tasks = opendir("/proc/self/task");
+    bool is_ours = tasks != NULL;
+    for (struct dirent *task; is_ours && (task = readdir(tasks));) {
+        char path[64], name[32];
+        const long id = strtol(task->d_name, NULL, 10);
+        if (id <= 0 || id == process)
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%ld/comm", id);
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof(name) - 1);
+        if (fd >= 0)
+            close(fd);
+        if (n <= 0)
+            continue; /* it has ended */
+        name[n - 1] = 0;
+        if (strcmp(name, HELPER_NAME) == 0)
+            is_ours = id >= own;
+        else
+            is_ours = strcmp(name, OTHER_NAME) == 0 || is_library_thread(name);
+    }
+    if (tasks)
+        closedir(tasks);
+    return is_ours;
+}
+
+bool is_alone(void) {
+    char text[512], state = 0;
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    const char *at = strrchr(text, ')');
+    /* Field 3 of proc(5). */
+    return at && sscanf(at + 1, " %c", &state) == 1 && state == 'Z' && is_the_rest_ours();
+}
+
+void tell_ender(uint32_t what) {
+    atomic_store(&ending, what);
+    syscall(SYS_futex, &ending, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void *ender(void *nothing) {
+    (void)nothing;
+    prctl(PR_SET_NAME, OTHER_NAME);
+    uint32_t what;
+    while ((what = atomic_load(&ending)) == ENDS_NOT_YET)
+        syscall(SYS_futex, &ending, FUTEX_WAIT_PRIVATE, ENDS_NOT_YET, NULL, NULL, 0);
+    if (what == ENDS_PROGRAM) {
+        pthread_sigmask(SIG_SETMASK, &signals_of_program, NULL);
+        exit(0);
+    }
+    return NULL;
+}
+
+void start_helper(void) {
+    int none = 0, cancel;
+    if (!atomic_compare_exchange_strong(&ra.helper, &none, 1))
+        return;
+    int saved = errno;
+    sigset_t all;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &signals_of_program);
+    if (!start_thread(ender, 0)) {
+        do_without();
+    } else if (!start_thread(helper, THREAD_STACK_BYTES)) {
+        do_without();
+        tell_ender(ENDS_ALONE);
+    }
+    pthread_sigmask(SIG_SETMASK, &signals_of_program, NULL);
+    pthread_setcancelstate(cancel, NULL);
+    errno = saved;
+}

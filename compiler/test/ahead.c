@@ -1,0 +1,463 @@
+/* What the run-time layer asks for ahead of the program. Nests that begin while everything
+ * is in memory wait for nothing, the others do not overtake the helper, and those that go
+ * on keep their plans. Indices are asked for well before they are looked at, and what they
+ * go to behind them. Walks of small nests are extrapolated, what nests inside bring in
+ * counts for the one outside, and walks across rows pass over no page. */
+#include "layer.h"
+
+/* A nest over these bytes, which begins now: how often does it wait for the helper? */
+static int waits_over(const char *base, uint64_t bytes) {
+    const uint64_t pages = bytes >> PAGE_SHIFT;
+    const struct ra_stream stream = {.base = (uint64_t)(uintptr_t)base, .high = 8, .stride = {PAGE}};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "resident"};
+    struct ra_frame *f = frame_of(1, &pages, &stream);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
+    ra_begin_2(&site, f);
+    CHECK(f->strip[0] < pages);
+    naps_needed = 0;
+    return naps;
+}
+
+/* While nothing has been missing, no nest waits for the helper; from the first one on
+ * whose first page is not there, they do. */
+static void resident(void) {
+    const uint64_t bytes = ra.memory / 2;
+    char *array = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    uint8_t *bits = ra.bits, *all = mmap(NULL, ADDRESSES >> PAGE_SHIFT >> 3, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(array != MAP_FAILED && all != MAP_FAILED);
+    ra.bits = all;
+    CHECK(waits_over(array, bytes) == 0);
+    atomic_store(&ra.active, 0);
+    CHECK(waits_over(array, bytes) == 0);
+    atomic_store(&ra.active, 1);
+    CHECK(madvise(array, PAGE, MADV_DONTNEED) == 0);
+    clear_bits((uint64_t)(uintptr_t)array >> PAGE_SHIFT, (uint64_t)(uintptr_t)(array + bytes) >> PAGE_SHIFT);
+    CHECK(waits_over(array, bytes) == 3);
+    CHECK(waits_over(array + PAGE, bytes - PAGE) == 3);
+    released_within(0, ADDRESSES);
+    ra.bits = bits;
+}
+
+/* What the first iterations touch is passed on before they run, what is asked for
+ * ahead is not waited for, and a helper that does not get on only for a while. */
+static void helper_first(void) {
+    const uint64_t pages = 4096;
+    const struct ra_stream stream = {.base = 3 * ARRAY, .high = 8, .stride = {PAGE}};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "first"};
+    struct ra_frame *f = frame_of(1, &pages, &stream);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
+    ra_begin_2(&site, f);
+    CHECK(naps == 3 && atomic_load(&ra.served) == atomic_load(&ra.ring_head));
+    released_within(0, 0);
+    naps_needed = 1 << 30;
+    const struct ra_plan *p = f->plan;
+    f->index[0] = p->burst;
+    ra_tick(&site, f, 0);
+    CHECK(atomic_load(&ra.served) < atomic_load(&ra.ring_head) && naps == 3);
+    f->index[0] = p->look_ahead;
+    ra_tick(&site, f, 0);
+    CHECK(naps > 3 && naps <= 3 + HELPER_WAITS_MAX);
+    released_within(0, 0);
+    free(f);
+    naps_needed = 0;
+}
+
+/* to[b[i]]: of b as much is asked for as of any array, and what it holds is looked
+ * at as far as it is there, up to half as far. */
+static void indices(void) {
+    enum { COUNT = 1 << 20, AT = 200000 };
+    int *b = mmap((void *)(uintptr_t)(2 * ARRAY), COUNT * sizeof(int), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(b == (void *)(uintptr_t)(2 * ARRAY) && madvise(b, COUNT * sizeof(int), MADV_NOHUGEPAGE) == 0);
+    const uint64_t base = 2 * ARRAY, count = COUNT, far = ARRAY + 128 * PAGE;
+    struct ra_site site = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "indices"};
+    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
+    CHECK(f);
+    f->count[0] = count;
+    f->streams[0] = (struct ra_stream){.base = base, .high = 4, .stride = {4}};
+    f->streams[1] = (struct ra_stream){.base = base, .high = 4, .stride = {4}, .target = ARRAY, .scale = 8,
+                                       .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
+                                           (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
+    clear_bits(ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
+    /* All indices are the same but one, and b is in memory as far as half way there. */
+    for (uint64_t i = 0; i < AT / 2; ++i)
+        b[i] = 0;
+    ra_begin_2(&site, f);
+    const struct ra_plan *p = f->plan;
+    CHECK(p->is_indirect && p->look_ahead * 4 <= ra.window / 2 && p->look_ahead * 8 >= ra.window / 2);
+    CHECK(p->indices_ahead > AT && f->cursor == p->look_ahead);
+    const uint64_t there = (uint64_t)AT / 2 * 4 / PAGE * (PAGE / 4);
+    CHECK(f->looked >= there && f->looked <= there + PAGE / 4);
+    CHECK(asked_within(base, base + COUNT * 4) >= f->cursor * 4);
+    CHECK(bit(ra.bits, ARRAY >> PAGE_SHIFT) && !bit(ra.bits, far >> PAGE_SHIFT));
+
+    /* Comes in: what it goes to is asked for long before its turn. Few of the indices
+     * go to anything that is missing: so many are looked at in a tick. */
+    for (uint64_t i = AT / 2; i < COUNT; ++i)
+        b[i] = 0;
+    b[AT] = 128 * PAGE / 8;
+    f->index[0] = p->strip;
+    uint64_t before = f->looked;
+    ra_tick(&site, f, 0);
+    CHECK(f->looked > before && f->looked <= before + INDICES_MAX + INDICES);
+    for (uint64_t n = 0; n < p->indices_ahead / INDICES_MAX; ++n)
+        ra_tick(&site, f, 0);
+    CHECK(f->looked == p->strip + p->indices_ahead && bit(ra.bits, far >> PAGE_SHIFT));
+    CHECK(asked_within(far & ~(AROUND_BYTES_MAX - 1), far + PAGE) > 0);
+
+    /* Each goes to a page of its own, in an array larger than the memory: so many
+     * are asked for at a time, and those of the next strips in any case. */
+    for (uint64_t i = 0; i < COUNT; ++i)
+        b[i] = (int)(i % 100000 * (PAGE / 8));
+    site.target_low = ARRAY, site.target_high = ARRAY + ra.memory;
+    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+    uint64_t done = f->looked + p->strip, most = 0;
+    for (int ticks = 0; ticks < 20; ++ticks, done += p->strip) {
+        f->index[0] = done;
+        ra_tick(&site, f, 0);
+        const uint64_t asked = asked_within(ARRAY, 2 * ARRAY);
+        most = asked > most ? asked : most;
+        CHECK(f->looked >= done + 2 * p->strip);
+    }
+    CHECK(most <= ra.window / 4 + (INDICES + 2 * p->strip) * PAGE);
+
+    /* The same indices of another array, in a large nest and in a small one. */
+    for (int is_small = 0; is_small < 2; ++is_small) {
+        f->count[0] = is_small ? 1000 : count;
+        for (uint64_t target = ARRAY; target <= 3 * ARRAY; target += 2 * ARRAY) {
+            clear_bits(target >> PAGE_SHIFT, (target + ARRAY) >> PAGE_SHIFT);
+            f->streams[1].target = target;
+            site.target_low = site.target_high = 0;
+            ra_begin_2(&site, f);
+            CHECK(asked_within(target, target + ARRAY) > 0);
+            clear_bits(target >> PAGE_SHIFT, (target + ARRAY) >> PAGE_SHIFT);
+        }
+    }
+    munmap(b, COUNT * sizeof(int));
+    free(f);
+}
+
+static uint64_t every_fifth(const uint64_t *values, uint64_t iteration) {
+    return values[0] + 5 * iteration % values[1] * PAGE;
+}
+
+/* Computed addresses: those of the nest's iterations are asked for, no others; in a
+ * long nest so many at a time. */
+static void computed(void) {
+    const uint64_t values[] = {ARRAY, 4099}, counts[] = {30, 1 << 20};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "computed",
+                           .target_low = ARRAY, .target_high = ARRAY + ra.memory};
+    for (int is_long = 0; is_long < 2; ++is_long) {
+        const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {8},
+                                         .flags = RA_FLAG_INDIRECT | RA_FLAG_COMPUTED,
+                                         .target = (uint64_t)(uintptr_t)every_fifth,
+                                         .scale = (int64_t)(uintptr_t)values};
+        struct ra_frame *f = frame_of(1, &counts[is_long], &stream);
+        clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+        CHECK(ra_begin_2(&site, f) == (uint64_t)is_long);
+        const uint64_t asked = asked_within(ARRAY, 2 * ARRAY) >> PAGE_SHIFT;
+        for (uint64_t n = 0; n < counts[0]; ++n)
+            CHECK(bit(ra.bits, every_fifth(values, n) >> PAGE_SHIFT));
+        CHECK(is_long ? asked <= (ra.window / 4 >> PAGE_SHIFT) + 3 * INDICES : asked == counts[0]);
+        free(f);
+    }
+    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+}
+
+/* Highest address that was asked for since the ring was taken out; none may be
+ * below `low`. */
+static uint64_t asked_until(uint64_t low) {
+    uint64_t until = 0;
+    for (struct entry e; take_out(&e);)
+        if (e.operation <= PREFETCH_PASSED) {
+            CHECK(e.address >= low);
+            until = e.address + e.bytes > until ? e.address + e.bytes : until;
+        }
+    return until;
+}
+
+/* Small nests line by line: how far beyond the last line is asked for? */
+static uint64_t beyond(struct ra_site *site, uint64_t base, uint64_t lines, uint64_t line) {
+    const uint64_t count = line / 8;
+    uint64_t until = 0;
+    for (uint64_t n = 0; n < lines; ++n) {
+        const struct ra_stream at = {.base = base + n * line, .high = 8, .stride = {8}};
+        if (at.base - site->low < site->span)
+            continue; /* as the pass does */
+        struct ra_frame *f = frame_of(1, &count, &at);
+        ra_begin_2(site, f);
+        free(f);
+        const uint64_t asked = asked_until(base - 2 * SMALL_BYTES);
+        until = asked > until ? asked : until;
+    }
+    return until > base + lines * line ? until - base - lines * line : 0;
+}
+
+/* A walk of small nests is asked for further and further ahead, a window in
+ * the end; one over a buffer again and again hardly beyond the buffer. */
+static void small_walks(void) {
+    enum { LINE = 16 << 10, LINES = 16 };
+    struct ra_site buffer = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "buffer"};
+    struct ra_site array = buffer;
+    for (int pass = 0; pass < 8; ++pass)
+        CHECK(beyond(&buffer, 3 * ARRAY, LINES, LINE) <= 3 * LINES * LINE);
+    const uint64_t ahead = beyond(&array, 3 * ARRAY, 1024, LINE);
+    CHECK(ahead >= ra.window / 4 && ahead <= ra.window);
+}
+
+/* A nest that goes on while small ones inside it are planned, in other places all
+ * the time, more of them than there is memory for: its plan stays. */
+static void plan_in_use(void) {
+    const uint64_t counts[] = {4096}, few[] = {8};
+    const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {PAGE}};
+    struct ra_site outer = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "outer"};
+    struct ra_site inner = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "inner"};
+    struct ra_frame *f = frame_of(1, counts, &stream);
+    ra_begin_2(&outer, f);
+    const uint64_t made = atomic_load(&ra.plans_made[0]);
+    for (uint64_t n = 0; atomic_load(&ra.plans_made[0]) - made < ra.plan_bytes / 512; ++n) {
+        const struct ra_stream at = {.base = 2 * ARRAY + n * SMALL_BYTES, .high = 8, .stride = {8}};
+        struct ra_frame *g = frame_of(1, few, &at);
+        ra_begin_2(&inner, g);
+        free(g);
+        if (n % 16 == 0) {
+            f->index[0] = 1;
+            ra_tick(&outer, f, 0);
+        }
+        CHECK(f->plan->site == &outer && f->plan->stream[0].base == ARRAY);
+        released_within(0, ADDRESSES);
+    }
+    nothing_behind();
+}
+
+/* A walk of small nests comes to what its last call asked for: that is passed on first.
+ * Nests that are no walk wait for nothing. */
+static void small_first(void) {
+    enum { LINE = 16 << 10, FAR = 8 << 20 };
+    const uint64_t count = LINE / 8;
+    struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "walk"};
+    struct ra_site apart = walk;
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
+    for (uint64_t n = 0; n < 16; ++n) {
+        const struct ra_stream at = {.base = ARRAY + n * FAR, .high = 8, .stride = {8}};
+        struct ra_frame *f = frame_of(1, &count, &at);
+        ra_begin_2(&apart, f);
+        free(f);
+    }
+    CHECK(naps == 0 && atomic_load(&ra.served) == 0);
+    released_within(0, 0);
+    beyond(&walk, 3 * ARRAY, 256, LINE);
+    CHECK(naps >= 3 && atomic_load(&ra.served) > 0);
+    CHECK(atomic_load(&ra.served) < atomic_load(&ra.ring_head)); /* not for what is ahead */
+    naps_needed = 0;
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+}
+
+/* What is asked for when a walk of small nests over `bytes` has begun again at `base`:
+ * up to where? */
+static uint64_t until_anew(uint64_t walked_from, uint64_t bytes, uint64_t base) {
+    enum { LINE = 16 << 10 };
+    struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "walk"};
+    beyond(&walk, walked_from, bytes / LINE, LINE);
+    clear_bits(base >> PAGE_SHIFT, (base + ARRAY) >> PAGE_SHIFT);
+    const uint64_t count = LINE / 8;
+    const struct ra_stream at = {.base = base, .high = 8, .stride = {8}};
+    struct ra_frame *f = frame_of(1, &count, &at);
+    ra_begin_2(&walk, f);
+    free(f);
+    const uint64_t until = asked_until(base); /* nothing before it */
+    clear_bits(walked_from >> PAGE_SHIFT, (walked_from + ARRAY) >> PAGE_SHIFT);
+    return until - base;
+}
+
+/* A walk that was long is asked for ahead at once where it begins anew, no further than
+ * it went. One that goes on elsewhere is another walk, of which nothing is known. */
+static void anew(void) {
+    enum { LINE = 16 << 10 };
+    const uint64_t window = ra.window;
+    CHECK(until_anew(ARRAY, 16 * window, ARRAY) >= window);
+    CHECK(until_anew(ARRAY, 16 * window, ARRAY) <= window + LINE + PAGE);
+    CHECK(until_anew(ARRAY, window / 3 * 2, ARRAY) <= window / 3 * 2 + LINE + PAGE);
+    CHECK(until_anew(ARRAY, window / 3 * 2, ARRAY) >= window / 4);
+    CHECK(until_anew(ARRAY, window / 5, ARRAY) <= LINE + PAGE);
+    CHECK(until_anew(ARRAY, 16 * window, 2 * ARRAY) <= LINE + PAGE);
+    CHECK(until_anew(2 * ARRAY, 16 * window, ARRAY) <= LINE + PAGE);
+}
+
+enum { MATRIX_ROWS = 1 << 16, ROW_BYTES = 1600, MATRIX_BYTES = MATRIX_ROWS * ROW_BYTES };
+
+/* One pass over a sparse matrix at ARRAY: a nest over the rows, and for each a small
+ * one inside. Checks how far ahead of its turn the former is asked for (at 3 * ARRAY),
+ * which is to be `ahead_most` rows from the first tick on, and that the latter is in
+ * memory by its turn, after three windows or, with `is_again`, at once. */
+static void matrix_pass(struct ra_site *rows, struct ra_site *row, struct ra_frame *f,
+                        uint64_t ahead_most, bool is_again) {
+    const uint64_t count = ROW_BYTES / 8, known = 3 * ra.window / ROW_BYTES;
+    ra_begin_2(rows, f);
+    const uint64_t strip = f->strip[0];
+    CHECK(strip < MATRIX_ROWS);
+    for (uint64_t i = 0; i < MATRIX_ROWS; ++i) {
+        if (i > 0 && i % strip == 0) {
+            f->index[0] = i;
+            ra_tick(rows, f, 0);
+        }
+        const struct ra_stream at = {.base = ARRAY + i * ROW_BYTES, .high = 8, .stride = {8}};
+        if (at.base - row->low >= row->span) { /* as the pass does */
+            struct ra_frame *g = frame_of(1, &count, &at);
+            ra_begin_2(row, g);
+            CHECK(g->plan == RA_NOT_BEGUN);
+            free(g);
+        }
+        if (is_again || i > known) { /* asked for at its turn at the latest */
+            CHECK(bit(ra.bits, at.base >> PAGE_SHIFT) && bit(ra.bits, (3 * ARRAY + i * 8) >> PAGE_SHIFT));
+            const uint64_t until = (i + 1) * 8 + ahead_most * 8;
+            CHECK(until >= MATRIX_ROWS * 8 || !bit(ra.bits, (3 * ARRAY + until) >> PAGE_SHIFT));
+        }
+        for (struct entry e; take_out(&e);) {
+            CHECK(e.address >= ARRAY);
+            if (e.operation == RELEASE) /* of the matrix, behind the row */
+                CHECK(e.address + e.bytes <= at.base);
+            else
+                CHECK(e.address >= 3 * ARRAY || e.address + e.bytes <= ARRAY + MATRIX_BYTES + ra.window);
+        }
+    }
+}
+
+/* Nests inside whose bounds are known only there: what they bring in counts. As long
+ * as nobody knows, the one outside is asked for a window of itself ahead; then, and
+ * when it begins again, about a window of both. */
+static void inner_nests(void) {
+    const uint64_t counts[] = {MATRIX_ROWS};
+    const struct ra_stream stream = {.base = 3 * ARRAY, .high = 8, .stride = {8}};
+    struct ra_site rows = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "rows"};
+    struct ra_site row = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "row"};
+    struct ra_frame *f = frame_of(1, counts, &stream);
+    ra_begin_2(&rows, f);
+    struct ra_plan *p = f->plan;
+    CHECK(atomic_load(&p->inner) == 0 && f->cursor >= MATRIX_ROWS / 2);
+    const uint64_t alone = f->strip[0], most = 2 * ra.window / ROW_BYTES + SMALL_BYTES / 8;
+    CHECK(alone * ROW_BYTES > ra.window);
+    for (int pass = 0; pass < 3; ++pass) {
+        clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+        matrix_pass(&rows, &row, f, pass ? most : MATRIX_ROWS, pass > 0);
+        const uint32_t inner = atomic_load(&p->inner);
+        CHECK(inner > ROW_BYTES * 3 / 4 && inner < ROW_BYTES * 5 / 4);
+        CHECK(pass == 0 || f->strip[0] * inner <= ra.window / 2);
+    }
+    /* In memory by now: nothing comes in between. */
+    ra_begin_2(&rows, f);
+    for (uint64_t i = f->strip[0]; i < MATRIX_ROWS; i += f->strip[0]) {
+        f->index[0] = i;
+        ra_tick(&rows, f, 0);
+    }
+    CHECK(atomic_load(&p->inner) == 0 && f->cursor == MATRIX_ROWS);
+    ra_begin_2(&rows, f);
+    CHECK(f->strip[0] == alone);
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    released_within(0, ADDRESSES);
+    free(f);
+}
+
+/* Two nests that share their loop: each counts what the other one brings in, not its
+ * own, and not what is only asked for ahead. */
+static void sharing(void) {
+    const uint64_t counts[] = {8192};
+    struct ra_site site[2];
+    struct ra_frame *f[2];
+    for (int k = 0; k < 2; ++k) {
+        const struct ra_stream stream = {.base = (1 + (uint64_t)k) * ARRAY, .high = 8,
+                                         .stride = {PAGE}};
+        site[k] = (struct ra_site){.levels = 1, .streams = 1, .strip_mined = 1, .name = "sharing"};
+        f[k] = frame_of(1, counts, &stream);
+        ra_begin_2(&site[k], f[k]);
+    }
+    for (uint64_t i = 1; i < counts[0]; ++i)
+        for (int k = 0; k < 2; ++k)
+            if (i % f[k]->strip[0] == 0) {
+                f[k]->index[0] = i;
+                ra_tick(&site[k], f[k], 0);
+                released_within(0, ADDRESSES);
+                nothing_behind();
+                const uint32_t inner = atomic_load(&f[k]->plan->inner);
+                CHECK(inner <= PAGE && (i < 4096 || inner >= PAGE / 2));
+            }
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    free(f[0]);
+    free(f[1]);
+}
+
+/* One large array alone is asked for half as far ahead as several are together. */
+static void alone(void) {
+    const uint64_t counts[] = {1 << 20};
+    const struct ra_stream stream = {.base = ARRAY, .high = 64, .stride = {64}};
+    struct ra_site one = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "one"};
+    struct ra_site two = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "two"};
+    struct ra_frame *f = frame_of(1, counts, &stream);
+    ra_begin_2(&one, f);
+    CHECK(f->plan->look_ahead == ra.window / 2 / 64);
+    for (uint64_t apart = 0; apart < 3; ++apart) {
+        struct ra_frame *g = calloc(1, sizeof(*g) + 2 * sizeof(stream));
+        CHECK(g);
+        memcpy(g->count, counts, sizeof(counts));
+        g->streams[0] = g->streams[1] = stream;
+        g->streams[1].base += apart * ARRAY / 2;
+        if (apart == 2)
+            g->streams[1].stride[0] = 0; /* a small one beside it is none */
+        two.last = NULL;
+        ra_begin_2(&two, g);
+        const uint64_t each = apart == 1 ? 128 : 64;
+        CHECK(g->plan->look_ahead * each <= ra.window / (apart == 1 ? 1 : 2));
+        CHECK(g->plan->look_ahead * each > ra.window / (apart == 1 ? 2 : 3));
+    }
+    released_within(0, 0);
+    nothing_behind();
+}
+
+/* The places of a walk are on their pages differently: in one, a row is the last of
+ * a piece where it is the first of a page in another. None is passed over. */
+static void every_page(uint32_t strip_mined) {
+    const uint64_t counts[] = {ROWS, 86, PLACES}, base = 3 * ARRAY;
+    const struct ra_stream stream = {.base = base, .high = 40, .stride = {88 * 40, 40, PLANE}};
+    struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
+    struct ra_frame *f = frame_of(3, counts, &stream);
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    ra_begin_2(&site, f);
+    CHECK(f->plan->around[0] > 0);
+    for (uint64_t row = 1; row < ROWS; ++row) {
+        f->index[0] = row, f->index[1] = f->index[2] = 0;
+        ra_tick(&site, f, 0);
+        released_within(0, ADDRESSES);
+        nothing_behind(); /* or the next tick waits for it */
+    }
+    for (uint64_t n = 0; n < PLACES; ++n)
+        for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
+            CHECK(bit(ra.bits, (base + n * PLANE + cell * 40) >> PAGE_SHIFT));
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    walks_ended(NULL);
+    free(f);
+}
+
+int main(void) {
+    start(20 << 20);
+    resident();
+    helper_first();
+    indices();
+    computed();
+    small_walks();
+    plan_in_use();
+    small_first();
+    anew();
+    inner_nests();
+    sharing();
+    alone();
+    every_page(6);
+    every_page(7);
+    puts("what is ahead is asked for as it should be");
+    return 0;
+}
