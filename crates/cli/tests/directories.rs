@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use support::{Scratch, is_root, skip, stdout_of, text};
@@ -14,10 +15,43 @@ fn agent_path(command: &mut Command) -> String {
     stdout_of(command.args(["sh", "-c", "echo $LD_PRELOAD"])).trim().to_owned()
 }
 
+/// Whether what lies there lies in memory.
+fn is_in_memory(directory: &Path) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::statfs(directory).unwrap().f_type == TMPFS
+}
+
 #[test]
-fn the_cache_directory_of_the_user_comes_first() {
+fn what_programs_load_lies_in_memory() {
     let scratch = Scratch::new();
     let agent = scratch.idle_agent();
+    let memory = Path::new("/dev/shm");
+    if !is_in_memory(memory) {
+        return skip("/dev/shm is not in memory");
+    }
+    let in_memory = Path::new("/dev/shm").join(format!("runahead-{}", rustix::process::geteuid()));
+    let mut command = scratch.runahead_with(&agent);
+    let path = agent_path(command.env_remove("XDG_RUNTIME_DIR"));
+    assert!(path.starts_with(in_memory.join("agent-").to_str().unwrap()), "{path}");
+    assert_eq!(fs::metadata(&in_memory).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o555);
+
+    let mut command = scratch.runahead_with(&agent);
+    command.env_remove("XDG_RUNTIME_DIR").args(["sh", "-c", "echo $RUNAHEAD_SESSION"]);
+    let said = stdout_of(&mut command);
+    let sites = said.split(';').find_map(|field| field.trim().strip_prefix("sites=")).unwrap();
+    assert!(sites.starts_with(in_memory.to_str().unwrap()), "{said}");
+    let kept = scratch.join(".cache/runahead").join(Path::new(sites).file_name().unwrap());
+    assert_eq!(fs::read(sites).unwrap(), fs::read(kept).unwrap(), "the one made once");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn without_a_directory_in_memory_the_cache_directory_of_the_user_comes_first() {
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let none = scratch.file("none", "", 0o600);
+    let agent_path = |command: &mut Command| agent_path(command.env("XDG_RUNTIME_DIR", &none));
     let path = agent_path(&mut scratch.runahead_with(&agent));
     assert!(path.starts_with(scratch.join(".cache/runahead/agent-").to_str().unwrap()), "{path}");
     let directory = scratch.join(".cache/runahead");

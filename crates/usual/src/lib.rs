@@ -122,7 +122,7 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
     record.ask_for_needed();
     if !is_dynamic(&program, record.interpreter)?
         || !record.is_up_to_date()
-        || may_not_execute(&cache)
+        || record.may_not_execute()
         || record.devices != Devices::of(&cache)?.0
     {
         return None;
@@ -325,12 +325,6 @@ fn is_private(directory: &PathText, user: u32) -> bool {
     })
 }
 
-/// Whether nothing can be loaded from there, a mount having changed.
-fn may_not_execute(directory: &PathText) -> bool {
-    rustix::fs::statvfs(directory.as_c_str())
-        .is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::NOEXEC))
-}
-
 /// What tells that other devices have been measured, or that others are here
 /// (`launch::devices` of the command); 0 where none has been. Device numbers are given to
 /// another device only with another mount. What is missed all the same costs
@@ -449,6 +443,14 @@ impl<'b> Record<'b> {
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::WillNeed);
             }
         }
+    }
+
+    /// Whether the agent cannot be loaded from where it lies, a mount having changed.
+    fn may_not_execute(&self) -> bool {
+        let mut files = self.files;
+        let Some((agent, _)) = files.file() else { return true };
+        rustix::fs::statvfs(agent)
+            .is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::NOEXEC))
     }
 
     fn is_up_to_date(&self) -> bool {

@@ -19,6 +19,8 @@ pub struct Files {
     pub agent: PathBuf,
     /// The site table.
     pub sites: PathBuf,
+    /// The directory that outlives a boot, where there is one.
+    pub cache: PathBuf,
     /// Rate of the time-stamp counter; 0: unknown.
     pub tsc_per_us: u64,
 }
@@ -41,6 +43,7 @@ impl MemoryFiles {
         Files {
             agent: collector.path_of(self.agent.as_raw_fd()).into(),
             sites: collector.path_of(self.sites.as_raw_fd()).into(),
+            cache: PathBuf::new(),
             tsc_per_us: clock::tsc_per_us(None),
         }
     }
@@ -56,7 +59,7 @@ pub enum Provided {
 }
 
 /// Makes agent and site table available for programs of this dynamic linker,
-/// in the first directory that allows it, else in memory. What could not be
+/// as files of the user's directories, else as memory files of this run. What could not be
 /// done on the way is added to `losses`.
 ///
 /// # Errors
@@ -93,11 +96,22 @@ fn install(
     losses: &mut Vec<String>,
 ) -> Result<Files, cache::Unusable> {
     cache::prepare(directory)?;
-    let agent = cache::install_agent(directory, agent)?;
     let sites = directory.join(runahead_sites::file_name());
     let update = SiteTable::load_or_update(&sites, libraries)?;
     losses.extend(update.skipped.iter().map(|(path, skip)| skipped(path, skip)));
-    Ok(Files { agent, sites, tsc_per_us: clock::tsc_per_us(Some(directory)) })
+    let (agent, sites) = match in_memory(agent, &sites) {
+        Ok(paths) => paths,
+        Err(_) => (cache::install_agent(directory, agent)?, sites),
+    };
+    let cache = directory.to_owned();
+    Ok(Files { agent, sites, cache, tsc_per_us: clock::tsc_per_us(Some(directory)) })
+}
+
+/// The agent and a copy of the site table in the user's directory in memory.
+fn in_memory(agent: Agent<'_>, sites: &Path) -> Result<(PathBuf, PathBuf), cache::Unusable> {
+    let memory = cache::in_memory();
+    cache::prepare_in_memory(&memory)?;
+    Ok((cache::install_agent(&memory, agent)?, cache::copy_sites(sites, &memory)?))
 }
 
 fn skipped(library: &Path, skip: &runahead_sites::table::Skip) -> String {

@@ -14,14 +14,7 @@ use super::cache;
 
 /// Its path, the file made where it is missing; none where that cannot be.
 pub fn provide() -> Option<PathBuf> {
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
-        Some(runtime) => Path::new(&runtime).join("runahead"),
-        None => {
-            let user = rustix::process::geteuid().as_raw();
-            Path::new("/dev/shm").join(format!("runahead-{user}"))
-        }
-    };
-    provide_in(&directory)
+    provide_in(&cache::in_memory())
 }
 
 fn provide_in(directory: &Path) -> Option<PathBuf> {

@@ -168,6 +168,7 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
                     interpreter,
                     agent: &files.agent,
                     sites: &files.sites,
+                    cache: &files.cache,
                     learnt: &learnt,
                     session: text,
                 });
@@ -287,7 +288,11 @@ pub fn agent_directory() -> (Option<PathBuf>, Vec<String>) {
     let mut unusable = Vec::new();
     for directory in cache::candidates() {
         match cache::prepare(&directory) {
-            Ok(()) => return (Some(directory), unusable),
+            Ok(()) => {
+                let memory = cache::in_memory();
+                let is_used = cache::prepare_in_memory(&memory).is_ok();
+                return (Some(if is_used { memory } else { directory }), unusable);
+            }
             Err(why) => unusable.push(format!("{}: {why}", directory.display())),
         }
     }

@@ -19,10 +19,12 @@ pub struct Found<'a> {
     pub fingerprint: u64,
     /// The program's dynamic linker.
     pub interpreter: &'a Path,
-    /// The agent, in the cache directory.
+    /// The agent.
     pub agent: &'a Path,
     /// The site table, beside it.
     pub sites: &'a Path,
+    /// The cache directory.
+    pub cache: &'a Path,
     /// The table of executables.
     pub learnt: &'a Path,
     /// The session's text.
@@ -36,7 +38,7 @@ pub fn remember(found: &Found<'_>) {
 }
 
 fn write(found: &Found<'_>) -> Option<()> {
-    let cache = found.agent.parent()?;
+    let cache = found.cache;
     let mut bytes = MAGIC.to_ne_bytes().to_vec();
     bytes.extend(u64::from(rustix::process::geteuid().as_raw()).to_ne_bytes());
     let mut directory = PathText::new();
