@@ -4,7 +4,8 @@
 //! data in memory: what they do to the reader then is done by their use of the
 //! processors, which any way of making them faster brings with it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,10 @@ use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::apps;
+use crate::apps::{self, Application, Case, Metadata, Setup};
 use crate::explicit::cache_directory;
-use crate::harm::HarmData;
+use crate::generate::scaled;
+use crate::generate::tree::{self, TreeSpec};
 use crate::launch::{self, Side};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
@@ -23,6 +25,7 @@ use crate::reader::{PlainReader, Seen};
 use crate::results::Machine;
 use crate::summary::{PairedRatio, Summary};
 use crate::table::{plain_table, seconds};
+use crate::tools::{COREUTILS, Tool};
 
 /// Programs beside the reader.
 pub const PROGRAMS: usize = 4;
@@ -35,6 +38,59 @@ pub const P99_MAX: f64 = 1.10;
 const IN_MEMORY: &str = "in-memory";
 
 const LIMIT: Duration = Duration::from_secs(600);
+
+/// Files that the programs read, and bytes of all of them: enough that the
+/// reader makes a thousand reads meanwhile, whose 99th percentile is not that
+/// of the two slowest.
+const FILES: u64 = 12_000;
+const FILES_BYTES: u64 = 120_000_000;
+/// Bytes of the file that the reader reads.
+const READER_BYTES: u64 = 40 << 20;
+/// Its name.
+const READERS: &str = "reader.data";
+
+/// What the programs and the reader read.
+#[derive(Debug)]
+struct SharingData;
+
+impl Application for SharingData {
+    fn name(&self) -> &'static str {
+        "sharing"
+    }
+
+    fn about(&self) -> &'static str {
+        "12000 small files, 120 MB, and one large one"
+    }
+
+    fn metadata(&self) -> &'static [Metadata] {
+        &[Metadata::Cold]
+    }
+
+    fn tools(&self) -> &'static [Tool] {
+        &[COREUTILS]
+    }
+
+    fn prepare(&self, setup: &Setup) -> Result<()> {
+        let at = |name: &str| setup.directory.join(name);
+        let files = scaled(FILES, setup.scale, PROGRAMS as u64);
+        let bytes = scaled(FILES_BYTES, setup.scale, files);
+        let spec = TreeSpec { name: "sharing", files, bytes, spread: 6.0, needle: None };
+        let listed = tree::make(&at("tree"), &spec, setup.seed)?;
+        let lines: Vec<_> = listed.iter().map(|path| format!("tree/{}", path.display())).collect();
+        fs::write(at("tree.list"), lines.join("\n") + "\n").context("write tree.list")?;
+        // Its blocks are only ever read past the cache: what they hold is the same.
+        let block = vec![0x5a; 1 << 20];
+        let mut file = File::create(at(READERS)).context("create the reader's file")?;
+        for _ in 0..READER_BYTES >> 20 {
+            file.write_all(&block).context("write the reader's file")?;
+        }
+        Ok(file.sync_all()?)
+    }
+
+    fn cases(&self, _setup: &Setup) -> Result<Vec<Box<dyn Case>>> {
+        Ok(Vec::new())
+    }
+}
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -125,7 +181,7 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
     ensure!(options.runs >= 2, "--runs {}: give at least 2", options.runs);
     let place = Place::open(&options.place)?;
     let cache = cache_directory()?;
-    let setup = apps::prepare(&HarmData, &place, &cache, options.scale, options.seed)?;
+    let setup = apps::prepare(&SharingData, &place, &cache, options.scale, options.seed)?;
     place.cold()?;
     let specs = programs(&setup.directory)?;
     let mut results = SharingResults {
@@ -209,7 +265,7 @@ fn together(
     directory: &Path,
 ) -> Result<(Duration, Seen, Vec<String>)> {
     let apart = options.apart.then(Processors::divide).transpose()?;
-    let reader = || PlainReader::start(&directory.join("big.copy"), options.seed);
+    let reader = || PlainReader::start(&directory.join(READERS), options.seed);
     // Threads and processes have the processors of whoever starts them.
     let reader = match &apart {
         Some(apart) => apart.of_the_reader(reader)?,

@@ -105,18 +105,20 @@ fn resampled_median(rng: &mut Rng, values: &[f64]) -> f64 {
     quantile(&sorted(&drawn), 0.5).unwrap_or(f64::NAN)
 }
 
-/// A ratio of pairs of runs and what it is at least.
+/// A ratio of pairs of runs, what it is at least, and at most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedRatio {
     /// Geometric mean of the ratios of the pairs.
     pub value: f64,
     /// Lower bound that holds in 95 of 100 cases (one-sided).
     pub low: f64,
+    /// Upper bound that holds in 95 of 100 cases (one-sided).
+    pub high: f64,
 }
 
 impl PairedRatio {
     /// The ratio of pairs that were measured side by side, so that what
-    /// disturbs both does not count. The bound is Student's, of the logarithms.
+    /// disturbs both does not count. The bounds are Student's, of the logarithms.
     /// None for fewer than two pairs.
     pub fn of(numerators: &[f64], denominators: &[f64]) -> Option<Self> {
         let logs: Vec<f64> = numerators
@@ -129,7 +131,8 @@ impl PairedRatio {
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
         let error = (squares / degrees as f64 / logs.len() as f64).sqrt();
-        Some(Self { value: mean.exp(), low: (mean - student_95(degrees) * error).exp() })
+        let reach = student_95(degrees) * error;
+        Some(Self { value: mean.exp(), low: (mean - reach).exp(), high: (mean + reach).exp() })
     }
 }
 

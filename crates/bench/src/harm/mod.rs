@@ -5,6 +5,9 @@
 //! A run lasts at least a second: what is over sooner is repeated, in one launch
 //! ([`Series`]), because the start of `runahead` is no part of a program that
 //! runs for a second, and is measured elsewhere.
+//!
+//! Of more than a thousand cells some are above the bound by chance, and most
+//! are far below it. So pairs are made where they tell something ([`Cell::is_enough`]).
 
 pub mod commands;
 mod data;
@@ -38,6 +41,11 @@ pub use data::HarmData;
 
 /// A cell counts as harm where the lower bound of its slowdown is above this.
 pub const HARM_ABOVE: f64 = 1.03;
+
+/// Pairs after which a cell may be certain not to be harmed.
+const CERTAIN_AFTER: usize = 3;
+/// So many times the usual pairs where those say that it is harmed.
+const IN_DOUBT: usize = 3;
 
 /// Longest time of one run of a command by itself.
 const PLAIN_LIMIT: Duration = Duration::from_secs(600);
@@ -125,7 +133,7 @@ pub struct HarmOptions {
     pub quick: bool,
     /// Where the data lies.
     pub place: PlaceOptions,
-    /// Pairs of runs.
+    /// Pairs of runs, at least 2: see [`Cell::is_enough`].
     pub runs: usize,
     /// A command is repeated within a run until it has taken so long in all,
     /// seconds.
@@ -176,6 +184,18 @@ impl Cell {
     /// Whether it is harmed.
     pub fn is_harm(&self) -> bool {
         !self.failures.is_empty() || self.ratio().is_some_and(|ratio| ratio.low > HARM_ABOVE)
+    }
+
+    /// Whether further pairs would tell nothing. Of a cell that is certainly not
+    /// harmed three suffice; of one that is harmed by `runs` there are three times
+    /// as many, all of which count.
+    fn is_enough(&self, runs: usize) -> bool {
+        let pairs = self.plain_s.len().min(self.runahead_s.len());
+        let is_certain = self.ratio().is_some_and(|ratio| ratio.high <= HARM_ABOVE);
+        if !self.failures.is_empty() || pairs >= runs * IN_DOUBT {
+            return pairs >= runs;
+        }
+        (pairs >= CERTAIN_AFTER && is_certain) || (pairs >= runs && !self.is_harm())
     }
 }
 
@@ -326,7 +346,10 @@ impl Bench<'_> {
             statistics: None,
             memory_bytes,
         };
-        for pair in 0..self.options.runs {
+        for pair in 0.. {
+            if cell.is_enough(self.options.runs) {
+                break;
+            }
             let mut sides = [Side::Plain, Side::Runahead];
             if pair % 2 == 1 {
                 sides.reverse();
@@ -610,6 +633,22 @@ mod tests {
         assert!(cell("a", &[1.05, 1.06, 1.05], &[]).is_harm());
         assert!(!cell("a", &[0.9, 1.3, 1.05], &[]).is_harm(), "too noisy to tell");
         assert!(cell("a", &[0.5, 0.5, 0.5], &["standard output"]).is_harm());
+    }
+
+    #[test]
+    fn pairs_are_made_until_they_tell() {
+        let after = |ratios: &[f64]| {
+            (1..).find(|&pairs| {
+                let ratios: Vec<f64> = ratios.iter().copied().cycle().take(pairs).collect();
+                cell("a", &ratios, &[]).is_enough(5)
+            })
+        };
+        assert_eq!(after(&[0.5, 0.52]), Some(3), "certainly faster");
+        assert_eq!(after(&[0.9, 1.2]), Some(5), "nothing to be said");
+        assert_eq!(after(&[1.06, 1.05]), Some(15), "harmed");
+        assert_eq!(after(&[1.06, 1.05, 1.06, 1.05, 1.06, 0.8]), Some(6), "harmed, as it seemed");
+        assert!(!cell("a", &[0.5; 3], &["standard output"]).is_enough(5));
+        assert!(cell("a", &[0.5; 5], &["standard output"]).is_enough(5));
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub struct Harm {
     /// shared
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = condition)]
     condition: Vec<Condition>,
-    /// Pairs of runs [default: 5; quick: 3]
+    /// Pairs of runs: three where those make sure that a command is not harmed,
+    /// three times as many as these where it seems to be [default: 5; quick: 3]
     #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
     runs: Option<u16>,
     /// Repeat a command within a run until it takes so long, in seconds
