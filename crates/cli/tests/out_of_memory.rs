@@ -156,3 +156,19 @@ fn no_copy_is_made_where_there_is_no_room() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), found, "{limit}");
     }
 }
+
+/// A usual launch is one after a first that found the same.
+#[test]
+fn where_no_copy_can_ever_be_made_the_program_runs_plainly() {
+    let bed = bed!();
+    for (limit, has_agent) in [(LIMIT_BYTES, true), (NO_ROOM_BYTES, false), (LIMIT_BYTES, true)] {
+        let cgroup = Cgroup::new(limit);
+        for launch in ["first", "usual"] {
+            let mut command = Command::new(RUNAHEAD);
+            command.args(["cat", "/proc/self/maps"]);
+            cgroup.enter(command.env("XDG_CACHE_HOME", bed.path("cache")));
+            let maps = ok(&command.output().unwrap());
+            assert_eq!(maps.contains("/agent-"), has_agent, "{launch} in {limit}: {maps}");
+        }
+    }
+}

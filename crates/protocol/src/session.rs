@@ -17,6 +17,11 @@ pub const OPT_OUT_VARIABLE: &str = "RUNAHEAD";
 /// Version of the session text; an agent ignores a session of another one.
 pub const VERSION: u32 = 1;
 
+/// Memory that must be left below a cgroup's limit, beside what cannot be
+/// reclaimed, for a copy to be made, in bytes: its tables, the log, its own pages.
+/// With less, the copy could be what the OOM killer is called for.
+pub const ROOM_MIN_BYTES: u64 = 8 << 20;
+
 /// Longest session text that the agent accepts, in bytes.
 pub const SESSION_LEN_MAX: usize = 2048;
 

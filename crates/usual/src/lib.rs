@@ -22,6 +22,7 @@
 //! makes a read of 128 KiB or more. So what is not inlined of other crates is
 //! not called here.
 
+pub mod memory;
 pub mod text;
 pub mod words;
 
@@ -29,7 +30,7 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use runahead_protocol::learnt;
-use runahead_protocol::session::{OPT_OUT_VARIABLE, SESSION_VARIABLE};
+use runahead_protocol::session::{OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -116,6 +117,7 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
         || record.cache != cache.as_bytes()
         || !is_free()
         || !is_private(&directory, user)
+        || is_tiny()
     {
         return None;
     }
@@ -308,6 +310,12 @@ fn named_interpreter(head: &[u8]) -> Option<&[u8]> {
         }
     }
     None
+}
+
+/// Whether memory is limited to less than a copy may be made with: then not even
+/// what the agent takes, a quarter of a megabyte in each process, is made up for.
+pub fn is_tiny() -> bool {
+    memory::limit_bytes().is_some_and(|limit| limit < ROOM_MIN_BYTES)
 }
 
 /// Whether no seccomp filter watches this process (`launch::confinement` of the command).

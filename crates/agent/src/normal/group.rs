@@ -2,6 +2,8 @@
 //! soon after they were evicted, in the program's memory cgroup (version 1 or
 //! 2) or, where none limits it, on the whole machine.
 
+use runahead_protocol::session::ROOM_MIN_BYTES;
+
 use crate::import::regions::swap_exists;
 use crate::procfs;
 use crate::sys::{self, PAGE_SIZE};
@@ -15,11 +17,6 @@ const SMALL_CHUNK_LEN: usize = 128;
 const LINE_LEN: usize = 64;
 /// Longest path of a group's file, with its NUL, in bytes.
 const PATH_LEN_MAX: usize = 512;
-
-/// Memory that must be left below a limit, beside what cannot be reclaimed,
-/// for a copy to be made, in bytes: its tables, the log, its own pages. With
-/// less, the copy could be what the OOM killer is called for.
-const ROOM_MIN_BYTES: u64 = 8 << 20;
 
 /// Where cgroups are mounted, by every distribution since systemd.
 const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use runahead_protocol::session::ROOM_MIN_BYTES;
+
 use super::{Check, Standing};
 
 const AREA: &str = "machine";
@@ -114,15 +116,19 @@ fn cgroup_value(file: &str, controller: &str) -> Option<String> {
 }
 
 fn memory_cgroup() -> Check {
-    let limit = cgroup_value("memory.max", "memory")
-        .or_else(|| cgroup_value("memory.limit_in_bytes", "memory"));
-    let found = match limit.as_deref().map(str::parse::<u64>) {
+    let name = "memory cgroup";
+    match runahead_usual::memory::limit_bytes() {
         // Version 1 says "no limit" by a number near 2^63.
-        Some(Ok(bytes)) if bytes < 1 << 60 => format!("limit {} MiB", bytes >> 20),
-        Some(_) => "no limit".into(),
-        None => "none seen".into(),
-    };
-    Check::fact(AREA, "memory cgroup", found)
+        Some(bytes) if bytes < 1 << 60 => {
+            let found = format!("limit {} MiB", bytes >> 20);
+            if bytes >= ROOM_MIN_BYTES {
+                return Check::fact(AREA, name, found);
+            }
+            Check::new(AREA, name, Standing::Reduced, found)
+                .or_lost("there is no room for a copy, so that programs run plainly")
+        }
+        _ => Check::fact(AREA, name, "no limit"),
+    }
 }
 
 fn yama() -> Check {

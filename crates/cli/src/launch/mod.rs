@@ -214,6 +214,10 @@ fn agent_files(
             .push(format!("{name}: this runahead was built without the agent, so it ran plainly"));
         return None;
     }
+    // Who asks for something is told of the program as it is.
+    if options.is_default() && runahead_usual::is_tiny() {
+        return None;
+    }
     match resolve::classify(path) {
         Kind::Dynamic { interpreter } => {
             let provided = files::provide(agent, &interpreter, losses).map_err(|error| {

@@ -13,7 +13,7 @@ use super::common::{Common, RESULTS, executable, place};
 #[derive(Debug, Args)]
 pub struct Sharing {
     /// Pairs of runs
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..))]
     runs: u16,
     /// Size of the data relative to the full one
     #[arg(long, value_name = "F", default_value_t = 1.0)]

@@ -1,0 +1,86 @@
+//! The memory that a program may have (cgroups(7)).
+
+use std::ffi::CStr;
+
+use rustix::fs::OFlags;
+
+use crate::{File, PathText};
+
+/// Where cgroups are mounted, by every distribution since systemd.
+const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";
+/// Bytes of `/proc/self/cgroup` that are looked at.
+const GROUPS_LEN_MAX: usize = 2048;
+/// Longest number, in bytes.
+const NUMBER_LEN_MAX: usize = 32;
+
+/// The lowest limit on the memory cgroup of this process, version 1 or 2, in bytes;
+/// `None` where none is set or seen. 10 to 20 µs.
+pub fn limit_bytes() -> Option<u64> {
+    let mut buffer = [0; GROUPS_LEN_MAX];
+    let groups = read(c"/proc/self/cgroup", &mut buffer)?;
+    // Where the controller is version 1's, the line of version 2 says nothing
+    // about it.
+    let lines = || groups.split(|&byte| byte == b'\n').filter_map(group);
+    let (root, name, group): (&[u8], &[u8], _) = match lines().find(|(names, _)| is_memory(names)) {
+        Some((_, group)) => (b"/memory", b"/memory.limit_in_bytes", group),
+        None => (b"", b"/memory.max", lines().find(|(names, _)| names.is_empty())?.1),
+    };
+    let mut path = PathText::new();
+    path.add(&[MOUNTPOINT, root, group])?;
+    let root_len = MOUNTPOINT.len() + root.len();
+    // The root's path ends with a slash. In a container the path may be the
+    // host's and the mount begin below it: then only the root is there.
+    let mut len = path.as_bytes().len() - usize::from(path.as_bytes().ends_with(b"/"));
+    let mut lowest = None;
+    while len >= root_len {
+        path.truncate(len);
+        path.add(&[name])?;
+        let mut number = [0; NUMBER_LEN_MAX];
+        let limit = read(path.as_c_str(), &mut number).and_then(parse);
+        lowest = limit.into_iter().chain(lowest).min();
+        len = path.as_bytes().get(..len)?.iter().rposition(|&byte| byte == b'/')?;
+    }
+    lowest
+}
+
+/// The controllers and the path of a line such as "4:memory:/a/b" or "0::/a/b".
+fn group(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut fields = line.splitn(3, |&byte| byte == b':').skip(1);
+    Some((fields.next()?, fields.next()?))
+}
+
+fn is_memory(controllers: &[u8]) -> bool {
+    controllers.split(|&byte| byte == b',').any(|name| name == b"memory")
+}
+
+/// The number at the beginning of a file; `None`: "max", or none that fits.
+fn parse(text: &[u8]) -> Option<u64> {
+    let digits = text.split(|byte| !byte.is_ascii_digit()).next()?;
+    digits.iter().try_fold(0u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    }).filter(|_| !digits.is_empty())
+}
+
+/// The first bytes of a file.
+fn read<'b>(path: &CStr, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let file = File::open(path, OFlags::empty()).ok()?;
+    let len = rustix::io::read(&file, &mut *buffer).ok()?;
+    buffer.get(..len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_limits_are_understood() {
+        assert_eq!(group(b"4:memory:/a/b"), Some((&b"memory"[..], &b"/a/b"[..])));
+        assert_eq!(group(b"0::/a:b"), Some((&b""[..], &b"/a:b"[..])));
+        assert_eq!(group(b"nonsense"), None);
+        assert!(is_memory(b"cpu,memory") && !is_memory(b"cpu") && !is_memory(b""));
+        assert_eq!(parse(b"8388608\n"), Some(8 << 20));
+        assert_eq!(parse(b"max\n"), None);
+        assert_eq!(parse(b"99999999999999999999999"), None, "more than fits");
+        assert_eq!(parse(b""), None);
+    }
+}
