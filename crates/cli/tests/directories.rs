@@ -15,10 +15,12 @@ fn agent_path(command: &mut Command) -> String {
     stdout_of(command.args(["sh", "-c", "echo $LD_PRELOAD"])).trim().to_owned()
 }
 
-/// Whether what lies there lies in memory.
+/// Whether what lies there lies in memory and can be loaded.
 fn is_in_memory(directory: &Path) -> bool {
     const TMPFS: i64 = 0x0102_1994;
+    let flags = rustix::fs::statvfs(directory).unwrap().f_flag;
     rustix::fs::statfs(directory).unwrap().f_type == TMPFS
+        && !flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC)
 }
 
 #[test]
@@ -27,7 +29,7 @@ fn what_programs_load_lies_in_memory() {
     let agent = scratch.idle_agent();
     let memory = Path::new("/dev/shm");
     if !is_in_memory(memory) {
-        return skip("/dev/shm is not in memory");
+        return eprintln!("/dev/shm is not in memory: nothing to run");
     }
     let in_memory = Path::new("/dev/shm").join(format!("runahead-{}", rustix::process::geteuid()));
     let mut command = scratch.runahead_with(&agent);
@@ -41,17 +43,47 @@ fn what_programs_load_lies_in_memory() {
     let said = stdout_of(&mut command);
     let sites = said.split(';').find_map(|field| field.trim().strip_prefix("sites=")).unwrap();
     assert!(sites.starts_with(in_memory.to_str().unwrap()), "{said}");
-    let kept = scratch.join(".cache/runahead").join(Path::new(sites).file_name().unwrap());
+    let (kept, _) = sites.rsplit_once('-').unwrap();
+    let kept = scratch.join(".cache/runahead").join(Path::new(kept).file_name().unwrap());
     assert_eq!(fs::read(sites).unwrap(), fs::read(kept).unwrap(), "the one made once");
     fs::remove_file(path).unwrap();
+}
+
+/// `su` keeps the variable: whose directory it is could put another agent there.
+#[test]
+fn a_runtime_directory_of_another_user_is_not_used() {
+    if !is_root() {
+        return skip("another user's directory needs root");
+    }
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let theirs = scratch.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(1), Some(1)).unwrap();
+    let missing = scratch.join("missing");
+    for directory in [&theirs, &missing] {
+        for launch in ["first", "second"] {
+            let mut command = scratch.runahead_with(&agent);
+            let path = agent_path(command.env("XDG_RUNTIME_DIR", directory));
+            assert!(!path.starts_with(directory.to_str().unwrap()), "{launch}: {path}");
+        }
+        assert!(!directory.join("runahead").exists(), "nothing is left there");
+    }
+    assert!(!missing.exists());
+
+    let mut command = scratch.runahead_with(&agent);
+    command.env("HOME", &theirs).env("XDG_RUNTIME_DIR", &theirs);
+    let path = agent_path(&mut command);
+    assert!(!path.starts_with(theirs.to_str().unwrap()), "nor a home of theirs: {path}");
 }
 
 #[test]
 fn without_a_directory_in_memory_the_cache_directory_of_the_user_comes_first() {
     let scratch = Scratch::new();
     let agent = scratch.idle_agent();
-    let none = scratch.file("none", "", 0o600);
-    let agent_path = |command: &mut Command| agent_path(command.env("XDG_RUNTIME_DIR", &none));
+    if is_in_memory(&scratch.join("")) {
+        return eprintln!("the tests' runtime directory is in memory: nothing to run");
+    }
     let path = agent_path(&mut scratch.runahead_with(&agent));
     assert!(path.starts_with(scratch.join(".cache/runahead/agent-").to_str().unwrap()), "{path}");
     let directory = scratch.join(".cache/runahead");

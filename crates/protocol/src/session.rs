@@ -2,7 +2,7 @@
 //! variable, and how the agent hands it on at `execve`.
 //!
 //! The text is `key=value` pairs joined by `;`, for example
-//! `v=1;mode=speculate;agent=/home/u/.cache/runahead/agent-1f.so;sites=/home/u/.cache/runahead/sites-1;tsc=2900`.
+//! `v=1;mode=speculate;agent=/run/user/7/runahead/agent-1f.so;sites=/run/user/7/runahead/sites-1-a0;tsc=2900`.
 //! Values contain neither `;` nor NUL. Unknown keys are skipped, so that an
 //! older agent can read a newer session. The agent removes the variable, and
 //! its own entry at the front of `LD_PRELOAD`, from the environment that the

@@ -13,7 +13,8 @@
 //! a new record.
 //!
 //! The record lies beside the table of executables
-//! ([`runahead_protocol::learnt`]), in memory: until the next boot.
+//! ([`runahead_protocol::learnt`]), in memory: until the next boot, or the user's
+//! last logout.
 //!
 //! A crate of its own, because the linker puts its code and constants, with
 //! what they call of the C library, at the front of the command's file
@@ -35,11 +36,12 @@ use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
+use memory::Groups;
 use text::Text;
 use words::{Given, Words};
 
 /// First bytes of a record: "RAUSUAL" and the version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x03");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x04");
 /// Longest record, in bytes.
 pub const RECORD_LEN_MAX: usize = 4096;
 /// Files that every program needs: the agent and the site table.
@@ -109,15 +111,17 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
     let given = Variables::look(variables)?;
     let program = find(command.first().as_bytes(), given.path)?;
     let user = rustix::process::geteuid().as_raw();
-    let directory = record_directory(given.runtime, user)?;
+    let directory = directory_in_memory(given.runtime, user)?;
+    if !is_private(&directory, user) {
+        return None;
+    }
     let mut buffer = [0; RECORD_LEN_MAX];
     let record = Record::read(&record_path(&directory, fingerprint)?, &mut buffer)?;
     let cache = cache_directory(given.cache, given.home)?;
     if record.user != u64::from(user)
         || record.cache != cache.as_bytes()
         || !is_free()
-        || !is_private(&directory, user)
-        || is_tiny()
+        || is_tiny(record.groups)
     {
         return None;
     }
@@ -314,8 +318,11 @@ fn named_interpreter(head: &[u8]) -> Option<&[u8]> {
 
 /// Whether memory is limited to less than a copy may be made with: then not even
 /// what the agent takes, a quarter of a megabyte in each process, is made up for.
-pub fn is_tiny() -> bool {
-    memory::limit_bytes().is_some_and(|limit| limit < ROOM_MIN_BYTES)
+/// Of the cgroups of `known`, [`Groups::hash`], it is known that it is not.
+pub fn is_tiny(known: u64) -> bool {
+    let limit = |groups: Groups| groups.limit_bytes();
+    let other = Groups::look().filter(|groups| groups.hash() != known);
+    other.and_then(limit).is_some_and(|limit| limit < ROOM_MIN_BYTES)
 }
 
 /// Whether no seccomp filter watches this process (`launch::confinement` of the command).
@@ -381,16 +388,20 @@ fn cache_directory(cache: Option<&[u8]>, home: Option<&[u8]>) -> Option<PathText
     Some(path)
 }
 
-/// Where [`learnt::FILE_NAME`] lies.
-fn record_directory(runtime: Option<&[u8]>, user: u32) -> Option<PathText> {
+/// The user's directory in memory, of all that is kept from launch to launch: until
+/// the next boot, or the user's last logout. Where `$XDG_RUNTIME_DIR` is another
+/// user's (`su` keeps it), who could put another directory in its place, it is not
+/// used.
+pub fn directory_in_memory(runtime: Option<&[u8]>, user: u32) -> Option<PathText> {
     let mut path = PathText::new();
-    match runtime.unwrap_or_default() {
-        [] => {
-            path.add(&[b"/dev/shm/runahead-"])?;
-            path.add_number(u64::from(user))?;
-        }
-        runtime => path.add(&[runtime, b"/runahead"])?,
+    let runtime = runtime.unwrap_or_default();
+    if !runtime.is_empty() && path.add(&[runtime]).is_some() && is_private(&path, user) {
+        path.add(&[b"/runahead"])?;
+        return Some(path);
     }
+    path.truncate(0);
+    path.add(&[b"/dev/shm/runahead-"])?;
+    path.add_number(u64::from(user))?;
     Some(path)
 }
 
@@ -409,6 +420,8 @@ struct Record<'b> {
     user: u64,
     /// [`Devices`].
     devices: u64,
+    /// [`Groups::hash`] of cgroups that leave room for a copy; 0: none.
+    groups: u64,
     /// The cache directory.
     cache: &'b [u8],
     /// The dynamic linker for which the site table was completed.
@@ -433,6 +446,7 @@ impl<'b> Record<'b> {
         Some(Record {
             user: fields.number()?,
             devices: fields.number()?,
+            groups: fields.number()?,
             cache: fields.text()?,
             interpreter: fields.text()?,
             preload: fields.c_text()?,

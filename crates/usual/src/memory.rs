@@ -4,43 +4,68 @@ use std::ffi::CStr;
 
 use rustix::fs::OFlags;
 
-use crate::{File, PathText};
+use crate::{File, PathText, mix};
 
 /// Where cgroups are mounted, by every distribution since systemd.
 const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";
 /// Bytes of `/proc/self/cgroup` that are looked at.
-const GROUPS_LEN_MAX: usize = 2048;
+const GROUPS_LEN_MAX: usize = 4096;
 /// Longest number, in bytes.
 const NUMBER_LEN_MAX: usize = 32;
 
-/// The lowest limit on the memory cgroup of this process, version 1 or 2, in bytes;
-/// `None` where none is set or seen. 10 to 20 µs.
-pub fn limit_bytes() -> Option<u64> {
-    let mut buffer = [0; GROUPS_LEN_MAX];
-    let groups = read(c"/proc/self/cgroup", &mut buffer)?;
-    // Where the controller is version 1's, the line of version 2 says nothing
-    // about it.
-    let lines = || groups.split(|&byte| byte == b'\n').filter_map(group);
-    let (root, name, group): (&[u8], &[u8], _) = match lines().find(|(names, _)| is_memory(names)) {
-        Some((_, group)) => (b"/memory", b"/memory.limit_in_bytes", group),
-        None => (b"", b"/memory.max", lines().find(|(names, _)| names.is_empty())?.1),
-    };
-    let mut path = PathText::new();
-    path.add(&[MOUNTPOINT, root, group])?;
-    let root_len = MOUNTPOINT.len() + root.len();
-    // The root's path ends with a slash. In a container the path may be the
-    // host's and the mount begin below it: then only the root is there.
-    let mut len = path.as_bytes().len() - usize::from(path.as_bytes().ends_with(b"/"));
-    let mut lowest = None;
-    while len >= root_len {
-        path.truncate(len);
-        path.add(&[name])?;
-        let mut number = [0; NUMBER_LEN_MAX];
-        let limit = read(path.as_c_str(), &mut number).and_then(parse);
-        lowest = limit.into_iter().chain(lowest).min();
-        len = path.as_bytes().get(..len)?.iter().rposition(|&byte| byte == b'/')?;
+/// The cgroups that this process is in, as `/proc/self/cgroup` tells them.
+#[derive(Debug)]
+pub struct Groups {
+    text: [u8; GROUPS_LEN_MAX],
+    len: usize,
+}
+
+impl Groups {
+    /// Asks; `None` where nobody tells.
+    pub fn look() -> Option<Groups> {
+        let mut groups = Groups { text: [0; GROUPS_LEN_MAX], len: 0 };
+        groups.len = read(c"/proc/self/cgroup", &mut groups.text)?.len();
+        Some(groups)
     }
-    lowest
+
+    fn text(&self) -> &[u8] {
+        self.text.get(..self.len).unwrap_or_default()
+    }
+
+    /// A number that tells whether they are the same as another time. Never 0.
+    pub fn hash(&self) -> u64 {
+        self.text().iter().fold(1, |hash, &byte| mix(hash, u64::from(byte))).max(1)
+    }
+
+    /// The lowest limit on their memory, version 1 or 2, in bytes; `None` where
+    /// none is set or seen. Three calls for each level, 10 to 20 µs.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        // Where the controller is version 1's, the line of version 2 says nothing
+        // about it.
+        let lines = || self.text().split(|&byte| byte == b'\n').filter_map(group);
+        let version1 = lines().find(|(names, _)| is_memory(names));
+        let (root, name, group): (&[u8], &[u8], _) = match version1 {
+            Some((_, group)) => (b"/memory", b"/memory.limit_in_bytes", group),
+            None => (b"", b"/memory.max", lines().find(|(names, _)| names.is_empty())?.1),
+        };
+        let mut path = PathText::new();
+        path.add(&[MOUNTPOINT, root, group])?;
+        let root_len = MOUNTPOINT.len() + root.len();
+        // The root's path ends with a slash. In a container the path may be the
+        // host's and the mount begin below it: then only the root is there.
+        let mut len = path.as_bytes().len() - usize::from(path.as_bytes().ends_with(b"/"));
+        let mut lowest = None;
+        while len >= root_len {
+            path.truncate(len);
+            path.add(&[name])?;
+            let mut number = [0; NUMBER_LEN_MAX];
+            let limit = read(path.as_c_str(), &mut number).and_then(parse);
+            lowest = limit.into_iter().chain(lowest).min();
+            let level = path.as_bytes().get(..len)?;
+            len = level.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        }
+        lowest
+    }
 }
 
 /// The controllers and the path of a line such as "4:memory:/a/b" or "0::/a/b".
@@ -56,9 +81,10 @@ fn is_memory(controllers: &[u8]) -> bool {
 /// The number at the beginning of a file; `None`: "max", or none that fits.
 fn parse(text: &[u8]) -> Option<u64> {
     let digits = text.split(|byte| !byte.is_ascii_digit()).next()?;
-    digits.iter().try_fold(0u64, |number, digit| {
-        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    }).filter(|_| !digits.is_empty())
+    let add = |number: u64, digit: &u8| {
+        number.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0')))
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 /// The first bytes of a file.

@@ -142,13 +142,17 @@ fn target(args: &[usize; 6], environment_arg: usize) -> (isize, sys::Stat) {
     (asked, stat)
 }
 
-/// Whether the dynamic linker will find the agent. After a change of user or
-/// root it may not, and would say so on the program's standard error.
+/// Whether the dynamic linker will be able to open the agent. After a change of
+/// user or root, in a sandbox (Landlock refuses to open what access(2) allows), or
+/// where the directory is gone it may not, and would say so on the program's
+/// standard error.
 fn agent_reachable() -> bool {
-    const R_OK: usize = 4;
     let Some(path) = CONFIG.preload.get().strip_prefix(PRELOAD) else { return false };
-    // SAFETY: a path of ours, which ends with NUL.
-    (unsafe { sys::call(nr::FACCESSAT, &[sys::AT_FDCWD, path.as_ptr() as usize, R_OK]) }) == 0
+    let fd = sys::open_read(path);
+    if fd >= 0 {
+        sys::close(fd as i32);
+    }
+    fd >= 0
 }
 
 /// Makes the call with the session added. `scratch` has room for

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use runahead_protocol::session::ROOM_MIN_BYTES;
+use runahead_usual::memory::Groups;
 
 use super::{Check, Standing};
 
@@ -117,7 +118,8 @@ fn cgroup_value(file: &str, controller: &str) -> Option<String> {
 
 fn memory_cgroup() -> Check {
     let name = "memory cgroup";
-    match runahead_usual::memory::limit_bytes() {
+    let Some(groups) = Groups::look() else { return Check::fact(AREA, name, "none seen") };
+    match groups.limit_bytes() {
         // Version 1 says "no limit" by a number near 2^63.
         Some(bytes) if bytes < 1 << 60 => {
             let found = format!("limit {} MiB", bytes >> 20);

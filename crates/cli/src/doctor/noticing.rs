@@ -28,8 +28,12 @@ pub fn fault_checks() -> Vec<Check> {
 fn agent_place() -> Check {
     let name = "place for the agent";
     match launch::agent_directory() {
-        (Some(directory), _) => {
-            Check::new(AREA, name, Standing::Works, format!("in {}", directory.display()))
+        (Some(directory), unusable) => {
+            let mut found = format!("in {}", directory.display());
+            if !unusable.is_empty() {
+                found += &format!(" ({})", unusable.join("; "));
+            }
+            Check::new(AREA, name, Standing::Works, found)
         }
         (None, unusable) => Check::new(AREA, name, Standing::Reduced, unusable.join("; ")).or_lost(
             "each run analyses the C library anew (some 20 ms): set XDG_CACHE_HOME to a private \

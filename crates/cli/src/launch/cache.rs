@@ -33,6 +33,8 @@ pub enum Unusable {
     Path,
     /// Somebody else owns it or may write it.
     NotPrivate,
+    /// Somebody else owns, or anybody may write, this directory above it.
+    BelowOthers(PathBuf),
     /// Libraries in it cannot be loaded.
     NoExec,
     /// It was to lie in memory.
@@ -46,6 +48,9 @@ impl fmt::Display for Unusable {
         match self {
             Unusable::Path => to.write_str("its path cannot stand in LD_PRELOAD"),
             Unusable::NotPrivate => to.write_str("others own it or may write it"),
+            Unusable::BelowOthers(above) => {
+                write!(to, "{} belongs to others or may be written by all", above.display())
+            }
             Unusable::NoExec => to.write_str("it is mounted noexec"),
             Unusable::OnStorage => to.write_str("it is not in memory"),
             Unusable::Io(error) => to.write_str(&super::error_text(error)),
@@ -85,15 +90,13 @@ pub fn candidates() -> Vec<PathBuf> {
     places
 }
 
-/// The user's directory in memory, until the next boot.
+/// The user's directory in memory ([`runahead_usual::directory_in_memory`]).
 pub fn in_memory() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
-        Some(runtime) => Path::new(&runtime).join("runahead"),
-        None => {
-            let user = rustix::process::geteuid().as_raw();
-            Path::new("/dev/shm").join(format!("runahead-{user}"))
-        }
-    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    let runtime = runtime.as_deref().map(OsStr::as_bytes);
+    let user = rustix::process::geteuid().as_raw();
+    let path = runahead_usual::directory_in_memory(runtime, user).unwrap_or_default();
+    OsStr::from_bytes(path.as_bytes()).into()
 }
 
 /// Makes sure that `directory` exists, is safe to load from, and lies in memory.
@@ -149,10 +152,18 @@ pub fn make_private(directory: &Path) -> Result<OwnedFd, Unusable> {
         other => other?,
     };
     let status = rustix::fs::fstat(&opened)?;
-    if status.st_uid != rustix::process::geteuid().as_raw()
-        || status.st_mode & WRITABLE_BY_OTHERS != 0
-    {
+    let user = rustix::process::geteuid().as_raw();
+    if status.st_uid != user || status.st_mode & WRITABLE_BY_OTHERS != 0 {
         return Err(Unusable::NotPrivate);
+    }
+    // Whoever owns a directory above it can put another one in its place: that of
+    // a user whose HOME root has kept (`sudo -E`).
+    for above in directory.ancestors().skip(1) {
+        let status = rustix::fs::stat(above)?;
+        let by_all = status.st_mode & 0o002 != 0 && status.st_mode & libc::S_ISVTX == 0;
+        if ![0, user].contains(&status.st_uid) || by_all {
+            return Err(Unusable::BelowOthers(above.to_owned()));
+        }
     }
     Ok(opened)
 }
@@ -202,8 +213,10 @@ pub fn install_agent(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> 
 /// # Errors
 /// It could not be read or made.
 pub fn copy_sites(sites: &Path, directory: &Path) -> io::Result<PathBuf> {
-    let path = directory.join(sites.file_name().unwrap_or_default());
     let bytes = fs::read(sites)?;
+    // Another cache directory may hold another one, which running programs use.
+    let name = sites.file_name().unwrap_or_default().to_string_lossy();
+    let path = directory.join(format!("{name}-{:016x}", Agent::other(&bytes).fingerprint));
     if fs::read(&path).is_ok_and(|there| there == bytes) {
         return Ok(path);
     }
@@ -217,7 +230,8 @@ fn replace(
     mode: u32,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let beside = path.with_file_name(format!(".beside-{}", std::process::id()));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}-{}", std::process::id()));
     // What an earlier process of this id left when it was killed.
     let _ = fs::remove_file(&beside);
     let mut options = OpenOptions::new();

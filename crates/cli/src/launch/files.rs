@@ -95,13 +95,16 @@ fn install(
     libraries: &[PathBuf],
     losses: &mut Vec<String>,
 ) -> Result<Files, cache::Unusable> {
-    cache::prepare(directory)?;
+    cache::make_private(directory)?;
     let sites = directory.join(runahead_sites::file_name());
     let update = SiteTable::load_or_update(&sites, libraries)?;
     losses.extend(update.skipped.iter().map(|(path, skip)| skipped(path, skip)));
     let (agent, sites) = match in_memory(agent, &sites) {
         Ok(paths) => paths,
-        Err(_) => (cache::install_agent(directory, agent)?, sites),
+        Err(_) => {
+            cache::prepare(directory)?;
+            (cache::install_agent(directory, agent)?, sites)
+        }
     };
     let cache = directory.to_owned();
     Ok(Files { agent, sites, cache, tsc_per_us: clock::tsc_per_us(Some(directory)) })

@@ -1,6 +1,6 @@
 //! Makes the table in which processes leave behind what they learnt of their
 //! executables ([`runahead_protocol::learnt`]): in memory, so that a write to
-//! it never waits for storage; until the next boot.
+//! it never waits for storage; until the next boot, or the user's last logout.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

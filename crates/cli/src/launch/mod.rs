@@ -215,7 +215,7 @@ fn agent_files(
         return None;
     }
     // Who asks for something is told of the program as it is.
-    if options.is_default() && runahead_usual::is_tiny() {
+    if options.is_default() && runahead_usual::is_tiny(0) {
         return None;
     }
     match resolve::classify(path) {
@@ -286,21 +286,26 @@ fn enlist(environment: &mut Vec<Vec<u8>>, session: &Session<'_>) {
 }
 
 /// The directories in which the agent cannot be installed, best first and each
-/// with the reason, and then the one in which it is; none where it is kept in
-/// memory.
+/// with the reason, and then the one in which it is; none where each run has a
+/// memory file of its own.
 pub fn agent_directory() -> (Option<PathBuf>, Vec<String>) {
     let mut unusable = Vec::new();
-    for directory in cache::candidates() {
-        match cache::prepare(&directory) {
-            Ok(()) => {
-                let memory = cache::in_memory();
-                let is_used = cache::prepare_in_memory(&memory).is_ok();
-                return (Some(if is_used { memory } else { directory }), unusable);
-            }
-            Err(why) => unusable.push(format!("{}: {why}", directory.display())),
+    let mut usable = |directory: PathBuf, prepared: Result<(), cache::Unusable>| match prepared {
+        Ok(()) => Some(directory),
+        Err(why) => {
+            unusable.push(format!("{}: {why}", directory.display()));
+            None
         }
-    }
-    (None, unusable)
+    };
+    let memory = cache::in_memory();
+    let prepared = cache::prepare_in_memory(&memory);
+    let found = usable(memory, prepared).or_else(|| {
+        cache::candidates().into_iter().find_map(|directory| {
+            let prepared = cache::prepare(&directory);
+            usable(directory, prepared)
+        })
+    });
+    (found, unusable)
 }
 
 /// The dynamic linker of a program into which the agent can be loaded.

@@ -101,7 +101,6 @@ pub mod nr {
     pub const INOTIFY_INIT: usize = 253;
     pub const OPENAT: usize = 257;
     pub const READLINKAT: usize = 267;
-    pub const FACCESSAT: usize = 269;
     pub const INOTIFY_INIT1: usize = 294;
     pub const DUP3: usize = 292;
     pub const PREADV: usize = 295;
