@@ -191,7 +191,7 @@ fn make(directory: &Path) -> io::Result<()> {
 /// # Errors
 /// It could not be installed.
 pub fn install_agent(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> {
-    let path = directory.join(format!("agent-{:016x}.so", agent.fingerprint));
+    let path = directory.join(file_name(agent));
     if is_installed(&path, agent)? {
         return Ok(path);
     }
@@ -205,6 +205,40 @@ pub fn install_agent(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> 
         file.set_modified(seal(agent))
     })?;
     Ok(path)
+}
+
+/// How long an agent that no launch installs any more is kept in memory: programs
+/// that were started with it execute others with it.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// [`install_agent`] in memory: with a new one, those that another version of the
+/// command installed long ago go.
+///
+/// # Errors
+/// It could not be installed.
+pub fn install_agent_in_memory(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> {
+    let path = directory.join(file_name(agent));
+    if !is_installed(&path, agent)? {
+        remove_agents(directory, KEPT);
+    }
+    install_agent(directory, agent)
+}
+
+/// Removes agents that were installed so long ago. What cannot be, stays.
+fn remove_agents(directory: &Path, age: Duration) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name();
+        let is_agent = name.as_bytes().starts_with(b"agent-");
+        // Their time of modification is a seal.
+        let is_old = entry.metadata().is_ok_and(|metadata| {
+            let changed = UNIX_EPOCH + Duration::from_secs(metadata.ctime().max(0) as u64);
+            changed.elapsed().is_ok_and(|elapsed| elapsed >= age)
+        });
+        if is_agent && is_old {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// The path of a copy in `directory` of the site table `sites`, made anew where
@@ -246,6 +280,11 @@ fn replace(
         let _ = fs::remove_file(&beside);
     }
     done
+}
+
+/// The name of an installed agent.
+fn file_name(agent: Agent<'_>) -> String {
+    format!("agent-{:016x}.so", agent.fingerprint)
 }
 
 /// When an installed agent says that it was modified: a time that its bytes
@@ -309,6 +348,20 @@ mod tests {
 
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(prepare(&directory), Err(Unusable::NotPrivate)));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn agents_of_long_ago_are_removed() {
+        let directory = std::env::temp_dir().join(format!("cache-old-{}", std::process::id()));
+        make(&directory).unwrap();
+        let other = directory.join("learnt");
+        fs::write(&other, "").unwrap();
+        let path = install_agent_in_memory(&directory, Agent::other(b"one")).unwrap();
+        let next = install_agent_in_memory(&directory, Agent::other(b"another")).unwrap();
+        assert!(path.exists() && next.exists(), "not long ago");
+        remove_agents(&directory, Duration::ZERO);
+        assert!(!path.exists() && !next.exists() && other.exists());
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -114,7 +114,7 @@ fn install(
 fn in_memory(agent: Agent<'_>, sites: &Path) -> Result<(PathBuf, PathBuf), cache::Unusable> {
     let memory = cache::in_memory();
     cache::prepare_in_memory(&memory)?;
-    Ok((cache::install_agent(&memory, agent)?, cache::copy_sites(sites, &memory)?))
+    Ok((cache::install_agent_in_memory(&memory, agent)?, cache::copy_sites(sites, &memory)?))
 }
 
 fn skipped(library: &Path, skip: &runahead_sites::table::Skip) -> String {
