@@ -170,7 +170,9 @@ fn everyday_commands_run_under_every_condition() {
     assert_eq!(cells.len() + impossible.len(), 2 * 5, "{results}");
     for cell in cells {
         assert_eq!(cell["failures"].as_array().unwrap().len(), 0, "{cell}");
-        assert_eq!(cell["runahead_s"].as_array().unwrap().len(), 2, "{cell}");
+        // Three times as many where two say that it is harmed.
+        let pairs = ["plain_s", "runahead_s"].map(|side| cell[side].as_array().unwrap().len());
+        assert!(pairs[0] == pairs[1] && (2..=6).contains(&pairs[0]), "{cell}");
         let limited = cell["condition"].as_str().unwrap().starts_with("memory");
         assert_eq!(cell["memory_bytes"].is_null(), !limited, "{cell}");
     }
