@@ -55,7 +55,9 @@ fn run(scratch: &Scratch, limit_s: u64, program: &Path, arguments: &[&str]) -> (
     command.args(["--uts", "sh", "-c", SCRIPT, "sh", "timeout", "-k", "5", &limit_s.to_string()]);
     command.arg(env!("CARGO_BIN_EXE_runahead")).arg(format!("--test={EVERY_READ_STALLS}"));
     command.arg(format!("--stats={}", statistics.display())).arg("--").arg(program);
+    // What launches keep in memory lies there, too, and not in what is compared.
     command.args(arguments).env("HOME", scratch.path()).env_remove("XDG_CACHE_HOME");
+    command.env("XDG_RUNTIME_DIR", scratch.path());
     command.env("WORLD", world);
     let output = command.current_dir(scratch.path()).output().unwrap();
     assert_ne!(output.status.code(), Some(124), "hangs: {}", text(&output.stderr));
