@@ -45,7 +45,12 @@ fn a_hundred_runs_leave_nothing() {
     };
     run(false);
     let (home, cache) = (entries(scratch.path()), entries(&scratch.join(".cache/runahead")));
-    assert_eq!(cache.len(), 3, "agent, site table, clock: {cache:?}");
+    // Where the runtime directory is in memory the agent lies there.
+    let kept = [cache.clone(), entries(&scratch.join("runahead"))].concat();
+    for name in ["agent-", "sites-", "tsc"] {
+        assert!(kept.iter().any(|file| file.starts_with(name)), "{name}: {kept:?}");
+    }
+    assert!(cache.len() <= 3, "{cache:?}");
 
     for _ in 0..RUNS {
         run(false);
