@@ -119,6 +119,32 @@ fn unusable_directories_are_passed_over() {
     }
 }
 
+/// There whoever owns the root directory is nobody.
+#[test]
+fn in_a_user_namespace_directories_are_used_as_outside() {
+    if !is_root() {
+        return skip("becoming another user needs root");
+    }
+    let scratch = Scratch::new();
+    let agent = scratch.idle_agent();
+    let mut runahead = scratch.runahead_for_all();
+    runahead.arg("--agent").arg(&agent);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65533", "--regid=65533", "--clear-groups", "unshare", "--user"]);
+    command.arg("--map-current-user").arg(runahead.get_program()).args(runahead.get_args());
+    command.env("HOME", "/nonexistent").env_remove("XDG_RUNTIME_DIR").env_remove("XDG_CACHE_HOME");
+    command.args(["sh", "-c", "echo $LD_PRELOAD; stat -c %u /"]);
+    let output = command.output().unwrap();
+    if text(&output.stderr).contains("unshare") {
+        return eprintln!("no user namespace: nothing to run");
+    }
+    let said = text(&output.stdout);
+    let (path, owner) = said.trim_end().split_once('\n').unwrap_or_else(|| panic!("{output:?}"));
+    assert_ne!(owner, "0", "this proves nothing");
+    assert!(path.contains("/runahead-65533/agent-"), "{path}");
+    let _ = fs::remove_file(path);
+}
+
 /// Runs a script in which /tmp, /var/tmp, /dev/shm and the home are mounted
 /// with `options`; `None` where mounts of one's own are refused.
 fn with_all_places_mounted(scratch: &Scratch, options: &str, script: &str) -> Option<String> {

@@ -80,13 +80,12 @@ pub fn candidates() -> Vec<PathBuf> {
     } else if let Some(home) = variable("HOME") {
         places.push(Path::new(&home).join(".cache/runahead"));
     }
-    if let Some(runtime) = variable("XDG_RUNTIME_DIR") {
-        places.push(Path::new(&runtime).join("runahead"));
-    }
+    places.push(in_memory());
     // These are shared with others: the name says whose it is.
     for shared in ["/dev/shm", "/tmp", "/var/tmp"] {
         places.push(Path::new(shared).join(format!("runahead-{user}")));
     }
+    places.dedup();
     places
 }
 
@@ -157,11 +156,13 @@ pub fn make_private(directory: &Path) -> Result<OwnedFd, Unusable> {
         return Err(Unusable::NotPrivate);
     }
     // Whoever owns a directory above it can put another one in its place: that of
-    // a user whose HOME root has kept (`sudo -E`).
+    // a user whose HOME root has kept (`sudo -E`). In a user namespace the root
+    // directory's owner, who can do anything, has another number than 0.
+    let trusted = [0, user, rustix::fs::stat("/")?.st_uid];
     for above in directory.ancestors().skip(1) {
         let status = rustix::fs::stat(above)?;
         let by_all = status.st_mode & 0o002 != 0 && status.st_mode & libc::S_ISVTX == 0;
-        if ![0, user].contains(&status.st_uid) || by_all {
+        if !trusted.contains(&status.st_uid) || by_all {
             return Err(Unusable::BelowOthers(above.to_owned()));
         }
     }
@@ -259,7 +260,10 @@ pub fn copy_sites(sites: &Path, directory: &Path) -> io::Result<PathBuf> {
 }
 
 /// Puts a file at `path` that `write` has written whole.
-fn replace(
+///
+/// # Errors
+/// It could not be made or written; nothing is left of it then.
+pub fn replace(
     path: &Path,
     mode: u32,
     write: impl FnOnce(&mut File) -> io::Result<()>,

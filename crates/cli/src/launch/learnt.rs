@@ -2,7 +2,7 @@
 //! executables ([`runahead_protocol::learnt`]): in memory, so that a write to
 //! it never waits for storage; until the next boot, or the user's last logout.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -26,20 +26,10 @@ fn provide_in(directory: &Path) -> Option<PathBuf> {
     if is_there(&path) {
         return Some(path);
     }
-    let beside = directory.join(format!(".learnt-{}", std::process::id()));
-    let made = (|| {
-        // What an earlier process of this id left when it was killed.
-        let _ = fs::remove_file(&beside);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        // Written, not only made long: a page for which there is no memory
-        // must not be found missing in the middle of a program.
-        file.write_all(&[0; FILE_LEN])?;
-        fs::rename(&beside, &path)
-    })();
-    if made.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    made.ok().map(|()| path)
+    // Written, not only made long: a page for which there is no memory must not be
+    // found missing in the middle of a program.
+    cache::replace(&path, 0o600, |file| file.write_all(&[0; FILE_LEN])).ok()?;
+    Some(path)
 }
 
 /// Whether the file is ours and as it should be.
@@ -56,6 +46,8 @@ fn is_there(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

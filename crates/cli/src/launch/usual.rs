@@ -4,14 +4,13 @@ use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::session::SESSION_VARIABLE;
 use runahead_usual::memory::Groups;
 use runahead_usual::{Devices, MAGIC, PathText, RECORD_LEN_MAX, Stamp};
 
-use super::libraries;
+use super::{cache, libraries};
 
 /// What a launch has found that may be usual from now on.
 #[derive(Debug)]
@@ -39,11 +38,10 @@ pub fn remember(found: &Found<'_>) {
 }
 
 fn write(found: &Found<'_>) -> Option<()> {
-    let cache = found.cache;
     let mut bytes = MAGIC.to_ne_bytes().to_vec();
     bytes.extend(u64::from(rustix::process::geteuid().as_raw()).to_ne_bytes());
     let mut directory = PathText::new();
-    directory.add(&[cache.as_os_str().as_bytes()])?;
+    directory.add(&[found.cache.as_os_str().as_bytes()])?;
     bytes.extend(Devices::of(&directory)?.0.to_ne_bytes());
     bytes.extend(Groups::look().map_or(0, |groups| groups.hash()).to_ne_bytes());
     let add = |bytes: &mut Vec<u8>, parts: &[&[u8]]| {
@@ -52,13 +50,13 @@ fn write(found: &Found<'_>) -> Option<()> {
         bytes.extend(text);
     };
     let of = |path: &Path| path.as_os_str().as_bytes().to_vec();
-    add(&mut bytes, &[&of(cache)]);
+    add(&mut bytes, &[&of(found.cache)]);
     add(&mut bytes, &[&of(found.interpreter)]);
     add(&mut bytes, &[b"LD_PRELOAD=", &of(found.agent), b"\0"]);
     let variable = SESSION_VARIABLE.as_bytes();
     add(&mut bytes, &[variable, b"=", found.session.as_bytes(), b"\0"]);
     let mut files: Vec<PathBuf> =
-        [found.agent, found.sites, cache, found.learnt].map(Path::to_owned).into();
+        [found.agent, found.sites, found.cache, found.learnt].map(Path::to_owned).into();
     files.extend(libraries::of(found.interpreter));
     for file in files {
         let path = [&of(&file)[..], b"\0"].concat();
@@ -74,14 +72,5 @@ fn write(found: &Found<'_>) -> Option<()> {
     if fs::read(&path).is_ok_and(|there| there == bytes) {
         return Some(());
     }
-    let beside = directory.join(format!(".usual-{}", std::process::id()));
-    // What an earlier process of this id left when it was killed.
-    let _ = fs::remove_file(&beside);
-    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
-    let written =
-        made.and_then(|mut file| file.write_all(&bytes)).and_then(|()| fs::rename(&beside, &path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written.ok()
+    cache::replace(&path, 0o600, |file| file.write_all(&bytes)).ok()
 }
