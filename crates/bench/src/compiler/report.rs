@@ -1,6 +1,6 @@
 //! The results of `bench compiler` as a table.
 
-use super::{KernelResults, KernelRun, beside, median};
+use super::figures::{KernelResult, KernelResults, KernelRun, beside, median};
 use crate::table::{plain_table, seconds, times};
 
 /// The table, as text.
@@ -93,5 +93,16 @@ pub fn table(results: &KernelResults) -> String {
         },
         results.llvm,
         results.kernels.first().map_or(0, |kernel| kernel.plain.len())
+    )
+}
+
+pub(super) fn line(kernel: &KernelResult) -> String {
+    format!(
+        "{:8} {} → {}, {}{}",
+        kernel.name,
+        seconds(median(&kernel.plain, |run| run.elapsed_s)),
+        seconds(median(&kernel.hinted, |run| run.elapsed_s)),
+        times(kernel.speedup()),
+        if kernel.equal { "" } else { " RESULTS DIFFER" }
     )
 }
