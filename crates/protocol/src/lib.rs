@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | [`learnt`] | agent | agents of later processes | a file in memory |
 //! | [`session`] | launcher | agent | an environment variable |
-//! | [`sites`] | launcher | agent | a file in the cache directory |
+//! | [`sites`] | launcher | agent | a file in the cache directory, and its copy in memory |
 //! | [`log`] | speculative process, normal process | both | anonymous shared memory |
 //! | [`reads`] | agent | collector | a memory file held by the collector |
 //! | [`stats`] | agent | collector | a memory file held by the collector |
