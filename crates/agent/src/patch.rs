@@ -14,7 +14,7 @@ use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
 use runahead_protocol::sites::{
-    self, Header, JUMP_LEN, KIND_BEFORE, OBJECT_SITES_MAX, OBJECTS_MAX, Site,
+    self, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, OBJECT_SITES_MAX, OBJECTS_MAX, Site,
 };
 use runahead_protocol::stats::{Counter, Loss};
 
@@ -198,6 +198,7 @@ fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
 fn stub_kind(site: &Site) -> StubKind {
     match usize::try_from(site.number) {
         _ if site.kind == KIND_BEFORE => StubKind::Before,
+        _ if site.kind == KIND_COPY => StubKind::Through,
         Ok(number) => normal::stub_kind(number),
         Err(_) => StubKind::Hook,
     }

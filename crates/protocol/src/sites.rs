@@ -63,7 +63,7 @@ pub struct Site {
     pub address: u64,
     /// System call number where the code before the site fixes it, or -1.
     pub number: i16,
-    /// What the stub does: [`KIND_HOOK`] or [`KIND_BEFORE`].
+    /// What the stub does: [`KIND_HOOK`], [`KIND_BEFORE`] or [`KIND_COPY`].
     pub kind: u8,
     /// How many of `bytes` count: at least [`JUMP_LEN`], at most
     /// [`SITE_LEN_MAX`], a whole number of instructions.
@@ -79,6 +79,11 @@ pub const KIND_HOOK: u8 = 1;
 /// itself, without touching the stack in between: for calls that return
 /// twice or on another stack (`clone`, `clone3`, `fork`, `vfork`).
 pub const KIND_BEFORE: u8 = 2;
+
+/// The stub calls the hook in a speculative process alone, whatever the call's
+/// number says: where the signal mask is changed by others than a thread that
+/// begins, which is all that the normal side wants to see of it.
+pub const KIND_COPY: u8 = 3;
 
 const _: () = assert!(size_of::<Header>() == 16);
 const _: () = assert!(size_of::<Object>() == 40);

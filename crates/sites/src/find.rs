@@ -6,14 +6,13 @@
 //! if they do not depend on where they stand, and if nothing ever jumps to
 //! one of them.
 
-use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 use runahead_protocol::sites::{
-    JUMP_LEN, KIND_BEFORE, KIND_HOOK, OBJECT_SITES_MAX, SITE_LEN_MAX, Site,
+    JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, OBJECT_SITES_MAX, SITE_LEN_MAX, Site,
 };
 
 use crate::calls;
+use crate::constant::{Flow, is_syscall};
 use crate::image::{Image, ImageError, Region};
 use crate::sweep;
 use crate::targets::Targets;
@@ -63,11 +62,15 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
         }
         let mut instructions = Vec::new();
         let clean = sweep::decode(&span, |instruction| instructions.push(*instruction));
-        let function = Function { span, instructions, clean };
-        for at in 0..function.instructions.len() {
-            if !is_syscall(&function.instructions[at]) {
-                continue;
-            }
+        let flow = Flow::new(&instructions);
+        let mut function =
+            Function { span, instructions: &instructions, flow, clean, ends_thread: false };
+        let calls: Vec<usize> =
+            (0..instructions.len()).filter(|&at| is_syscall(&instructions[at])).collect();
+        function.ends_thread = calls
+            .iter()
+            .any(|&at| function.number(at, &targets, &mut info) == Some(libc::SYS_exit));
+        for at in calls {
             let address = function.instructions[at].ip();
             match function.site(at, &image, &targets, &mut info) {
                 Ok(_) if found.sites.len() >= OBJECT_SITES_MAX as usize => {
@@ -78,17 +81,30 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
             }
         }
     }
+    watch_threads_begin(&mut found.sites);
     Ok(found)
 }
 
-/// A span and its instructions.
-struct Function<'d> {
-    span: Region<'d>,
-    instructions: Vec<Instruction>,
-    clean: bool,
+/// Where no function could be told, or patched, that a thread begins with, the
+/// signal mask is watched wherever it is changed.
+fn watch_threads_begin(sites: &mut [Site]) {
+    let is_mask = |site: &Site| i64::from(site.number) == libc::SYS_rt_sigprocmask;
+    if !sites.iter().any(|site| is_mask(site) && site.kind == KIND_HOOK) {
+        sites.iter_mut().filter(|site| is_mask(site)).for_each(|site| site.kind = KIND_HOOK);
+    }
 }
 
-impl Function<'_> {
+/// A span and its instructions.
+struct Function<'d, 'i> {
+    span: Region<'d>,
+    instructions: &'i [Instruction],
+    flow: Flow<'i>,
+    clean: bool,
+    /// One of its calls ends the thread: it is what a thread begins with.
+    ends_thread: bool,
+}
+
+impl Function<'_, '_> {
     /// The site of the `syscall` at index `at`, or why it is none.
     fn site(
         &self,
@@ -125,7 +141,11 @@ impl Function<'_> {
         Ok(Site {
             address,
             number: number.and_then(|number| i16::try_from(number).ok()).unwrap_or(-1),
-            kind: if number.is_some_and(calls::makes_process) { KIND_BEFORE } else { KIND_HOOK },
+            kind: match number {
+                Some(number) if calls::makes_process(number) => KIND_BEFORE,
+                Some(libc::SYS_rt_sigprocmask) if !self.ends_thread => KIND_COPY,
+                _ => KIND_HOOK,
+            },
             len: len as u8,
             bytes,
         })
@@ -172,40 +192,14 @@ impl Function<'_> {
         (JUMP_LEN..=SITE_LEN_MAX).contains(&len).then_some(len)
     }
 
-    /// The system call number at the `syscall` at `at`, where the straight
-    /// line before it fixes it.
+    /// The system call number at the `syscall` at `at`, where the code fixes it.
     fn number(
         &self,
         at: usize,
         targets: &Targets,
         info: &mut InstructionInfoFactory,
     ) -> Option<i64> {
-        let mut next = &self.instructions[at];
-        let mut low_byte = None;
-        for instruction in self.instructions[..at].iter().rev() {
-            // Someone may come to `next` by another way, or cannot come from
-            // `instruction`.
-            let falls_through = matches!(
-                instruction.flow_control(),
-                FlowControl::Next | FlowControl::ConditionalBranch
-            );
-            if targets.contains(next.ip()) || !falls_through {
-                return None;
-            }
-            let writes_rax = info.info(instruction).used_registers().iter().any(|used| {
-                used.register().full_register() == Register::RAX
-                    && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
-            });
-            if let Some(byte) = loaded_low_byte(instruction) {
-                // musl's assembly clears the register and loads the byte.
-                low_byte = low_byte.or(Some(byte));
-            } else if writes_rax {
-                let constant = loaded_constant(instruction)?;
-                return Some(low_byte.map_or(constant, |low| constant & !0xff | i64::from(low)));
-            }
-            next = instruction;
-        }
-        None
+        self.flow.constant(at, Register::RAX, targets, info)
     }
 
     /// Whether the `syscall` at `at` stands in a straight line in which one
@@ -229,41 +223,9 @@ impl Function<'_> {
     }
 }
 
-/// The two bytes `0f 05`, without prefixes.
-fn is_syscall(instruction: &Instruction) -> bool {
-    instruction.code() == Code::Syscall && instruction.len() == 2
-}
-
 /// Whether an instruction does the same wherever it stands.
 fn is_movable(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Next
         && !instruction.is_ip_rel_memory_operand()
         && instruction.code() != Code::Endbr64
-}
-
-/// The constant that an instruction leaves in `al`, if it is one.
-fn loaded_low_byte(instruction: &Instruction) -> Option<u8> {
-    let is_load =
-        instruction.code() == Code::Mov_r8_imm8 && instruction.op0_register() == Register::AL;
-    is_load.then(|| instruction.immediate8())
-}
-
-/// The constant that an instruction leaves in `rax`, if it is one.
-fn loaded_constant(instruction: &Instruction) -> Option<i64> {
-    let wide = |register| matches!(register, Register::EAX | Register::RAX);
-    match instruction.code() {
-        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 | Code::Mov_rm64_imm32 | Code::Mov_r64_imm64
-            if instruction.op0_kind() == OpKind::Register && wide(instruction.op0_register()) =>
-        {
-            Some(instruction.immediate(1) as i64)
-        }
-        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 | Code::Xor_r64_rm64 | Code::Xor_rm64_r64
-            if instruction.op1_kind() == OpKind::Register
-                && wide(instruction.op0_register())
-                && instruction.op0_register() == instruction.op1_register() =>
-        {
-            Some(0)
-        }
-        _ => None,
-    }
 }

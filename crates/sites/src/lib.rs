@@ -17,6 +17,7 @@
 //! | [`table`] | the file in the cache directory |
 
 pub mod calls;
+mod constant;
 pub mod elf;
 pub mod find;
 pub mod image;
@@ -29,7 +30,7 @@ pub use table::{SiteTable, Update};
 
 /// Version of the analysis. Part of the name of the table's file, so that a
 /// table made by other rules is never used.
-pub const ANALYSIS_VERSION: u32 = 4;
+pub const ANALYSIS_VERSION: u32 = 5;
 
 /// Name of the table's file in the cache directory.
 pub fn file_name() -> String {

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::sites::{
-    BUILD_ID_LEN_MAX, Header, JUMP_LEN, KIND_BEFORE, KIND_HOOK, MAGIC, OBJECT_SITES_MAX,
+    BUILD_ID_LEN_MAX, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, MAGIC, OBJECT_SITES_MAX,
     OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
 };
 use thiserror::Error;
@@ -243,7 +243,7 @@ impl Fields<'_> {
             len: u8::from_ne_bytes(self.take()?),
             bytes: self.take()?,
         };
-        let is_sound = matches!(site.kind, KIND_HOOK | KIND_BEFORE)
+        let is_sound = matches!(site.kind, KIND_HOOK | KIND_BEFORE | KIND_COPY)
             && (JUMP_LEN..=SITE_LEN_MAX).contains(&usize::from(site.len))
             && site.bytes.starts_with(&[0x0f, 0x05]);
         is_sound.then_some(site)

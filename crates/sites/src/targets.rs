@@ -5,6 +5,7 @@
 use gimli::{EndianSlice, LittleEndian, Reader};
 use iced_x86::{Code, Instruction, OpKind};
 
+use crate::constant::is_jump;
 use crate::image::{Frame, Image, Region};
 use crate::sweep;
 
@@ -14,8 +15,12 @@ const JUMP_TABLE_LEN_MAX: usize = 4096;
 /// Branch targets of an object.
 #[derive(Debug)]
 pub struct Targets {
-    base: u64,
-    bits: Vec<u64>,
+    marked: Addresses,
+    /// Those of them that something else than a jump of the same span may come
+    /// to.
+    elsewhere: Addresses,
+    /// Jumps and calls that the sweep has decoded.
+    branches: Addresses,
     /// Code addresses that the code itself takes, sorted.
     taken: Vec<u64>,
     /// Functions whose landing pads could not be read, sorted.
@@ -25,18 +30,22 @@ pub struct Targets {
 impl Targets {
     /// Collects the targets of an object.
     pub fn collect(image: &Image<'_>) -> Targets {
-        let base = image.code.first().map_or(0, |region| region.address);
-        let end = image.code.last().map_or(0, Region::end);
-        // `Image::parse` bounds the span.
-        let words = ((end - base) as usize).div_ceil(64);
-        let mut targets =
-            Targets { base, bits: vec![0; words], taken: Vec::new(), unreadable: Vec::new() };
+        let none = Addresses::none(image);
+        let mut targets = Targets {
+            marked: none.clone(),
+            elsewhere: none.clone(),
+            branches: none,
+            taken: Vec::new(),
+            unreadable: Vec::new(),
+        };
         for &address in image.named.iter().chain(&image.function_starts) {
             targets.mark(address);
         }
         for span in sweep::spans(image) {
             targets.mark(span.address);
-            sweep::decode(&span, |instruction| targets.mark_instruction(image, instruction));
+            sweep::decode(&span, |instruction| {
+                targets.mark_instruction(image, &span, instruction);
+            });
         }
         for region in &image.code {
             targets.mark_wherever_decoded(region);
@@ -57,8 +66,12 @@ impl Targets {
 
     /// Whether a branch may land on `address`.
     pub fn contains(&self, address: u64) -> bool {
-        let Some(at) = address.checked_sub(self.base) else { return false };
-        self.bits.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 != 0)
+        self.marked.contains(address)
+    }
+
+    /// Whether something else may than the jumps of the span that it lies in.
+    pub(crate) fn comes_from_elsewhere(&self, address: u64) -> bool {
+        self.elsewhere.contains(address)
     }
 
     /// Addresses strictly inside `(start, end)` that the code takes, sorted.
@@ -74,18 +87,25 @@ impl Targets {
     }
 
     fn mark(&mut self, address: u64) {
-        if let Some(at) = address.checked_sub(self.base)
-            && let Some(word) = self.bits.get_mut((at / 64) as usize)
-        {
-            *word |= 1 << (at % 64);
-        }
+        self.marked.insert(address);
+        self.elsewhere.insert(address);
     }
 
-    fn mark_instruction(&mut self, image: &Image<'_>, instruction: &Instruction) {
+    fn mark_instruction(
+        &mut self,
+        image: &Image<'_>,
+        span: &Region<'_>,
+        instruction: &Instruction,
+    ) {
         if (0..instruction.op_count())
             .any(|operand| matches!(instruction.op_kind(operand), OpKind::NearBranch64))
         {
-            self.mark(instruction.near_branch_target());
+            let target = instruction.near_branch_target();
+            self.branches.insert(instruction.ip());
+            self.marked.insert(target);
+            if !is_jump(instruction) || !(span.address..span.end()).contains(&target) {
+                self.elsewhere.insert(target);
+            }
         }
         if instruction.code() == Code::Endbr64 {
             self.mark(instruction.ip());
@@ -124,7 +144,8 @@ impl Targets {
         for (at, window) in region.bytes.windows(5).enumerate() {
             let call_or_jump = matches!(window[0], 0xe8 | 0xe9);
             let conditional = window[0] & 0xf0 == 0x80 && at > 0 && region.bytes[at - 1] == 0x0f;
-            if call_or_jump || conditional {
+            let start = region.address + at as u64 - u64::from(conditional);
+            if (call_or_jump || conditional) && !self.branches.contains(start) {
                 let distance = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
                 let next = region.address + at as u64 + 5;
                 self.mark(next.wrapping_add_signed(i64::from(distance)));
@@ -168,6 +189,36 @@ impl Targets {
             }
         }
         Some(())
+    }
+}
+
+/// A set of addresses in the code, one bit each.
+#[derive(Clone, Debug)]
+struct Addresses {
+    base: u64,
+    bits: Vec<u64>,
+}
+
+impl Addresses {
+    fn none(image: &Image<'_>) -> Addresses {
+        let base = image.code.first().map_or(0, |region| region.address);
+        let end = image.code.last().map_or(0, Region::end);
+        // `Image::parse` bounds the span.
+        let words = ((end - base) as usize).div_ceil(64);
+        Addresses { base, bits: vec![0; words] }
+    }
+
+    fn insert(&mut self, address: u64) {
+        if let Some(at) = address.checked_sub(self.base)
+            && let Some(word) = self.bits.get_mut((at / 64) as usize)
+        {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        let Some(at) = address.checked_sub(self.base) else { return false };
+        self.bits.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 != 0)
     }
 }
 

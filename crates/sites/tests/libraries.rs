@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
-use runahead_protocol::sites::{JUMP_LEN, KIND_BEFORE, KIND_HOOK, Site};
+use runahead_protocol::sites::{JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, Site};
 use runahead_sites::find::{Found, Refusal, find};
 use runahead_sites::image::{Image, Region};
 
@@ -75,11 +75,46 @@ fn calls_that_make_processes_run_in_the_stub() {
         for site in find(&file).unwrap().sites {
             let makes = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_fork, libc::SYS_vfork]
                 .contains(&i64::from(site.number));
-            let kind = if makes { KIND_BEFORE } else { KIND_HOOK };
-            assert_eq!(site.kind, kind, "{path}: {:x}", site.address);
+            assert_eq!(site.kind == KIND_BEFORE, makes, "{path}: {:x}", site.address);
             assert_ne!(i64::from(site.number), libc::SYS_rt_sigreturn);
         }
     }
+}
+
+/// The signal mask is worth a look of the normal side's where a thread begins, in
+/// one function; where that is not among the sites, wherever it is changed.
+#[test]
+fn a_thread_that_begins_is_seen_by_its_signal_mask() {
+    for (path, file) in libraries() {
+        let sites = find(&file).unwrap().sites;
+        let is_mask = |site: &&Site| i64::from(site.number) == libc::SYS_rt_sigprocmask;
+        assert!(sites.iter().all(|site| site.kind != KIND_COPY || is_mask(&site)), "{path}");
+        let (hooks, copies): (Vec<&Site>, Vec<&Site>) =
+            sites.iter().filter(is_mask).partition(|site| site.kind == KIND_HOOK);
+        assert!(copies.iter().all(|site| site.kind == KIND_COPY), "{path}");
+        assert!(copies.is_empty() || !hooks.is_empty(), "{path}: nowhere");
+        let span = hooks.last().map_or(0, |last| last.address - hooks[0].address);
+        assert!(copies.is_empty() || span < 0x400, "{path}: in one function");
+        let is_known = file.windows(BANNER_2_36.len()).any(|window| window == BANNER_2_36);
+        assert!(!is_known || copies.len() == 12, "{path}: {}", copies.len());
+    }
+}
+
+/// Of a call that stands in a loop, behind branches or behind another call the
+/// number is known, too.
+#[test]
+fn few_numbers_of_glibc_2_36_are_unknown() {
+    let file = std::fs::read(LIBC).unwrap_or_default();
+    if !file.windows(BANNER_2_36.len()).any(|window| window == BANNER_2_36) {
+        eprintln!("another libc: nothing to compare with");
+        return;
+    }
+    let found = find(&file).unwrap();
+    let unknown: Vec<u64> =
+        found.sites.iter().filter(|site| site.number == -1).map(|site| site.address).collect();
+    // `syscall` itself, and what changes the rights of all threads.
+    assert!(unknown.contains(&0x10_1827) && unknown.contains(&0x8_6ac9), "{unknown:x?}");
+    assert!(unknown.len() <= 6, "{unknown:x?}");
 }
 
 /// musl's `__unmapself` gives its own stack back and ends: neither of its
