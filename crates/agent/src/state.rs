@@ -295,6 +295,8 @@ pub struct State {
     pub idle_copies_ns: AtomicU64,
     /// When runnable threads were last counted, in ns; 0: never.
     pub idle_counted_ns: AtomicU64,
+    /// How many counts in a row have found more of them than processors.
+    pub idle_counts: AtomicU32,
     /// 0: not known yet; 1: a processor was idle lately; 2: none was; 3: none
     /// is, by a count of the runnable threads.
     pub idle_verdict: AtomicU32,

@@ -9,7 +9,6 @@ use crate::arch::ticks;
 use crate::config::{CONFIG, stalls_always};
 use crate::state::State;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_policy::asking::{SHARE_BUSY, SHARE_IDLE};
 
 /// Reads that are asked about after one that waited, at least.
 pub const CREDIT: u32 = 24;
@@ -38,12 +37,9 @@ pub(super) fn earn(state: &State, waited_ns: u64) {
 /// serves has not been needed for a while. Asked again when the processors are
 /// to be looked at, or the ration has passed over what it would.
 pub(super) fn rests(state: &State) -> bool {
-    let rests = if are_busy(state) {
-        state.asking().rests(SHARE_BUSY)
-    } else {
-        state.passes_over_ns.load(Relaxed) != 0 && state.asking().rests(SHARE_IDLE)
-    };
-    rests && !stalls_always()
+    let is_busy = are_busy(state);
+    let none_follows = is_busy || state.passes_over_ns.load(Relaxed) != 0;
+    none_follows && state.asking().rests(is_busy) && !stalls_always()
 }
 
 /// Notes a wait that was only timed, for the ration; whether the next read is

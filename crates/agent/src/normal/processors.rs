@@ -79,7 +79,7 @@ pub fn holds_busy(state: &State, now_ns: u64) -> bool {
         VERDICT_BUSY_NOW => {
             state.idle_asked_ns.load(Relaxed) != 0
                 && !is_look_due(state, now_ns)
-                && now_ns.saturating_sub(counted_ns) < COUNT_INTERVAL_NS
+                && now_ns.saturating_sub(counted_ns) < count_interval_ns(state)
         }
         _ => false,
     }
@@ -98,7 +98,7 @@ pub fn are_busy_at_first(state: &State) -> bool {
 }
 
 /// Whether more threads are runnable than there are processors, counted at
-/// most once in [`COUNT_INTERVAL_NS`]: what is believed before idle time tells.
+/// most once in [`count_interval_ns`]: what is believed before idle time tells.
 /// Not beside a scout, whose readers would be counted; when it was made, a
 /// processor was idle.
 fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
@@ -106,12 +106,21 @@ fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
         return false;
     }
     let counted_ns = state.idle_counted_ns.load(Relaxed);
-    if counted_ns == 0 || now_ns.saturating_sub(counted_ns) >= COUNT_INTERVAL_NS {
+    if counted_ns == 0 || now_ns.saturating_sub(counted_ns) >= count_interval_ns(state) {
         state.idle_counted_ns.store(now_ns.max(1), Relaxed);
         let busy = runnable().is_some_and(|threads| threads > cpus);
+        let counts = if busy { state.idle_counts.load(Relaxed).saturating_add(1) } else { 0 };
+        state.idle_counts.store(counts, Relaxed);
         state.idle_verdict.store(if busy { VERDICT_BUSY_NOW } else { 0 }, Relaxed);
     }
     state.idle_verdict.load(Relaxed) == VERDICT_BUSY_NOW
+}
+
+/// How long a count holds, in ns: twice as long after each in a row that found the
+/// processors busy.
+fn count_interval_ns(state: &State) -> u64 {
+    let before = state.idle_counts.load(Relaxed).saturating_sub(1);
+    COUNT_INTERVAL_NS << before.min(COUNT_DOUBLINGS_MAX)
 }
 
 /// Whether the last look at the processors is as old as one may be.
@@ -140,6 +149,10 @@ const VERDICT_BUSY_NOW: u32 = 3;
 /// count takes as long as a few reads, and on flash there are ten stalls in so
 /// much time.
 const COUNT_INTERVAL_NS: u64 = 1_000_000;
+
+/// How often it is doubled: each count goes the whole way of a stall, some thirty
+/// system calls.
+const COUNT_DOUBLINGS_MAX: u32 = 4;
 
 /// Shortest interval over which idle time is judged, in ns; /proc/uptime
 /// counts in 10 ms.
@@ -186,6 +199,25 @@ pub fn processors(cache: &AtomicU32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_that_stay_busy_are_counted_ever_more_seldom() {
+        let state = crate::state::zeroed();
+        // No machine has more processors runnable than none.
+        let counts = |from_ns: u64, upto_ns: u64, cpus: u32| {
+            let before = |now_ns: &u64| {
+                let counted_ns = state.idle_counted_ns.load(Relaxed);
+                count(&state, cpus, *now_ns);
+                counted_ns != state.idle_counted_ns.load(Relaxed)
+            };
+            (from_ns..upto_ns).step_by(100_000).filter(before).count()
+        };
+        // After 0, 1, 3, 7, 15, 31 and 47 ms.
+        assert_eq!(counts(1, 60_000_000, 0), 7);
+        // Once they are not, each ms again.
+        assert_eq!(counts(70_000_000, 80_000_000, u32::MAX), 10);
+        assert_eq!(counts(80_000_000, 86_900_000, 0), 3);
+    }
 
     #[test]
     fn what_a_copy_took_is_counted_once_while_it_dies() {

@@ -326,10 +326,11 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let waits = stands_for(state, passed_over && !busy && short && known);
     state.skips.store(skips(state, passed_over && busy), Relaxed);
     // Among busy processors each call counts: while reads are only timed, and
-    // nobody collects, this wait is not worth finding out what was read.
-    let unseen = !known && passed_over && state.slot().is_none();
-    let sampled = unseen && short;
-    if unseen && busy || sampled && !is_sample(state) {
+    // nobody collects, this wait is not worth finding out what was read, or
+    // whether it was one.
+    let uncollected = passed_over && state.slot().is_none();
+    let sampled = uncollected && !known && short;
+    if uncollected && busy || sampled && !is_sample(state) {
         state.calm.store(0, Relaxed);
         leave_unasked(state);
         return result;

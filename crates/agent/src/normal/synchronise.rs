@@ -107,6 +107,10 @@ pub fn attempt(
             rations.synchronisations.begin(learnt::start(state));
         }
         tell(state, rations);
+        if standing == Standing::None && is_out_of_processors(state, stall, now_ns) {
+            state.count(Counter::SyncsDeclined, 1);
+            return None;
+        }
         // Asked under the lock, for which whoever bars copies waits.
         if is_barred(state) || !settled(state) {
             state.count(Counter::SyncsDeclined, 1);
@@ -164,6 +168,17 @@ pub fn attempt(
             }
         }
     })?
+}
+
+/// Whether no copy can be made for want of a processor, in a process that has made
+/// none: known by three system calls, where memory alone takes twenty, which on
+/// busy processors nothing hides.
+fn is_out_of_processors(state: &State, stall: &Stall, now_ns: u64) -> bool {
+    let is_wait = matches!(stall, Stall::Read(..) | Stall::Directory(_) | Stall::Names(_));
+    is_wait
+        && state.epoch.load(Relaxed) == 0
+        && !stalls_always()
+        && idle_processors(state, now_ns) != Processors::Idle
 }
 
 /// Judges this thread's copy, which is about to be ended for a reason that is not
