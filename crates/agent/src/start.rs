@@ -2,7 +2,7 @@
 //! hooked call of a forked child. Whatever is missing or refused ends with
 //! the program running plainly.
 
-use crate::arch::nr;
+use crate::arch::{nr, ticks};
 use crate::config::CONFIG;
 use crate::import::DESK_LEN;
 use crate::stat;
@@ -188,6 +188,7 @@ fn configure(session: &Session<'_>) -> bool {
 fn begin_process(state: &'static State) {
     state.pid.store(sys::getpid(), Relaxed);
     state.credit.store(crate::normal::CREDIT, Relaxed);
+    state.started_ticks.store(ticks(), Relaxed);
     state.slot.store(take_slot(state).cast_mut(), Relaxed);
     // SAFETY: a query.
     if unsafe { call(nr::PRCTL, &[PR_GET_DUMPABLE]) } != 1 {

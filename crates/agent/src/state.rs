@@ -138,6 +138,10 @@ pub struct Rations {
     pub refork: Refork,
 }
 
+/// Descriptors whose reads are told from each other in [`State::ends`]: `cmp` and
+/// `join` read two by turns.
+pub const ENDS: usize = 4;
+
 /// A thread that gets notice of its page faults ([`crate::normal`]).
 #[derive(Debug)]
 pub struct NoticedThread {
@@ -250,6 +254,12 @@ pub struct State {
     pub hits: AtomicU64,
     /// Of those, ranges still in flight.
     pub partial: AtomicU64,
+    /// Of the hits, reads that went on where the last of their file had ended.
+    pub streamed: AtomicU64,
+    /// Hits and those of them that were streamed, when they were compared last.
+    pub compared: [AtomicU64; 2],
+    /// By descriptor: where its last predicted read ended, see `reads::goes_on`.
+    pub ends: [AtomicU64; ENDS],
     /// Of those, pages whose wait was not shorter than any other's.
     pub late: AtomicU64,
     /// Unpredicted faults since that copy was judged, while none runs; the largest
@@ -293,6 +303,8 @@ pub struct State {
     /// The most processor time that this process's copies were seen to have
     /// taken by then, in ns.
     pub idle_copies_ns: AtomicU64,
+    /// When this process began, by the time-stamp counter.
+    pub started_ticks: AtomicU64,
     /// When runnable threads were last counted, in ns; 0: never.
     pub idle_counted_ns: AtomicU64,
     /// How many counts in a row have found more of them than processors.

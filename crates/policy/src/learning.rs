@@ -8,9 +8,9 @@
 //! * whether copies of it paid: then the next process is speculated for at
 //!   its first stall, or left alone until it has waited for some time;
 //! * whether its processes, and those that they execute, end after a stall or
-//!   two: then nothing that the agent could do pays for its start, and they are
-//!   executed without it. One every few seconds still gets it, so that a change
-//!   is noticed.
+//!   two, or so soon that a processor was idle at none: then nothing that the
+//!   agent could do pays for its start, and they are executed without it. One
+//!   every few seconds still gets it, so that a change is noticed.
 
 use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 
@@ -23,6 +23,11 @@ pub const SHORT_MIN: u8 = 4;
 /// makes others and lives for as long as that pays for the agent with nothing that
 /// could be noticed, and is never [`Record::short`].
 pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
+
+/// A process that found the processors busy has run for too short to see an idle
+/// one, in ns: among busy processors the agent's start, some 0.3 ms of them, makes
+/// more than a hundredth of what it takes longer by.
+pub const BRIEF_NS: u64 = 100_000_000;
 
 /// Unit of [`Record::enlisted`], in ns. It comes round after five hours: an
 /// executable that is run again just then is left alone for once.
@@ -61,7 +66,7 @@ const WORTH_STEP_MAX: i8 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Short processes in a row, up to [`SHORT_MIN`]: neither they nor what they
-    /// made has waited.
+    /// made has waited, or nothing could be done about it.
     short: u8,
     /// The last process itself has not waited.
     idle: bool,
@@ -97,13 +102,15 @@ pub struct Ended {
     pub unaided_ns: u64,
     /// A process that it has made has waited, or may have.
     pub below: bool,
+    /// It ran for less than [`BRIEF_NS`], and no processor was idle for a copy.
+    pub in_vain: bool,
 }
 
 impl Ended {
     /// Whether it, or one that it has made, has waited for more than a stall or
     /// two: the agent is worth its start in the next, too.
     fn has_waited(&self) -> bool {
-        self.below || self.has_itself_waited()
+        self.below || self.has_itself_waited() && !self.in_vain
     }
 
     fn has_itself_waited(&self) -> bool {
@@ -259,6 +266,7 @@ mod tests {
         cost_ns: 0,
         unaided_ns: 0,
         below: false,
+        in_vain: false,
     };
     const GOOD: Ended = Ended {
         stalls: 700,
@@ -268,6 +276,7 @@ mod tests {
         cost_ns: 300_000,
         unaided_ns: 0,
         below: false,
+        in_vain: false,
     };
     const BAD: Ended = Ended { copies: 8, benefit_ns: 0, cost_ns: 2_000_000, ..GOOD };
 
@@ -304,6 +313,18 @@ mod tests {
         assert!(record.enlists(SAMPLE_NS));
         record.ended(&Ended { stalls: 100, ..SHORT });
         assert!((0..100).all(|_| record.enlists(0)));
+    }
+
+    #[test]
+    fn brief_processes_among_busy_processors_are_left_alone_until_one_is_idle() {
+        let vain = Ended { stalls: 40, stalled_ns: 4_000_000, in_vain: true, ..SHORT };
+        let mut record = after(&[vain; 4]);
+        assert!(!record.enlists(1));
+        assert!(record.enlists(SAMPLE_NS));
+        record.ended(&Ended { in_vain: false, ..vain });
+        assert!((0..100).all(|_| record.enlists(0)));
+        let mut makes_others = after(&[Ended { below: true, ..vain }; 100]);
+        assert!(makes_others.enlists(1));
     }
 
     #[test]

@@ -7,13 +7,14 @@
 //! A speculative process unmaps it first of all (`speculative::prologue`).
 
 use super::accounting;
-use crate::arch::{import_nr, nr};
+use super::processors::are_busy;
+use crate::arch::{import_nr, nr, ticks};
 use crate::config::CONFIG;
 use crate::elf;
 use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use runahead_policy::learning::{Record, SAMPLE_NS, Start};
+use runahead_policy::learning::{BRIEF_NS, Record, SAMPLE_NS, Start};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS};
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
@@ -34,7 +35,8 @@ pub fn ended(state: &State) {
         return;
     }
     let Some(table) = table(state) else { return };
-    let (itself, below) = waits(state, table);
+    let in_vain = is_in_vain(state);
+    let (itself, below) = waits(state, table, in_vain);
     // A subshell that has done next to nothing: that the executable's processes
     // are short it does not say, and a shell makes hundreds of them.
     if state.forked.load(Relaxed) != 0 && !itself {
@@ -46,7 +48,7 @@ pub fn ended(state: &State) {
     }) else {
         return;
     };
-    ended.below = below;
+    (ended.below, ended.in_vain) = (below, in_vain);
     change(table, |record| record.ended(&ended));
 }
 
@@ -58,17 +60,30 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     cell.store(record.bits(), Relaxed);
 }
 
+/// Whether this process ends so soon, among busy processors, that none was idle for a
+/// copy of it. Never where a stall takes long.
+fn is_in_vain(state: &State) -> bool {
+    let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
+    let lived_us = ticks.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(u64::MAX);
+    let is_brief = lived_us < BRIEF_NS / 1000;
+    is_brief
+        && state.epoch.load(Relaxed) == 0
+        && state.mean_stall_ns() < LONG_STALL_NS
+        && are_busy(state)
+}
+
 /// Whether this process itself has waited for more than a stall or two (where there
 /// was a copy, nobody says yet what it has saved); and whether one that it has made
 /// has, or may have: one whose end nobody sees (static, killed, in a namespace of its
-/// own) says nothing. Tells the parent, who is to hand the agent on the next time.
-fn waits(state: &State, table: &Table) -> (bool, bool) {
+/// own) says nothing. Tells the parent, who is to hand the agent on the next time,
+/// unless it was `in_vain`.
+fn waits(state: &State, table: &Table, in_vain: bool) -> (bool, bool) {
     let many = state.stalls.load(Relaxed) > FIRST_STALLS || state.epoch.load(Relaxed) != 0;
     let itself = many || state.mean_stall_ns() >= LONG_STALL_NS;
     let told = table.has_waiting_child(state.pid.load(Relaxed));
     let begun_ns = state.begun_ns.load(Relaxed);
     let below = told || begun_ns != 0 && sys::now_ns().saturating_sub(begun_ns) >= SAMPLE_NS;
-    if itself || below {
+    if itself && !in_vain || below {
         // SAFETY: a query.
         table.child_waited(unsafe { call(nr::GETPPID, &[]) } as u32);
     }
@@ -82,7 +97,7 @@ pub fn executes(state: &State, target: Target) {
         return;
     }
     let Some(table) = table(state) else { return };
-    let short = waits(state, table) == (false, false);
+    let short = waits(state, table, false) == (false, false);
     // That the other is sampled says nothing of this one.
     if state.forked.load(Relaxed) == 0 && !(short && target == Target::Sampled) {
         change(table, |record| record.was_short(short && target == Target::LeftAlone));
