@@ -64,6 +64,12 @@ pub struct Stalled {
 }
 
 impl Streams {
+    /// Whether streams of this process have been seen to wait for half of their time
+    /// or more, and not for the device's bandwidth.
+    pub fn wait(&self) -> bool {
+        self.wait
+    }
+
     /// Whether a copy may be worth it at this stall: of a read elsewhere, of a
     /// small file, or of a stream that waits for half of its time or more, and
     /// not for the device's bandwidth.

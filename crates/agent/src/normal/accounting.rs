@@ -15,6 +15,7 @@ use runahead_protocol::stats::{Counter, Park};
 /// Tells the ration what the speculative process came to, once.
 pub fn account(state: &State, rations: &mut Rations) {
     look_at_pages(state);
+    let served = are_served(rations);
     let Rations { synchronisations: ration, refork, .. } = rations;
     ration.spent(state.copies_cpu_us.swap(0, Relaxed).saturating_mul(1000));
     let took_ns = match state.speculative.load(Relaxed) {
@@ -39,7 +40,7 @@ pub fn account(state: &State, rations: &mut Rations) {
     }
     look_elsewhere(state, ration);
     state.cpu_at_copy_ns.store(0, Relaxed);
-    let (hits, partial) = found(state);
+    let (hits, partial) = found(state, served);
     let shares = state.log().is_some_and(|log| log.shares.load(Relaxed) != 0);
     if ration.is_open() {
         let used = state.log().map_or(0, |log| log.pages.consumed.load(Relaxed));
@@ -50,21 +51,32 @@ pub fn account(state: &State, rations: &mut Rations) {
 }
 
 /// Ranges that the program has found prefetched and did not wait for in full, and
-/// those of them that were still in flight.
-pub fn found(state: &State) -> (u64, u64) {
+/// those of them that were still in flight. `served`: those in streams are not a
+/// copy's doing ([`are_served`]).
+pub fn found(state: &State, served: bool) -> (u64, u64) {
     let late = state.late.load(Relaxed);
-    let hits = state.hits.load(Relaxed).saturating_add(pages_used(state)).saturating_sub(late);
+    let streamed = if served { state.streamed.load(Relaxed) } else { 0 };
+    let hits = state.hits.load(Relaxed).saturating_sub(streamed);
+    let hits = hits.saturating_add(pages_used(state)).saturating_sub(late);
     (hits, state.partial.load(Relaxed).saturating_sub(late))
+}
+
+/// Whether the kernel's readahead does for streams what a copy would: stalls are
+/// those of flash, and no stream has been seen to wait for half of its time.
+pub fn are_served(rations: &Rations) -> bool {
+    rations.synchronisations.is_charged() && !rations.readahead.wait()
 }
 
 /// Whether the speculative process, made `passed_ns` ago, has saved this thread,
 /// whose copy it is, about as much as it is charged with.
-pub fn gains(state: &State, ration: &mut Ration, passed_ns: u64) -> bool {
+pub fn gains(state: &State, rations: &mut Rations, passed_ns: u64) -> bool {
+    let served = are_served(rations);
+    let ration = &mut rations.synchronisations;
     look_elsewhere(state, ration);
-    let (hits, partial) = found(state);
+    let (hits, partial) = found(state, served);
     ration.gains(hits, partial, passed_ns) || {
         look_at_pages(state);
-        let (hits, partial) = found(state);
+        let (hits, partial) = found(state, served);
         ration.gains(hits, partial, passed_ns)
     }
 }
@@ -251,6 +263,8 @@ mod tests {
     use super::*;
     use crate::arch::nr;
     use crate::sys::call;
+    use runahead_policy::ration::SHORT_STALL_NS;
+    use runahead_policy::readahead::Stalled;
     use runahead_protocol::log::life;
     use std::boxed::Box;
     use std::time::Duration;
@@ -277,6 +291,38 @@ mod tests {
         unsafe { call(nr::MUNMAP, &[memory, PAGES * sys::PAGE_SIZE]) };
     }
 
+    /// What the kernel's readahead does for a stream on flash is not a copy's doing.
+    #[test]
+    fn what_is_found_in_streams_counts_where_these_wait() {
+        let state = crate::state::zeroed();
+        state.hits.store(50, Relaxed);
+        state.streamed.store(48, Relaxed);
+        let hits = |stall_ns| {
+            let hits = state.try_locked(|rations, _| {
+                rations.synchronisations = Ration::default();
+                rations.synchronisations.stalled(stall_ns);
+                found(&state, are_served(rations)).0
+            });
+            hits.unwrap()
+        };
+        assert_eq!(hits(SHORT_STALL_NS - 1), 2);
+        assert_eq!(hits(SHORT_STALL_NS), 50, "anything slower than flash");
+        // Windows of a stream that each wait for nine tenths of the time.
+        state.try_locked(|rations, _| {
+            (0..40).for_each(|window| {
+                rations.readahead.may_gain(&Stalled {
+                    fd: 3,
+                    offset: window << 17,
+                    size: 1 << 30,
+                    stall_ns: 180_000,
+                    waited_ns: window * 900_000,
+                    now_ns: 1_000_000_000 + window * 1_000_000,
+                });
+            });
+        });
+        assert_eq!(hits(SHORT_STALL_NS - 1), 50);
+    }
+
     #[test]
     fn a_thread_that_sleeps_beside_its_copy_waits_elsewhere() {
         let state = crate::state::zeroed();
@@ -289,13 +335,16 @@ mod tests {
         state.hits.store(50, Relaxed);
         // 50 stalls of 50 us are half of what it sleeps, and that counts twice.
         let gains = || {
-            let mut ration = Ration::default();
-            ration.stalled(50_000);
-            ration.synchronised(100_000, false);
-            state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);
-            state.since_ns.store(sys::now_ns(), Relaxed);
-            std::thread::sleep(Duration::from_millis(5));
-            gains(&state, &mut ration, 0)
+            let gains = state.try_locked(|rations, _| {
+                rations.synchronisations = Ration::default();
+                rations.synchronisations.stalled(50_000);
+                rations.synchronisations.synchronised(100_000, false);
+                state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);
+                state.since_ns.store(sys::now_ns(), Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+                gains(&state, rations, 0)
+            });
+            gains.unwrap()
         };
         assert!(!gains());
         // All of it was a wait for storage.

@@ -24,7 +24,7 @@ use super::{logs, record, streams, synchronise, whole_files};
 use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::config::{CONFIG, stalls_always};
 use crate::hook::plain;
-use crate::state::{State, class};
+use crate::state::{ENDS, State, class};
 use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -485,8 +485,12 @@ fn count_off(state: &State, log: &Log, number: u64) {
 /// A read was predicted, and waited so long.
 pub(super) fn came_true(state: &State, prediction: &Prediction, waited_ns: u64) {
     state.predicted.store(state.predicted.load(Relaxed).wrapping_add(1), Relaxed);
+    let goes_on = goes_on(state, prediction);
     if prediction.flags & FLAG_PREFETCHED != 0 && prediction.prefetched_len > 0 {
         state.hits.store(state.hits.load(Relaxed).wrapping_add(1), Relaxed);
+        if goes_on {
+            state.streamed.store(state.streamed.load(Relaxed).wrapping_add(1), Relaxed);
+        }
         if waited_ns != 0 {
             state.partial.store(state.partial.load(Relaxed).wrapping_add(1), Relaxed);
         }
@@ -499,6 +503,15 @@ pub(super) fn came_true(state: &State, prediction: &Prediction, waited_ns: u64) 
             synchronise::at_partial_stall(state, log);
         }
     }
+}
+
+/// Whether a read goes on where the last predicted one of its descriptor ended.
+fn goes_on(state: &State, prediction: &Prediction) -> bool {
+    const OFFSET_BITS: u32 = 48;
+    let &Prediction { fd, offset, len, .. } = prediction;
+    let place = |offset: u64| (fd as u64) << OFFSET_BITS | offset & ((1 << OFFSET_BITS) - 1);
+    let Some(end) = state.ends.get(fd as u32 as usize % ENDS) else { return false };
+    end.swap(place(offset.wrapping_add(len)), Relaxed) == place(offset) && offset != 0
 }
 
 /// Number in the log of the program's read `number`.

@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, found, gains, judge_again, look_at_pages};
+use super::accounting::{account, are_served, found, gains, judge_again, look_at_pages};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -260,7 +260,7 @@ fn decide(
                 let imported = desk().map_or(0, |desk| desk.imported.load(Relaxed));
                 if ration.is_hopeless(age_ns, imported) {
                     look_at_pages(state);
-                    if found(state).0 == 0 {
+                    if found(state, false).0 == 0 {
                         return Decision::GiveUp;
                     }
                 }
@@ -479,6 +479,7 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
         &state.predicted,
         &state.hits,
         &state.partial,
+        &state.streamed,
         &state.late,
         &state.stalled_ns,
     ];
@@ -487,7 +488,7 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
     state.found_again.store(0, Relaxed);
     state.since_judged.store(0, Relaxed);
     state.late_since_judged.store(0, Relaxed);
-    counters.iter().for_each(|counter| counter.store(0, Relaxed));
+    counters.into_iter().chain(&state.compared).for_each(|counter| counter.store(0, Relaxed));
     state.faults_at_copy.store(usage::of_self().minor_faults + 1, Relaxed);
     state.cpu_at_copy_ns.store(sys::thread_cpu_ns() + 1, Relaxed);
     state.made_full.store(u32::from(kind == Kind::Full), Relaxed);
@@ -608,13 +609,28 @@ pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
         return;
     }
     state.try_locked(|rations, _| {
-        if gains(state, &mut rations.synchronisations, passed_ns) || !settled(state) {
+        if gains(state, rations, passed_ns) && !only_streams(state, rations) || !settled(state) {
             return;
         }
         account(state, rations);
         end_accounted(state, &mut rations.control, Park::Disabled);
     });
 }
+
+/// Whether all that a copy has saved lately the kernel's readahead would have, too
+/// ([`runahead_policy::readahead`]): it was made for something else, and has come to
+/// a stream.
+fn only_streams(state: &State, rations: &Rations) -> bool {
+    let now = [&state.hits, &state.streamed].map(|counter| counter.load(Relaxed));
+    let [hits, streamed] = [0, 1].map(|at| {
+        let (Some(now), Some(before)) = (now.get(at), state.compared.get(at)) else { return 0 };
+        now.saturating_sub(before.swap(*now, Relaxed))
+    });
+    hits >= STREAMED_MIN && hits == streamed && are_served(rations)
+}
+
+/// Hits from one look to the next that tell a stream, of as many reads.
+const STREAMED_MIN: u64 = 32;
 
 /// How long a copy is not asked what it has saved, in ns.
 const GAINS_AFTER_NS: u64 = 5_000_000;

@@ -89,6 +89,26 @@ fn a_copy_that_leaves_reads_out_is_found_again_at_each_file() {
 }
 
 #[test]
+fn hits_of_streams_are_told_from_others() {
+    let state = crate::state::zeroed();
+    let came_true = |fd, offset, prefetched| {
+        let flags = if prefetched { FLAG_PREFETCHED } else { 0 };
+        let read = Prediction { offset, len: 4096, fd, flags, prefetched_len: 4096, file: 0 };
+        super::came_true(&state, &read, 0);
+        (state.hits.swap(0, Relaxed), state.streamed.swap(0, Relaxed))
+    };
+    assert_eq!(came_true(3, 0, true), (1, 0), "a file begins");
+    assert_eq!(came_true(4, 0, true), (1, 0));
+    assert_eq!(came_true(3, 4096, true), (1, 1));
+    assert_eq!(came_true(4, 4096, true), (1, 1), "by turns");
+    assert_eq!(came_true(3, 12_288, true), (1, 0), "one is left out");
+    assert_eq!(came_true(3, 16_384, false), (0, 0));
+    assert_eq!(came_true(3, 20_480, true), (1, 1));
+    assert_eq!(came_true(7, 24_576, true), (1, 0), "another descriptor");
+    assert_eq!(came_true(3, 0, true), (1, 0), "the next file of that number");
+}
+
+#[test]
 fn while_reads_rest_on_busy_processors_few_are_looked_at() {
     let state = crate::state::zeroed();
     state.skips.store(skips(&state, true), Relaxed);
