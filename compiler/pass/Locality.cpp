@@ -233,8 +233,11 @@ bool Locality::indirect(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &P
   if (!Index || !Index->isSimple() || LI.getLoopFor(Index->getParent()) != L)
     return false;
   // The run-time layer reads indices that the loop has not got to: they must
-  // be ones that it surely gets to, or reading could leave the array.
-  if (!L->getExitingBlock() || !DT.dominates(Index->getParent(), L->getLoopLatch()) ||
+  // be ones that it surely gets to, or reading could leave the array. Those that are
+  // loaded after the loop's condition are one less than it has iterations.
+  BasicBlock *Exiting = L->getExitingBlock();
+  if (!Exiting || !DT.dominates(Index->getParent(), Exiting) ||
+      !DT.dominates(Exiting, L->getLoopLatch()) ||
       isa<SCEVCouldNotCompute>(SE.getBackedgeTakenCount(L)))
     return false;
   for (BasicBlock *Block : L->blocks())

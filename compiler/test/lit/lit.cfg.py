@@ -10,6 +10,7 @@ config.test_exec_root = lit_config.params["scratch"]
 llvm = lit_config.params["llvm"]
 version = lit_config.params["version"]
 plugin = lit_config.params["plugin"]
+runtime = lit_config.params["runtime"]
 config.available_features.add(f"llvm{version}")
 if os.path.exists(f"{llvm}/bin/flang-new"):
     config.available_features.add("flang")
@@ -19,6 +20,8 @@ config.substitutions += [
     ("%opt", f"{llvm}/bin/opt {opaque} -load-pass-plugin={plugin} -passes='function(runahead,verify)' -S"),
     ("%remarks", f"{llvm}/bin/opt {opaque} -load-pass-plugin={plugin} -passes='function(runahead)' -pass-remarks=runahead -pass-remarks-missed=runahead -disable-output"),
     ("%clang", f"{llvm}/bin/clang -fpass-plugin={plugin}"),
+    ("%plain", f"{llvm}/bin/clang"),
+    ("%runtime", f"{runtime} -pthread -lm"),
     ("%flang", f"{llvm}/bin/flang-new -fpass-plugin={plugin}"),
     ("%FileCheck", f"{llvm}/bin/FileCheck"),
 ]
