@@ -43,7 +43,7 @@ static bool is_worth_it(uint64_t bytes) {
         do_without();
         is_active = false;
     }
-    if (is_active && atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
+    if (is_active && !has_helper())
         start_helper();
     ra_inside = false;
     return is_active;

@@ -29,6 +29,8 @@ enum {
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
+/* Between two looks at whether small nests want a helper. */
+static const uint64_t WANTS_HELPER_NS = 1 * 1000000ull;
 
 /* As the pass has them. */
 _Static_assert(offsetof(struct ra_frame, count) == 72 * sizeof(uint64_t), "where parameters are");
@@ -103,7 +105,8 @@ static uint64_t range_most(void) {
 /* A block prefetch (section 2.4): "we check each page until one is found that
  * is not in memory, then pass all remaining pages to the OS". */
 void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
-    if (high <= low || high > ADDRESSES)
+    /* What is asked for of nobody would be served much later, and believed in memory. */
+    if (high <= low || high > ADDRESSES || !has_helper())
         return;
     if (high - low > range_most())
         high = low + range_most();
@@ -510,6 +513,18 @@ static void begin_with_long_strips(const struct ra_site *site, const struct ra_p
     }
 }
 
+/* Small nests by themselves, those of a program that computes in memory, need no threads.
+ * As soon as something was read from storage they do: other nests may never come. */
+static void start_helper_if_reading(void) {
+    static _Atomic uint64_t looked_ns;
+    const uint64_t now = now_ns();
+    if (now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < WANTS_HELPER_NS)
+        return;
+    atomic_store_explicit(&looked_ns, now, memory_order_relaxed);
+    if (storage_reads() != ra.reads_at_start)
+        start_helper();
+}
+
 /* A nest that is hinted begins. */
 static __attribute__((noinline)) void begin_active(struct ra_site *site, struct ra_frame *f) {
     count(&ra.count.begins, 1);
@@ -517,11 +532,13 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
     struct ra_plan *p = f->plan = plan_of(site, f->count, f->streams, &is_new);
     if (p->bytes < SMALL_BYTES) {
         f->plan = RA_NOT_BEGUN;
+        if (!has_helper())
+            start_helper_if_reading();
         small_nest(site, f, p);
         site->last = p;
         return;
     }
-    if (atomic_load_explicit(&ra.helper, memory_order_relaxed) == 0)
+    if (!has_helper())
         start_helper();
     if (previous && previous != p)
         atomic_store_explicit(&previous->next, p, memory_order_release);

@@ -107,6 +107,7 @@ struct ra_state {
     uint64_t plan_bytes;
     _Atomic uint64_t plans_made[PLAN_CLASSES]; /* and passed over, by class */
     uint64_t memory;   /* bytes that the program may have in memory */
+    uint64_t reads_at_start; /* storage_reads when the layer began */
     uint64_t window;   /* bytes prefetched ahead */
     uint64_t tick_bytes;
     _Atomic uint64_t behind; /* bytes to be released that are not yet */
@@ -137,6 +138,11 @@ extern __thread bool ra_inside;
 
 static inline void count(_Atomic uint64_t *counter, uint64_t n) {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* Is there anybody to take hints out of the ring? */
+static inline bool has_helper(void) {
+    return atomic_load_explicit(&ra.helper, memory_order_relaxed) != 0;
 }
 
 /* Whoever goes over so much leaves nothing of what it began with for the next. */

@@ -113,7 +113,7 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     const struct ra_plan *last = site->last;
     const double times = steps_ahead(site, p, last, &way);
     atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
-    const bool is_passed = ra.release_allowed && is_long(site);
+    const bool is_passed = ra.release_allowed && has_helper() && is_long(site);
     /* It comes to what the last call asked for, or, anew, to what this one does. */
     if (times > 0)
         let_helper_go_first(site->asked_turn, true);

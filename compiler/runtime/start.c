@@ -218,6 +218,7 @@ static bool prepare(void) {
     const char *release = secure_getenv("RUNAHEAD_CC_RELEASE");
     ra.release_allowed = !release || strcmp(release, "off") != 0;
     ra.manager = is_manager_there();
+    ra.reads_at_start = storage_reads();
     mark_original();
     pthread_atfork(NULL, NULL, do_without);
     return true;

@@ -259,6 +259,24 @@ static void small_first(void) {
     clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
 }
 
+/* Small nests by themselves have no helper until something was read from storage. Nothing
+ * is asked for before, nor believed in memory, nor left in the ring for later. */
+static void without_helper(void) {
+    enum { LINE = 16 << 10 };
+    struct ra_site walk = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "without"};
+    const uint64_t head = atomic_load(&ra.ring_head);
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    atomic_store(&ra.helper, 0);
+    CHECK(beyond(&walk, 3 * ARRAY, 64, LINE) == 0);
+    CHECK(!has_helper() && atomic_load(&ra.ring_head) == head);
+    CHECK(first_missing(3 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT) == 3 * ARRAY >> PAGE_SHIFT);
+    ++reads;
+    usleep(2 * WANTS_HELPER_NS / 1000);
+    CHECK(beyond(&walk, 3 * ARRAY + 64 * LINE, 64, LINE) > 0);
+    CHECK(has_helper() && atomic_load(&ra.ring_head) > head);
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+}
+
 /* What is asked for when a walk of small nests over `bytes` has begun again at `base`:
  * up to where? */
 static uint64_t until_anew(uint64_t walked_from, uint64_t bytes, uint64_t base) {
@@ -452,6 +470,7 @@ int main(void) {
     small_walks();
     plan_in_use();
     small_first();
+    without_helper();
     anew();
     inner_nests();
     sharing();
