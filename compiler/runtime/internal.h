@@ -325,10 +325,12 @@ struct release {
     uint64_t owed; /* bytes of ra.behind that it stands for */
     int fd; /* of the file, where pages may be dirty; below 0: none */
     bool is_left; /* RELEASE_LEFT */
+    bool is_last; /* of its file, which is closed then */
 };
 
 void *releaser(void *nothing);
 void queue_release(const struct release *one);
+/* No release will name the file any more: it is closed after those that do. */
 void retire_file(int fd);
 
 /* Bytes that this thread has asked the devices for so far. */

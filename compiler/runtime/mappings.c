@@ -100,7 +100,7 @@ static void read_regions(void) {
         if (m.region[k].hinted_low < m.region[k].hinted_high && !goes_on(&m.region[k], fresh, n))
             clear_bits(m.region[k].hinted_low >> PAGE_SHIFT,
                        (m.region[k].hinted_high + PAGE - 1) >> PAGE_SHIFT);
-    /* Files of mappings that are gone: held until no release can name them. */
+    /* Files of mappings that are gone. */
     for (int k = 0; k < m.regions; ++k) {
         if (m.region[k].fd >= 0)
             retire_file(m.region[k].fd);

@@ -30,19 +30,32 @@ static struct {
     /* What was taken out of it last, neighbours as one piece. */
     struct release piece[PIECES_MAX];
     uint32_t pieces;
+    /* Files of pieces, to be closed when these are done. */
+    int retired[PIECES_MAX];
+    uint32_t retireds;
 } w = {.lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
 
-/* Closes a file as soon as nothing in the queue is about it. */
+/* With each file that is to be closed there is a piece of its own at least. */
+static void close_with_pieces(int fd) {
+    w.retired[w.retireds++] = fd;
+}
+
 void retire_file(int fd) {
     pthread_mutex_lock(&w.lock);
-    bool is_used = false;
-    for (uint32_t i = 0; i < w.pieces; ++i)
-        is_used |= w.piece[i].fd == fd;
+    struct release *last = NULL;
     for (uint32_t at = w.tail; at != w.head; ++at)
-        is_used |= w.queue[at % RELEASES_MAX].fd == fd;
+        if (w.queue[at % RELEASES_MAX].fd == fd)
+            last = &w.queue[at % RELEASES_MAX];
+    bool is_piece = false;
+    for (uint32_t i = 0; i < w.pieces; ++i)
+        is_piece |= w.piece[i].fd == fd;
+    if (last)
+        last->is_last = true;
+    else if (is_piece)
+        close_with_pieces(fd);
+    else
+        close(fd);
     pthread_mutex_unlock(&w.lock);
-    if (!is_used)
-        close(fd); /* else it stays open until the program ends */
 }
 
 void queue_release(const struct release *one) {
@@ -113,7 +126,8 @@ static bool add_to_pieces(const struct release *one) {
 /* Takes the queue, as far as there is room. What the program waits for comes first. */
 static void take(void) {
     for (; w.tail != w.head && add_to_pieces(&w.queue[w.tail % RELEASES_MAX]); ++w.tail)
-        ;
+        if (w.queue[w.tail % RELEASES_MAX].is_last)
+            close_with_pieces(w.queue[w.tail % RELEASES_MAX].fd);
     uint32_t awaited = 0;
     for (uint32_t i = 0; i < w.pieces; ++i)
         if (w.piece[i].owed) {
@@ -171,6 +185,13 @@ static void write_and_give_back(void) {
     }
 }
 
+/* With what was taken out of the queue. */
+static void finish(void) {
+    w.pieces = 0;
+    while (w.retireds > 0)
+        close(w.retired[--w.retireds]);
+}
+
 void *releaser(void *nothing) {
     (void)nothing;
     prctl(PR_SET_NAME, OTHER_NAME);
@@ -198,7 +219,7 @@ void *releaser(void *nothing) {
         }
         write_and_give_back();
         pthread_mutex_lock(&w.lock);
-        w.pieces = 0;
+        finish();
     }
     return NULL;
 }

@@ -10,8 +10,10 @@
 
 static int pretend_madvise(void *address, size_t bytes, int advice);
 static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags);
+static int pretend_close(int fd);
 #define madvise pretend_madvise
 #define sync_file_range pretend_sync
+#define close pretend_close
 #include "../runtime/release.c"
 
 #include "check.h"
@@ -43,6 +45,14 @@ static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags) {
         under_way += waits ? -(uint64_t)BLOCK : BLOCK;
     }
     most_under_way = under_way > most_under_way ? under_way : most_under_way;
+    return 0;
+}
+
+static int closed; /* times that the file was */
+
+static int pretend_close(int fd) {
+    CHECK(fd == FILE_FD);
+    ++closed;
     return 0;
 }
 
@@ -161,12 +171,45 @@ static void in_turn(void) {
     CHECK(ra.behind == 0);
 }
 
+/* The file of a mapping that is gone is closed, when nothing that is to be given back names
+ * it any more: at once, with the pieces that are under way, or with those of the queue. */
+static void retired(void) {
+    memset(block, 0, sizeof(block));
+    closed = 0;
+    retire_file(FILE_FD);
+    CHECK(closed == 1);
+    piece(0, 1, true);
+    take();
+    retire_file(FILE_FD);
+    CHECK(closed == 1);
+    write_and_give_back();
+    finish();
+    CHECK(closed == 2 && w.pieces == 0);
+    for (uint64_t n = 0; n < PIECES_MAX + 3; ++n)
+        piece(100 + 2 * n, 1, true);
+    take();
+    retire_file(FILE_FD); /* there are both */
+    write_and_give_back();
+    finish();
+    CHECK(closed == 2 && w.head - w.tail == 3);
+    take();
+    write_and_give_back();
+    finish();
+    CHECK(closed == 3 && w.head == w.tail);
+    piece(1, 1, true); /* another file by that number */
+    take();
+    write_and_give_back();
+    finish();
+    CHECK(closed == 3);
+}
+
 int main(void) {
     ra.memory = 64 << 20;
     in_parts();
     owed();
     together();
     in_turn();
+    retired();
     puts("what is given back is written before, and in parts");
     return 0;
 }
