@@ -39,6 +39,7 @@ static bool is_the_rest_ours(void) {
     const long own = syscall(SYS_gettid), process = getpid();
     DIR *tasks = opendir("/proc/self/task");
     bool is_ours = tasks != NULL;
+    errno = 0;
     for (struct dirent *task; is_ours && (task = readdir(tasks));) {
         char path[64], name[32];
         const long id = strtol(task->d_name, NULL, 10);
@@ -47,16 +48,21 @@ static bool is_the_rest_ours(void) {
         snprintf(path, sizeof(path), "/proc/self/task/%ld/comm", id);
         const int fd = open(path, O_RDONLY | O_CLOEXEC);
         const ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof(name) - 1);
+        const int why = errno;
         if (fd >= 0)
             close(fd);
-        if (n <= 0)
-            continue; /* it has ended */
-        name[n - 1] = 0;
-        if (strcmp(name, HELPER_NAME) == 0)
-            is_ours = id >= own;
-        else
-            is_ours = strcmp(name, OTHER_NAME) == 0 || is_library_thread(name);
+        if (n > 0) {
+            name[n - 1] = 0;
+            if (strcmp(name, HELPER_NAME) == 0)
+                is_ours = id >= own;
+            else
+                is_ours = strcmp(name, OTHER_NAME) == 0 || is_library_thread(name);
+        } else { /* it has ended, or there is no descriptor or memory to look at it */
+            is_ours = n < 0 && why == (fd < 0 ? ENOENT : ESRCH);
+        }
+        errno = 0;
     }
+    is_ours &= errno == 0; /* or not all were seen */
     if (tasks)
         closedir(tasks);
     return is_ours;

@@ -1,0 +1,87 @@
+/* When the layer takes the program for ended: only where each other thread is one of a
+ * layer, or has ended. One that cannot be looked at may still run. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int pretend_open(const char *path, int flags);
+static ssize_t pretend_read(int fd, void *text, size_t bytes);
+static struct dirent *pretend_readdir(DIR *directory);
+#define open pretend_open
+#define read pretend_read
+#define readdir pretend_readdir
+#include "../runtime/threads.c"
+#undef open
+#undef read
+#undef readdir
+
+#include "check.h"
+
+struct ra_state ra;
+bool is_library_thread(const char *name) { return strcmp(name, "library") == 0; }
+void do_without(void) {}
+void *helper(void *nothing) { return nothing; }
+
+/* The one other thread: its name, or why it cannot be looked at. */
+static const char *other;
+static int open_fails, read_fails, readdir_fails;
+static bool is_read;
+
+static int pretend_open(const char *path, int flags) {
+    (void)flags;
+    CHECK(strcmp(path, "/proc/self/task/1000000000/comm") == 0);
+    errno = open_fails;
+    return open_fails ? -1 : 1000;
+}
+
+static ssize_t pretend_read(int fd, void *text, size_t bytes) {
+    CHECK(fd == 1000);
+    errno = read_fails;
+    return read_fails ? -1 : snprintf(text, bytes, "%s\n", other);
+}
+
+static struct dirent *pretend_readdir(DIR *directory) {
+    static struct dirent task = {.d_name = "1000000000"};
+    (void)directory;
+    if (!is_read) {
+        is_read = true;
+        return &task;
+    }
+    if (readdir_fails)
+        errno = readdir_fails;
+    return NULL;
+}
+
+static bool is_ours(void) {
+    is_read = false;
+    return is_the_rest_ours();
+}
+
+int main(void) {
+    static const struct {
+        const char *name;
+        bool is_ours;
+    } names[] = {{HELPER_NAME, true}, {OTHER_NAME, true}, {"library", true}, {"worker", false}};
+    for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); ++k) {
+        other = names[k].name;
+        CHECK(is_ours() == names[k].is_ours);
+    }
+    other = OTHER_NAME;
+    static const int failures[] = {ENOENT, ESRCH, EMFILE, ENFILE, ENOMEM, EACCES, EIO};
+    for (size_t k = 0; k < sizeof(failures) / sizeof(failures[0]); ++k) {
+        open_fails = failures[k];
+        CHECK(is_ours() == (failures[k] == ENOENT));
+        open_fails = 0, read_fails = failures[k];
+        CHECK(is_ours() == (failures[k] == ESRCH));
+        read_fails = 0;
+    }
+    readdir_fails = ENOMEM;
+    CHECK(!is_ours());
+    puts("a thread that cannot be looked at may still run");
+    return 0;
+}
