@@ -495,12 +495,21 @@ static bool mayBeReordered(const Instruction &I) {
   return Operation->hasAllowReassoc() || (Chooses && Operation->hasNoSignedZeros());
 }
 
+/// Is the vectorizer told to vectorize this loop? Then it may add in another order,
+/// whatever the operations permit themselves.
+static bool isToBeVectorized(const Loop *L) {
+  return getBooleanLoopAttribute(L, "llvm.loop.vectorize.enable") ||
+         getIntLoopAttribute(L, "llvm.loop.vectorize.width") > 1 ||
+         getBooleanLoopAttribute(L, "llvm.loop.vectorize.scalable.enable");
+}
+
 /// A sum that may be reassociated would be reassociated strip by strip, and come out
 /// different in its last bits; the greatest of several zeros, in its sign. A loop has
 /// one where something of the kind lies on the way from a value of its header to that
 /// of the next iteration. On that way there may be conditions, and so other phis, which
 /// permit nothing themselves.
 static bool hasReassociableSum(const Loop *L) {
+  const bool IsAny = isToBeVectorized(L);
   for (const PHINode &Phi : L->getHeader()->phis()) {
     if (!Phi.getType()->isFPOrFPVectorTy())
       continue;
@@ -512,7 +521,8 @@ static bool hasReassociableSum(const Loop *L) {
     bool MayBeReordered = false;
     Add(Phi.getIncomingValueForBlock(L->getLoopLatch()));
     for (size_t Next = 0; Next < From.size(); ++Next) {
-      MayBeReordered |= mayBeReordered(*From[Next]);
+      MayBeReordered |= mayBeReordered(*From[Next]) ||
+                        (IsAny && isa<FPMathOperator>(From[Next]) && !isa<PHINode>(From[Next]));
       for (const Value *Operand : From[Next]->operands())
         Add(Operand);
     }
