@@ -532,6 +532,38 @@ static bool hasReassociableSum(const Loop *L) {
   return false;
 }
 
+/// May a vector of these come out otherwise than one after the other? What is left of a
+/// strip when no vector fits is computed one by one, and of the loop as it was other
+/// iterations are left. Fast divisions and roots are estimates in vectors only, and
+/// functions of vector libraries are not those of the C library.
+bool Locality::mayDifferInVectors(const Instruction &I) {
+  const auto *Operation = dyn_cast<FPMathOperator>(&I);
+  const bool IsFast =
+      Operation && (Operation->hasAllowReciprocal() || Operation->hasApproxFunc());
+  if (I.getOpcode() == Instruction::FDiv)
+    return IsFast;
+  if (I.getOpcode() == Instruction::FRem)
+    return IsFast || TLI.isFunctionVectorizable("fmod") || TLI.isFunctionVectorizable("fmodf");
+  const auto *Call = dyn_cast<CallBase>(&I);
+  if (!Call)
+    return false;
+  const Function *Called = Call->getCalledFunction();
+  if (Call->hasFnAttr("vector-function-abi-variant") ||
+      (Called && TLI.isFunctionVectorizable(Called->getName())))
+    return true;
+  switch (Call->getIntrinsicID()) {
+  case Intrinsic::copysign:
+  case Intrinsic::fabs:
+  case Intrinsic::fma:
+  case Intrinsic::fmuladd:
+  case Intrinsic::maxnum:
+  case Intrinsic::minnum:
+    return false;
+  default:
+    return IsFast;
+  }
+}
+
 /// Strip-mining splits the iterations of a loop and keeps their order.
 bool Locality::isStripMinable(Loop *L) {
   if (!L->isLoopSimplifyForm() ||
@@ -541,7 +573,10 @@ bool Locality::isStripMinable(Loop *L) {
   // versions; a test in each iteration would prevent it.
   if (!isCounted(L) && L->isInnermost() && L->getExitingBlock() != L->getLoopLatch())
     return false;
-  return !L->isInnermost() || !hasReassociableSum(L);
+  return !L->isInnermost() ||
+         (!hasReassociableSum(L) && none_of(L->blocks(), [&](const BasicBlock *Block) {
+           return any_of(*Block, [&](const Instruction &I) { return mayDifferInVectors(I); });
+         }));
 }
 
 std::vector<Nest> Locality::find() {

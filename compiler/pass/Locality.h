@@ -13,6 +13,7 @@
 #include "Versions.h"
 
 #include "llvm/Analysis/OptimizationRemarkEmitter.h"
+#include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/Module.h"
 
@@ -23,8 +24,9 @@ namespace runahead {
 class Locality {
 public:
   Locality(llvm::Function &F, llvm::LoopInfo &LI, llvm::ScalarEvolution &SE,
-           llvm::DominatorTree &DT, llvm::OptimizationRemarkEmitter &ORE)
-      : F(F), LI(LI), SE(SE), DT(DT), ORE(ORE), DL(F.getParent()->getDataLayout()),
+           llvm::DominatorTree &DT, const llvm::TargetLibraryInfo &TLI,
+           llvm::OptimizationRemarkEmitter &ORE)
+      : F(F), LI(LI), SE(SE), DT(DT), TLI(TLI), ORE(ORE), DL(F.getParent()->getDataLayout()),
         Expander(RUNAHEAD_EXPANDER(SE, DL)), Int64(llvm::Type::getInt64Ty(F.getContext())) {}
 
   /// The nests that are worth prefetches.
@@ -52,12 +54,14 @@ private:
   void place(llvm::ArrayRef<llvm::Loop *> Path, Stream S);
   bool joinsGroup(Stream &Group, const Stream &S);
   bool isTiny(const Nest &N);
+  bool mayDifferInVectors(const llvm::Instruction &I);
   void missed(llvm::Instruction &I, llvm::StringRef Why);
 
   llvm::Function &F;
   llvm::LoopInfo &LI;
   llvm::ScalarEvolution &SE;
   llvm::DominatorTree &DT;
+  const llvm::TargetLibraryInfo &TLI;
   llvm::OptimizationRemarkEmitter &ORE;
   const llvm::DataLayout &DL;
   llvm::SCEVExpander Expander; ///< asked what it could expand only

@@ -43,6 +43,7 @@ public:
     auto &LI = Analyses.getResult<LoopAnalysis>(F);
     auto &SE = Analyses.getResult<ScalarEvolutionAnalysis>(F);
     auto &DT = Analyses.getResult<DominatorTreeAnalysis>(F);
+    auto &TLI = Analyses.getResult<TargetLibraryAnalysis>(F);
     auto &AC = Analyses.getResult<AssumptionAnalysis>(F);
     // Passes between the loop passes and this point leave loops without
     // preheaders and exits of their own.
@@ -52,7 +53,7 @@ public:
       Changed |= formLCSSARecursively(*L, DT, &LI, &SE);
     }
     auto &ORE = Analyses.getResult<OptimizationRemarkEmitterAnalysis>(F);
-    runahead::Locality Found(F, LI, SE, DT, ORE);
+    runahead::Locality Found(F, LI, SE, DT, TLI, ORE);
     Changed |= runahead::Insertion(F, SE, ORE, Found).run();
     return Changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
   }
