@@ -1,5 +1,6 @@
 /* What the parts of the run-time layer share. Nothing here is for programs: the
- * objects are linked into one, and only the calls of runahead_rt.h stay visible. */
+ * objects are linked into one, and only the calls of runahead_rt.h stay visible to
+ * what that is linked with. */
 #ifndef RUNAHEAD_INTERNAL_H
 #define RUNAHEAD_INTERNAL_H
 

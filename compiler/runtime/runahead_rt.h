@@ -83,11 +83,15 @@ struct ra_site {
 
 /* Inserted by the pass. A nest begins: is any strip shorter than its loop? If none is, the
  * nest runs as it was and never ticks. The number goes up with every change of the
- * structures above: what was compiled for others does not link. */
+ * structures above: what was compiled for others does not link. Hidden: a program and
+ * each of its libraries have a layer of their own, perhaps of different versions, and
+ * none must answer another's calls. */
+#pragma GCC visibility push(hidden)
 uint64_t ra_begin_2(struct ra_site *site, struct ra_frame *frame);
 void ra_tick(struct ra_site *site, struct ra_frame *frame, uint64_t level);
 void ra_memcpy(void *to, const void *from, uint64_t bytes);
 void ra_memset(void *to, uint8_t value, uint64_t bytes);
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }
