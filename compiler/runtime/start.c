@@ -59,12 +59,28 @@ static uint64_t read_number(const char *path) {
     return read_text(path, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0; /* "max" is 0: no limit */
 }
 
+/* The least of `limit` and those of a cgroup, not of those above it. Beyond memory.high a
+ * program is not stopped, but slowed down by reclaim as it is at memory.max. */
+static uint64_t limit_of(const char *group, bool is_v2, uint64_t limit) {
+    static const char *const v1[] = {"memory.limit_in_bytes", NULL};
+    static const char *const v2[] = {"memory.max", "memory.high", NULL};
+    char path[1024];
+    for (const char *const *file = is_v2 ? v2 : v1; *file; ++file) {
+        if ((size_t)snprintf(path, sizeof(path), "/sys/fs/cgroup%s%s/%s", is_v2 ? "" : "/memory",
+                             group, *file) >= sizeof(path))
+            continue;
+        const uint64_t own = read_number(path);
+        if (own && own < limit)
+            limit = own;
+    }
+    return limit;
+}
+
 /* Memory that the program may use: the least of its cgroup's limits (version 1
  * and 2) and three quarters of the machine's. */
 static uint64_t memory_limit(void) {
     uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
     static char text[8192];
-    char path[1024];
     read_text("/proc/self/cgroup", text, sizeof(text));
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
@@ -78,14 +94,7 @@ static uint64_t memory_limit(void) {
         if (!is_v2 && strcmp(controllers, "memory") != 0)
             continue;
         for (;;) {
-            if ((size_t)snprintf(path, sizeof(path),
-                                 is_v2 ? "/sys/fs/cgroup%s/memory.max"
-                                       : "/sys/fs/cgroup/memory%s/memory.limit_in_bytes",
-                                 group) < sizeof(path)) {
-                uint64_t own = read_number(path);
-                if (own && own < limit)
-                    limit = own;
-            }
+            limit = limit_of(group, is_v2, limit);
             char *parent = strrchr(group, '/');
             if (!parent || group[0] == 0)
                 break;

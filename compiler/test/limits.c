@@ -1,0 +1,63 @@
+/* How much memory the layer reckons with: the least of what the program's cgroups may have. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int pretend_open(const char *path, int flags);
+#define open pretend_open
+#include "../runtime/start.c"
+#undef open
+
+#include "check.h"
+
+bool is_manager_there(void) { return false; }
+
+/* What the kernel's files hold. */
+static const char *const *files;
+
+static int pretend_open(const char *path, int flags) {
+    (void)flags;
+    for (const char *const *file = files; *file; file += 2)
+        if (strcmp(path, file[0]) == 0) {
+            int ends[2];
+            CHECK(pipe(ends) == 0);
+            CHECK(write(ends[1], file[1], strlen(file[1])) == (ssize_t)strlen(file[1]));
+            close(ends[1]);
+            return ends[0];
+        }
+    return -1;
+}
+
+static uint64_t limit_by(const char *const *kernels) {
+    files = kernels;
+    return memory_limit();
+}
+
+int main(void) {
+    const uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
+    CHECK(limit_by((const char *const[]){NULL}) == machine);
+    CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "0::/a/b\n",
+                                         "/sys/fs/cgroup/a/b/memory.max", "max\n",
+                                         "/sys/fs/cgroup/a/b/memory.high", "max\n", NULL}) == machine);
+    CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "0::/a/b\n",
+                                         "/sys/fs/cgroup/a/b/memory.max", "8000000\n", NULL}) == 8000000);
+    CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "0::/a/b\n",
+                                         "/sys/fs/cgroup/a/b/memory.max", "8000000\n",
+                                         "/sys/fs/cgroup/a/b/memory.high", "7000000\n", NULL}) == 7000000);
+    /* Those of the groups above it, too. */
+    CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "1:cpu:/c\n0::/a/b\n",
+                                         "/sys/fs/cgroup/a/b/memory.max", "8000000\n",
+                                         "/sys/fs/cgroup/a/b/memory.high", "max\n",
+                                         "/sys/fs/cgroup/a/memory.max", "max\n",
+                                         "/sys/fs/cgroup/a/memory.high", "6000000\n", NULL}) == 6000000);
+    CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "4:memory:/a/b\n0::/\n",
+                                         "/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000000\n",
+                                         "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+                                         "9223372036854771712\n", NULL}) == 5000000);
+    puts("the least limit of the cgroups holds");
+    return 0;
+}
