@@ -18,10 +18,14 @@ use runahead_compile::{Compiler, Language};
 /// or in memory that is swapped. All arguments are the compiler's own; needs
 /// -O1 or more. Results never change.
 #[derive(Debug, Args)]
-#[command(after_help = "EXAMPLES
+#[command(
+    // `--version` is for the compiler: build systems ask it that way.
+    disable_version_flag = true,
+    after_help = "EXAMPLES
   runahead cc -O2 -o solver solver.c
   runahead cc --explain -O2 -c loops.c    # says what was inserted, and why not
-  CC='runahead cc' make")]
+  CC='runahead cc' make"
+)]
 pub struct Compile {
     /// Report what was inserted where, and what not and why
     #[arg(long)]
