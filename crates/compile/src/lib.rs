@@ -127,14 +127,7 @@ impl Compiler {
         if let Some(version) = lacking {
             bail!("the headers of LLVM {version} are missing: install llvm-{version}-dev");
         }
-        let (what, packages) = match language {
-            Language::C | Language::Cxx => ("clang", "clang-19 and llvm-19-dev"),
-            Language::Fortran => ("flang", "flang-19 and llvm-19-dev"),
-        };
-        bail!(
-            "no {what} of LLVM 22, 19 or 14 is installed: install {packages} (the names on Debian \
-             and Ubuntu), or name another version with --llvm"
-        )
+        bail!(not_there(language, version))
     }
 
     /// The command that compiles with `arguments`, which are the compiler's own.
@@ -167,6 +160,25 @@ impl Compiler {
     pub fn pass(&self) -> &Path {
         &self.pass
     }
+}
+
+/// Why there is no compiler, of the version that was asked for if one was, and what to do.
+fn not_there(language: Language, version: Option<u32>) -> String {
+    let (what, wanted) = match (language, version) {
+        (Language::Fortran, Some(14)) => {
+            return "LLVM 14 has no flang: name 19 or 22 with --llvm".to_owned();
+        }
+        (Language::C | Language::Cxx, None) => ("clang", "22, 19 or 14".to_owned()),
+        (Language::Fortran, None) => ("flang", "22 or 19".to_owned()),
+        (Language::C | Language::Cxx, Some(version)) => ("clang", version.to_string()),
+        (Language::Fortran, Some(version)) => ("flang", version.to_string()),
+    };
+    let package = version.unwrap_or(19);
+    format!(
+        "no {what} of LLVM {wanted} is installed: install {what}-{package} and \
+         llvm-{package}-dev (the names on Debian and Ubuntu){}",
+        if version.is_some() { ", or leave --llvm away" } else { "" }
+    )
 }
 
 /// What a command line asks for, as far as it matters to the run-time layer.
@@ -421,5 +433,18 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let error = Compiler::find(Language::C, Some(3), cache.path()).unwrap_err().to_string();
         assert!(error.contains("LLVM 3"), "{error}");
+    }
+
+    #[test]
+    fn the_version_that_is_missing_is_the_one_asked_for() {
+        let message = not_there(Language::C, Some(22));
+        assert!(message.contains("clang of LLVM 22 is"), "{message}");
+        assert!(message.contains("clang-22 and llvm-22-dev"), "{message}");
+        let message = not_there(Language::Fortran, Some(19));
+        assert!(message.contains("flang-19 and llvm-19-dev"), "{message}");
+        let message = not_there(Language::Fortran, Some(14));
+        assert!(message.contains("19 or 22"), "{message}");
+        let message = not_there(Language::Cxx, None);
+        assert!(message.contains("LLVM 22, 19 or 14"), "{message}");
     }
 }
