@@ -156,9 +156,18 @@ pub fn fstat(fd: i32, stat: &mut Stat) -> isize {
 #[derive(Default)]
 #[repr(C)]
 struct Statx {
-    before: [u64; 4],
+    before: [u64; 2],
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    mode: u16,
+    pad: u16,
     ino: u64,
-    between: [u64; 12],
+    size: u64,
+    blocks: u64,
+    between: [u64; 9],
+    rdev_major: u32,
+    rdev_minor: u32,
     dev_major: u32,
     dev_minor: u32,
     rest: [u64; 14],
@@ -166,22 +175,39 @@ struct Statx {
 
 const _: () = assert!(size_of::<Statx>() == 256);
 
-/// Device, as stat(2) gives it, and inode number of what a descriptor refers
-/// to; `None` where nobody says. As they are known: fstat(2) may ask the server
-/// of a network file system for what nobody wants to know here.
-pub fn identity(fd: i32) -> Option<(u64, u64)> {
+/// fstat(2), as far as the agent looks at it, as it is known; whether anybody
+/// says. fstat(2) itself may wait for a server (FUSE), or for all that was
+/// written (NFS), for what nobody wants to know here.
+pub fn known_fstat(fd: i32, stat: &mut Stat) -> bool {
     const AT_EMPTY_PATH: usize = 0x1000;
     const AT_STATX_DONT_SYNC: usize = 0x4000;
-    const STATX_INO: usize = 0x100;
+    const STATX_BASIC_STATS: usize = 0x7ff;
+    const EBADF: isize = -9;
     let mut statx = Statx::default();
     let (path, at) = (c"".as_ptr() as usize, ptr::from_mut(&mut statx) as usize);
     let flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
     // SAFETY: an empty path; the kernel writes one struct statx.
-    if unsafe { call(nr::STATX, &[fd as usize, path, flags, STATX_INO, at]) } == 0 {
-        return Some((device(statx.dev_major, statx.dev_minor), statx.ino));
+    match unsafe { call(nr::STATX, &[fd as usize, path, flags, STATX_BASIC_STATS, at]) } {
+        0 => {}
+        EBADF => return false,
+        // A container's filter.
+        _ => return fstat(fd, stat) == 0,
     }
+    stat.dev = device(statx.dev_major, statx.dev_minor);
+    stat.ino = statx.ino;
+    stat.mode = u32::from(statx.mode);
+    stat.uid = statx.uid;
+    stat.rdev = device(statx.rdev_major, statx.rdev_minor);
+    stat.size = statx.size as i64;
+    stat.blocks = statx.blocks as i64;
+    true
+}
+
+/// Device, as stat(2) gives it, and inode number of what a descriptor refers
+/// to, as they are known; `None` where nobody says.
+pub fn identity(fd: i32) -> Option<(u64, u64)> {
     let mut stat = Stat::default();
-    (fstat(fd, &mut stat) == 0).then_some((stat.dev, stat.ino))
+    known_fstat(fd, &mut stat).then_some((stat.dev, stat.ino))
 }
 
 /// A device number as stat(2) gives it (makedev(3)).
@@ -341,5 +367,19 @@ mod tests {
         assert_eq!(fstat(fd, &mut stat), 0);
         assert_eq!(identity(fd), Some((stat.dev, stat.ino)));
         assert_eq!(identity(-1), None);
+    }
+    #[test]
+    fn what_is_known_of_a_file_is_what_stat_says() {
+        let about = |stat: &Stat| {
+            (stat.dev, stat.ino, stat.mode, stat.uid, stat.rdev, stat.size, stat.blocks)
+        };
+        for path in ["/dev/null", "/proc/self/exe", "/"] {
+            let file = std::fs::File::open(path).unwrap();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+            let (mut asked, mut known) = (Stat::default(), Stat::default());
+            assert!(fstat(fd, &mut asked) == 0 && known_fstat(fd, &mut known));
+            assert_eq!(about(&asked), about(&known), "{path}");
+        }
+        assert!(!known_fstat(-1, &mut Stat::default()));
     }
 }
