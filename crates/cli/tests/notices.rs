@@ -75,6 +75,54 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// The same with a file only, beside another thread; then executes what is not
+/// there, asks for the limit on queued signals, and sets it to what it is.
+const UNCHANGED: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+static int events(void) {
+    static char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int count = 0;
+    while (fgets(line, sizeof line, maps)) count += strstr(line, "perf_event") != NULL;
+    fclose(maps);
+    return count;
+}
+static pthread_barrier_t begun;
+static void *stay(void *unused) {
+    pthread_barrier_wait(&begun);
+    for (;;) pause();
+    return unused;
+}
+int main(int argc, char **argv) {
+    size_t len = 4 << 20;
+    struct rlimit limit;
+    pthread_t thread;
+    int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (write(fd, calloc(1, len), len) != len || fsync(fd) != 0) return 9;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    mmap(0, len, PROT_READ, MAP_SHARED, fd, 0);
+    pthread_barrier_init(&begun, 0, 2);
+    if (pthread_create(&thread, 0, stay, 0) != 0) return 6;
+    pthread_barrier_wait(&begun);
+    printf("%d", events());
+    if (execv("/nonexistent", argv) != -1) return 5;
+    printf("%d", events());
+    if (getrlimit(RLIMIT_SIGPENDING, &limit) != 0) return 8;
+    printf("%d", events());
+    if (setrlimit(RLIMIT_SIGPENDING, &limit) != 0) return 7;
+    printf("%d\n0\n", events());
+    return 3;
+}
+"#;
+
 /// Maps a file of so many pages whose pages have been forgotten, and touches
 /// none.
 const UNTOUCHED: &str = r#"
@@ -223,6 +271,21 @@ fn shared_memory_is_not_watched_where_nothing_is_swapped_out() {
     }
     assert_eq!(before, if swap { "1" } else { "0" });
     assert_eq!(after, 1);
+}
+
+#[test]
+fn notices_outlast_what_changes_nothing() {
+    let built = Built::of(UNCHANGED);
+    let mut command = Command::new(RUNAHEAD);
+    let (events, _) = built.run(command.arg("--").arg(built.path("program")));
+    if events == "0000" {
+        // Perf events may be forbidden.
+        assert!(std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS").is_none(), "no event at all");
+        eprintln!("not tested: no event at all");
+        return;
+    }
+    // Of both threads; of the other; the same; of none.
+    assert_eq!(events, "2110");
 }
 
 /// What it would wait for while it goes through it in order is noticed by nobody.

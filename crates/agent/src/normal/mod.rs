@@ -95,8 +95,8 @@ enum Watch {
     /// What a new thread does early on.
     Mask,
     ThreadEnds,
-    /// Sets a limit, named by this argument.
-    Limit(usize),
+    /// Sets a limit, or asks what it is.
+    Limit,
 }
 
 /// The one list of what is watched.
@@ -134,8 +134,7 @@ fn watch(number: usize) -> Watch {
         nr::BRK => Watch::Heap,
         nr::RT_SIGPROCMASK => Watch::Mask,
         nr::EXIT => Watch::ThreadEnds,
-        nr::PRLIMIT64 => Watch::Limit(1),
-        nr::SETRLIMIT => Watch::Limit(0),
+        nr::PRLIMIT64 | nr::SETRLIMIT => Watch::Limit,
         _ => Watch::Nothing,
     }
 }
@@ -238,7 +237,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
                 ending(state, first as i32);
             }
         }
-        Watch::Limit(at) => notice::before_limit(state, frame.args.get(at).copied()),
+        Watch::Limit => notice::before_limit(state, frame),
         Watch::Delicate => delicate(state),
         Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
         Watch::Restrict if frame.number == nr::PRCTL => before_prctl(first),

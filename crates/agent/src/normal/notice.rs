@@ -29,7 +29,9 @@
 
 use super::areas::{SWAPPED_BYTES, is_watched};
 use super::{faults, own, watch};
-use crate::arch::{SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer};
+use crate::arch::{
+    Frame, SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer,
+};
 use crate::config::{CONFIG, stalls_always};
 use crate::maps;
 use crate::state::{NoticedThread, State, role, state, watched};
@@ -48,6 +50,8 @@ pub const WANTED: u32 = 1;
 const REFUSED: u32 = 2;
 /// The aide watches for waits ([`watch`]).
 const WATCHED: u32 = 3;
+
+const RLIMIT_SIGPENDING: usize = 11;
 
 /// The handler of an ignored signal (signal(2)).
 const SIG_IGN: usize = 1;
@@ -106,6 +110,15 @@ fn exclusively<R>(state: &State, action: impl FnOnce() -> R) -> Option<R> {
     Some(result)
 }
 
+/// The same where no signal is blocked yet: none of the program's handlers comes
+/// to what it interrupts here, or leaves it by `longjmp`.
+fn undisturbed<R>(state: &State, action: impl FnOnce() -> R) -> Option<R> {
+    let mask = sys::set_signal_mask(u64::MAX);
+    let result = exclusively(state, action);
+    sys::set_signal_mask(mask);
+    result
+}
+
 /// Every thread of this process shall have notice; this one at once.
 #[cold]
 pub fn want(state: &'static State) {
@@ -139,7 +152,6 @@ fn refused(state: &State) {
 
 /// Whether [`NOTICES_MAX`] signals are few among those that may be queued.
 fn queue_is_long() -> bool {
-    const RLIMIT_SIGPENDING: usize = 11;
     let mut limit = [0u64; 2];
     // SAFETY: the kernel writes one struct rlimit64.
     let result =
@@ -226,7 +238,11 @@ fn arm(state: &'static State) {
     if !own(state) {
         return;
     }
-    let armed = exclusively(state, || {
+    let armed = undisturbed(state, || {
+        // Another thread may have disarmed all of them just now.
+        if state.notice.load(Relaxed) != WANTED {
+            return true;
+        }
         let Some(entry) = entry(state, 0) else { return true };
         // Taken even where it is refused: it is not tried again.
         entry.ring.store(0, Relaxed);
@@ -360,18 +376,29 @@ fn open_event(state: &State, period: u32) -> Option<usize> {
     Some(ring as usize)
 }
 
-/// No more notices in this process.
+/// Far longer than a handler takes, in ns.
+const HANDLER_NS: u64 = 2_000_000_000;
+/// Between two tries to find none at work, in ns.
+const HANDLER_PAUSE_NS: u64 = 20_000;
+
+/// No more notices in this process. Another thread's handler may be reading its
+/// ring, or about to replace it: that is waited for. Where it does not end, the
+/// events stay, and give no more notices than are left to them.
 #[cold]
 pub fn disarm(state: &'static State) {
     watch::end(state);
-    if state.notice.swap(REFUSED, Relaxed) == WANTED {
-        for entry in &state.noticed {
-            close_event(entry.ring.swap(0, Relaxed));
-        }
+    if state.notice.swap(REFUSED, Relaxed) != WANTED {
+        return;
+    }
+    let close = || state.noticed.iter().for_each(|entry| close_event(entry.ring.swap(0, Relaxed)));
+    let begun_ns = sys::now_ns();
+    let is_late = || sys::now_ns().saturating_sub(begun_ns) > HANDLER_NS;
+    while undisturbed(state, close).is_none() && !is_late() {
+        sys::sleep(HANDLER_PAUSE_NS);
     }
 }
 
-/// A thread is about to end.
+/// A thread is about to end. Nobody but its own handler reads its ring.
 pub fn thread_ends(state: &'static State) {
     if state.notice.load(Relaxed) != WANTED || !own(state) {
         return;
@@ -386,6 +413,9 @@ pub fn thread_ends(state: &'static State) {
 /// which has no handler, and what was ignored before stays so across an exec.
 /// Where the exec fails, the next call arms again; where the signal was
 /// ignored, notices are over then.
+///
+/// Other threads' events, and what is queued for them, end with these threads.
+/// Their rings stay: they may be reading them.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn before_exec(state: &'static State) {
     if CONFIG.notice_ignored.load(Relaxed) != 0 {
@@ -395,10 +425,7 @@ pub fn before_exec(state: &'static State) {
     if state.notice.load(Relaxed) != WANTED {
         return;
     }
-    for entry in &state.noticed {
-        close_event(entry.ring.swap(0, Relaxed));
-        entry.thread.store(0, Relaxed);
-    }
+    thread_ends(state);
     let old = sys::set_signal_mask(u64::MAX);
     let (set, timeout) = (1u64 << (SIGNAL - 1), [0u64; 2]);
     let args = [from_ref(&set) as usize, 0, timeout.as_ptr() as usize, 8];
@@ -415,12 +442,20 @@ pub fn before_childs_exec() {
 }
 
 /// Before prlimit64(2) or setrlimit(2): the queue may become short.
-pub fn before_limit(state: &'static State, resource: Option<usize>) {
-    const RLIMIT_SIGPENDING: u32 = 11;
+pub fn before_limit(state: &'static State, frame: &Frame) {
     let concerns = state.notice.load(Relaxed) == WANTED;
-    let concerned = resource.is_some_and(|resource| resource as u32 == RLIMIT_SIGPENDING);
-    if concerns && concerned && own(state) {
+    if concerns && limited(frame) == Some(RLIMIT_SIGPENDING as u32) && own(state) {
         disarm(state);
+    }
+}
+
+/// What a call limits; `None`: it only asks (getrlimit(3)).
+fn limited(frame: &Frame) -> Option<u32> {
+    let [first, second, limit, ..] = frame.args;
+    match frame.number {
+        nr::SETRLIMIT => Some(first as u32),
+        nr::PRLIMIT64 if limit != 0 => Some(second as u32),
+        _ => None,
     }
 }
 
@@ -468,12 +503,11 @@ extern "C" fn on_notice_stack(notice: usize) -> isize {
     let state = notice.state;
     let entry = notice.entry;
     let ring = entry.ring.load(Relaxed);
-    if ring == 0 {
+    if ring == 0 || state.notice.load(Relaxed) != WANTED {
         return 0;
     }
     // SAFETY: a ring of this thread's event, mapped by open_event; only the
-    // thread itself unmaps it outside of `disarm`, after which nothing
-    // speculates.
+    // thread itself unmaps it, or `disarm` while BUSY is held, as it is here.
     let address = unsafe { last_address(ring) };
     if entry.left.load(Relaxed) < NOTICES_SPARE {
         renew(state, entry);
@@ -556,4 +590,18 @@ unsafe fn last_address(ring: usize) -> Option<usize> {
     let (kind, address) = (word(24) as u32, word(8) as usize);
     tail.store(end, Release);
     (records > 0 && kind == RECORD_SAMPLE).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_a_limit_sets_none() {
+        let limits = |number, args| limited(&Frame { number, args, resume: 0 });
+        let (resource, limit) = (RLIMIT_SIGPENDING, 4096);
+        assert_eq!(limits(nr::PRLIMIT64, [0, resource, 0, limit, 0, 0]), None, "getrlimit(3)");
+        assert_eq!(limits(nr::PRLIMIT64, [0, resource, limit, 0, 0, 0]), Some(11));
+        assert_eq!(limits(nr::SETRLIMIT, [resource, limit, 0, 0, 0, 0]), Some(11));
+    }
 }
