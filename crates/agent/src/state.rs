@@ -383,6 +383,9 @@ pub struct State {
     /// Where the registers of the thread lie whose fault is being looked at; 0:
     /// no fault's.
     pub fault_context: AtomicUsize,
+    /// The descriptor whose position was told slowly when it was last asked for,
+    /// plus one; 0: none.
+    pub slow_position: AtomicI32,
     /// When this process last had notice of a fault, in ns.
     pub noticed_ns: AtomicU64,
     /// Processor time of the thread then, in ns.

@@ -61,10 +61,21 @@ fn position(state: &State, fd: i32) -> Result<u64, Answer> {
     let began = ticks();
     let position = u64::try_from(sys::position(fd)).map_err(|_| Answer::Refused)?;
     let us = ticks().wrapping_sub(began).checked_div(CONFIG.ticks_per_us.load(Relaxed));
-    if us.is_some_and(|us| us > WAIT_US) {
+    if waits_for_others(state, fd, us.is_some_and(|us| us > WAIT_US)) {
         class.store(class::FILE_SHARED, Relaxed);
     }
     Ok(position)
+}
+
+/// Whether somebody else reads by a description whose position was told slowly
+/// just now, or not: once says little, a thread that loses its processor there
+/// takes as long.
+fn waits_for_others(state: &State, fd: i32, slowly: bool) -> bool {
+    let was_slow = state.slow_position.load(Relaxed) == fd + 1;
+    if slowly != was_slow {
+        state.slow_position.store(if slowly { fd + 1 } else { 0 }, Relaxed);
+    }
+    slowly && was_slow
 }
 
 /// Fills in where a read begins, if the call does not say so and its
@@ -301,4 +312,19 @@ fn ask_page_cache(request: &Request, method: Method) -> Answer {
 pub(super) fn start_read(fd: i32, offset: u64, len: u64) {
     // SAFETY: advice; changes no description.
     unsafe { sys::call(nr::READAHEAD, &[fd as usize, offset as usize, len.min(1 << 20) as usize]) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slow_answer_is_no_proof_that_others_read_by_the_description() {
+        let state = crate::state::zeroed();
+        let waits = |fd, slowly| waits_for_others(&state, fd, slowly);
+        assert!(!waits(0, false) && !waits(0, true));
+        assert!(!waits(0, false), "it was the scheduler");
+        assert!(!waits(0, true) && !waits(3, true) && !waits(0, true), "of two files by turns");
+        assert!(waits(0, true), "twice in a row");
+    }
 }
