@@ -11,6 +11,7 @@ use std::process::Command;
 
 use bed::{RUNAHEAD, bed, ok};
 use cgroup::Cgroup;
+use runahead_protocol::stats::Loss;
 
 const LIMIT_BYTES: u64 = 48 << 20;
 /// Of the program, in the end, and of its copy, which computes on inverted
@@ -137,23 +138,45 @@ fn no_copy_is_made_where_there_is_no_room() {
     ok(&Command::new("gcc").args(["-O1", "-w", "-o"]).args([&program, &source]).output().unwrap());
     let data = bed.path("data");
     fs::write(&data, vec![7; 4096]).unwrap();
+    let statistics = bed.path("stats.json");
     let cases = [
-        (LIMIT_BYTES, false, "1\n"),
-        (NO_ROOM_BYTES, false, "0\n"),
+        (LIMIT_BYTES, false, "1\n", None),
+        (NO_ROOM_BYTES, false, "0\n", Some(Loss::NoRoom)),
         // Nor where it would not be ended alone, however much room there is.
-        (LIMIT_BYTES, true, "0\n"),
+        (LIMIT_BYTES, true, "0\n", Some(Loss::EndedTogether)),
     ];
-    for (limit, all_or_none, found) in cases {
+    for (limit, all_or_none, found, loss) in cases {
         let cgroup = Cgroup::new(limit);
         if all_or_none {
             cgroup.end_all_or_none();
         }
         let mut command = Command::new(RUNAHEAD);
+        command.arg(format!("--stats={}", statistics.display()));
         command.args(["--test=10", "--"]).arg(&program).arg(&data);
         cgroup.enter(command.env("XDG_CACHE_HOME", bed.path("cache")));
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{limit}: {output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), found, "{limit}");
+        let stats = fs::read_to_string(&statistics).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        let losses = loss.map(|loss| format!("children: {}", loss.text()));
+        assert_eq!(stats["losses"], serde_json::json!(Vec::from_iter(losses)), "{limit}");
+    }
+}
+
+#[test]
+fn where_no_copy_would_be_ended_alone_doctor_says_so() {
+    let bed = bed!();
+    for all_or_none in [false, true] {
+        let cgroup = Cgroup::new(LIMIT_BYTES);
+        if all_or_none {
+            cgroup.end_all_or_none();
+        }
+        let mut command = Command::new(RUNAHEAD);
+        command.arg("doctor").env("XDG_CACHE_HOME", bed.path("cache"));
+        cgroup.enter(&mut command);
+        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert_eq!(text.contains("set memory.oom.group"), all_or_none, "{text}");
     }
 }
 

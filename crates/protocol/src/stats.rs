@@ -229,6 +229,10 @@ losses! {
     ProcessLimit = "a process could not be made (RLIMIT_NPROC, a pids cgroup or memory): no speculation",
     /// `--record` and a limit on addresses, or no memory.
     NotRecorded = "its reads are not recorded: its addresses are limited (RLIMIT_AS), or there was no memory",
+    /// Hardly any memory is left to the program's cgroup.
+    NoRoom = "its memory cgroup left less than 8 MiB for a copy: no speculation meanwhile; raise its limit (memory.max)",
+    /// The OOM killer would not take a copy alone.
+    EndedTogether = "its memory cgroup is ended as a whole, or waits, where memory runs out: no speculation; set memory.oom.group (version 1: memory.oom_control) to 0",
 }
 
 /// Intervals of memory control that are kept for each process: its first.

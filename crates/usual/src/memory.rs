@@ -10,7 +10,7 @@ use crate::{File, PathText, mix};
 const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";
 /// Bytes of `/proc/self/cgroup` that are looked at.
 const GROUPS_LEN_MAX: usize = 4096;
-/// Longest number, in bytes.
+/// Longest number, or as much of a file as tells a flag, in bytes.
 const NUMBER_LEN_MAX: usize = 32;
 
 /// The cgroups that this process is in, as `/proc/self/cgroup` tells them.
@@ -40,13 +40,31 @@ impl Groups {
     /// The lowest limit on their memory, version 1 or 2, in bytes; `None` where
     /// none is set or seen. Three calls for each level, 10 to 20 µs.
     pub fn limit_bytes(&self) -> Option<u64> {
+        self.lowest(b"/memory.limit_in_bytes", b"/memory.max", parse)
+    }
+
+    /// Whether the OOM killer takes more than one process of them, or none and
+    /// they wait.
+    pub fn are_ended_together(&self) -> bool {
+        let flag = |text: &[u8]| ends_together(text).then_some(1);
+        self.lowest(b"/memory.oom_control", b"/memory.oom.group", flag).is_some()
+    }
+
+    /// The lowest number that `parse` finds in a file of this name, of version 1 or
+    /// 2, in their directories and those above.
+    fn lowest(
+        &self,
+        first: &[u8],
+        second: &[u8],
+        parse: impl Fn(&[u8]) -> Option<u64>,
+    ) -> Option<u64> {
         // Where the controller is version 1's, the line of version 2 says nothing
         // about it.
         let lines = || self.text().split(|&byte| byte == b'\n').filter_map(group);
         let version1 = lines().find(|(names, _)| is_memory(names));
         let (root, name, group): (&[u8], &[u8], _) = match version1 {
-            Some((_, group)) => (b"/memory", b"/memory.limit_in_bytes", group),
-            None => (b"", b"/memory.max", lines().find(|(names, _)| names.is_empty())?.1),
+            Some((_, group)) => (b"/memory", first, group),
+            None => (b"", second, lines().find(|(names, _)| names.is_empty())?.1),
         };
         let mut path = PathText::new();
         path.add(&[MOUNTPOINT, root, group])?;
@@ -59,7 +77,7 @@ impl Groups {
             path.truncate(len);
             path.add(&[name])?;
             let mut number = [0; NUMBER_LEN_MAX];
-            let limit = read(path.as_c_str(), &mut number).and_then(parse);
+            let limit = read(path.as_c_str(), &mut number).and_then(&parse);
             lowest = limit.into_iter().chain(lowest).min();
             let level = path.as_bytes().get(..len)?;
             len = level.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
@@ -76,6 +94,11 @@ fn group(line: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn is_memory(controllers: &[u8]) -> bool {
     controllers.split(|&byte| byte == b',').any(|name| name == b"memory")
+}
+
+/// Whether `memory.oom.group` or version 1's `memory.oom_control` is set.
+fn ends_together(text: &[u8]) -> bool {
+    text.strip_prefix(b"oom_kill_disable ").unwrap_or(text).starts_with(b"1")
 }
 
 /// The number at the beginning of a file; `None`: "max", or none that fits.
@@ -108,5 +131,8 @@ mod tests {
         assert_eq!(parse(b"max\n"), None);
         assert_eq!(parse(b"99999999999999999999999"), None, "more than fits");
         assert_eq!(parse(b""), None);
+        assert!(ends_together(b"1\n") && ends_together(b"oom_kill_disable 1\nunder_oom 0\n"));
+        assert!(!ends_together(b"0\n") && !ends_together(b"oom_kill_disable 0\nunder_oom 1\n"));
+        assert!(!ends_together(b""));
     }
 }

@@ -107,7 +107,7 @@ impl Control {
             // The counters are read when the interval ends: most programs
             // have ended before.
             self.begin(state, now_ns, Counts::default());
-            self.no_room = !self.group.has_room();
+            self.look_for_room(state);
         }
         let passed_ns = now_ns.saturating_sub(self.start_ns);
         if passed_ns >= INTERVAL_NS {
@@ -115,6 +115,14 @@ impl Control {
         }
         let is_ignored = CONFIG.test.load(Relaxed) & TEST_WITHOUT_MEMORY_CONTROL != 0;
         (self.estimate.is_enabled() || is_ignored) && !self.no_room
+    }
+
+    fn look_for_room(&mut self, state: &State) {
+        let refused = self.group.refuses();
+        self.no_room = refused.is_some();
+        if let (Some(loss), Some(slot)) = (refused, state.slot()) {
+            slot.lose(loss);
+        }
     }
 
     fn begin(&mut self, state: &State, now_ns: u64, counts: Counts) {
@@ -131,7 +139,7 @@ impl Control {
             .saturating_add(2 * self.outstanding.look());
         let before = self.counts;
         let speculative_pages = self.speculative_pages(state);
-        self.no_room = !self.group.has_room();
+        self.look_for_room(state);
         let Some(reading) = self.group.read() else {
             self.begin(state, now_ns, Counts { speculative_pages, ..before });
             return;

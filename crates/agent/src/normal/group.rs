@@ -3,6 +3,7 @@
 //! 2) or, where none limits it, on the whole machine.
 
 use runahead_protocol::session::ROOM_MIN_BYTES;
+use runahead_protocol::stats::Loss;
 
 use crate::import::regions::swap_exists;
 use crate::procfs;
@@ -84,18 +85,22 @@ impl Group {
         reading.bounded(&self.first)
     }
 
-    /// Whether a copy may be made as far as the cgroup's limit goes. Anonymous
+    /// Why no copy may be made as far as the cgroup goes; `None`: it may. Anonymous
     /// memory takes the room away only where there is no swap for it: a program
     /// that pages is at its limit all the time.
     ///
     /// None is made where the OOM killer would not take the copy alone: a group may
     /// be ended as a whole (`memory.oom.group`), or wait (version 1's
     /// `oom_kill_disable`).
-    pub fn has_room(&mut self) -> bool {
+    pub fn refuses(&mut self) -> Option<Loss> {
         self.look();
         if self.is_fatal {
-            return false;
+            return Some(Loss::EndedTogether);
         }
+        (!self.has_room()).then_some(Loss::NoRoom)
+    }
+
+    fn has_room(&mut self) -> bool {
         let limit = self.limit_bytes;
         if limit == 0 {
             return true;

@@ -119,6 +119,13 @@ fn cgroup_value(file: &str, controller: &str) -> Option<String> {
 fn memory_cgroup() -> Check {
     let name = "memory cgroup";
     let Some(groups) = Groups::look() else { return Check::fact(AREA, name, "none seen") };
+    if groups.are_ended_together() {
+        let found = "ended as a whole, or waits, where memory runs out";
+        return Check::new(AREA, name, Standing::Fatal, found).or_lost(
+            "a copy would not be ended alone, so that none is made: set memory.oom.group \
+             (version 1: memory.oom_control) to 0",
+        );
+    }
     match groups.limit_bytes() {
         // Version 1 says "no limit" by a number near 2^63.
         Some(bytes) if bytes < 1 << 60 => {
@@ -126,8 +133,9 @@ fn memory_cgroup() -> Check {
             if bytes >= ROOM_MIN_BYTES {
                 return Check::fact(AREA, name, found);
             }
-            Check::new(AREA, name, Standing::Reduced, found)
-                .or_lost("there is no room for a copy, so that programs run plainly")
+            Check::new(AREA, name, Standing::Reduced, found).or_lost(
+                "there is no room for a copy, so that programs run plainly: raise memory.max",
+            )
         }
         _ => Check::fact(AREA, name, "no limit"),
     }
