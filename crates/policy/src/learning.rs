@@ -33,6 +33,9 @@ pub const BRIEF_NS: u64 = 100_000_000;
 /// executable that is run again just then is left alone for once.
 const STAMP_NS: u64 = 1 << 28;
 
+/// [`Record::idle`] in the byte of [`Record::short`].
+const IDLE: u8 = 0x80;
+
 /// Bounds of [`Record::worth`].
 const WORTH_MAX: i8 = 7;
 /// See [`WORTH_MAX`].
@@ -46,6 +49,10 @@ const UNAIDED_NS: u64 = 500_000;
 /// Part of the time to be waited unaided from which on a process that ended
 /// before it was over has waited for long.
 const WAITED_PART: u64 = 16;
+
+/// Unit of [`Record::untried_ms`], in ns: what a process waits at least before it
+/// is tried, once an attempt has failed. One that waits for less says nothing.
+const UNTRIED_NS: u64 = unaided_ns(-1);
 
 /// Most processes in a row that wait as long as one whose copies did not pay,
 /// before the next attempt is nearer by a point: 1 after the first failure, and
@@ -82,6 +89,9 @@ pub struct Record {
     untried: u8,
     /// See [`PATIENCE_MAX`]; 0: no attempt has failed since one paid.
     patience: u8,
+    /// What processes have waited since the last of the untried, none of them for
+    /// long, in [`UNTRIED_NS`] each, rounded down.
+    untried_ms: u8,
 }
 
 /// What a process came to.
@@ -137,24 +147,27 @@ pub enum Start {
 impl Record {
     /// From the bits of [`Record::bits`]; anything at all is a valid record.
     pub fn from_bits(bits: u64) -> Record {
-        let [short, first, second, worth, failed, untried, patience, idle] = bits.to_le_bytes();
+        let [short, first, second, worth, failed, untried, patience, untried_ms] =
+            bits.to_le_bytes();
         Record {
-            short: short.min(SHORT_MIN),
-            idle: idle != 0,
+            short: (short & !IDLE).min(SHORT_MIN),
+            idle: short & IDLE != 0,
             enlisted: u16::from_le_bytes([first, second]),
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
             untried,
             patience: patience.min(PATIENCE_MAX),
+            untried_ms,
         }
     }
 
     /// To be kept.
     pub fn bits(&self) -> u64 {
-        let &Record { short, idle, enlisted, worth, failed, untried, patience } = self;
+        let &Record { short, idle, enlisted, worth, failed, untried, patience, untried_ms } = self;
         let [first, second] = enlisted.to_le_bytes();
-        let idle = u8::from(idle);
-        u64::from_le_bytes([short, first, second, worth as u8, failed, untried, patience, idle])
+        let short = if idle { short | IDLE } else { short };
+        let worth = worth as u8;
+        u64::from_le_bytes([short, first, second, worth, failed, untried, patience, untried_ms])
     }
 
     /// Whether its processes are executed without the agent, but for a sample.
@@ -198,7 +211,7 @@ impl Record {
             && (mean_ns >= SHORT_STALL_NS || ended.benefit_ns >= ended.stalled_ns / SAVED_PART);
         // Good news counts more: it takes a good program to bring it, and any
         // busy moment brings bad news.
-        self.untried = 0;
+        (self.untried, self.untried_ms) = (0, 0);
         if pays {
             self.patience = 0;
         } else if self.worth <= 0 {
@@ -220,11 +233,19 @@ impl Record {
     /// A process of it ended before it was tried, having waited so long. The next
     /// one is tried sooner, if that was long: else what was once misjudged would
     /// stay so. At once where it was longer than what an attempt failed in, which
-    /// says little about it.
+    /// says little about it. Several that waited for less count as one that waited
+    /// for as long as they did together.
     fn untried(&mut self, stalled_ns: u64) {
-        if self.worth >= 0 || stalled_ns.saturating_mul(WAITED_PART) < unaided_ns(self.worth) {
+        if self.worth >= 0 {
             return;
         }
+        let long_ns = unaided_ns(self.worth) / WAITED_PART;
+        let units = (stalled_ns / UNTRIED_NS).min(u64::from(u8::MAX)) as u8;
+        self.untried_ms = self.untried_ms.saturating_add(units);
+        if stalled_ns < long_ns && u64::from(self.untried_ms) * UNTRIED_NS < long_ns {
+            return;
+        }
+        self.untried_ms = 0;
         self.untried = self.untried.saturating_add(1);
         if self.untried >= self.patience || magnitude(stalled_ns) > self.failed {
             self.untried = 0;
@@ -250,8 +271,8 @@ fn magnitude(ns: u64) -> u8 {
 }
 
 /// How long a process waits unaided whose executable has `worth` below zero.
-fn unaided_ns(worth: i8) -> u64 {
-    UNAIDED_NS << u32::from(worth.unsigned_abs())
+const fn unaided_ns(worth: i8) -> u64 {
+    UNAIDED_NS << worth.unsigned_abs()
 }
 
 #[cfg(test)]
@@ -407,6 +428,21 @@ mod tests {
         assert_eq!(after(&[SHORT; 3]).start(), Start::Unknown);
     }
 
+    /// Searches of 10 ms, after scans by the same program that did not pay.
+    #[test]
+    fn short_ones_are_tried_as_well_once_they_have_waited_for_long_together() {
+        let mut record = after(&[BAD; 100]);
+        let search = Ended { stalls: 100, stalled_ns: 10_000_000, ..SHORT };
+        let mut untried = 0;
+        while matches!(record.start(), Start::Later(ns) if ns >= search.stalled_ns) {
+            record.ended(&search);
+            untried += 1;
+            assert!(untried < 1000, "never");
+        }
+        assert!((60..100).contains(&untried), "{untried}");
+        assert_eq!(record.start(), Start::Later(8_000_000));
+    }
+
     /// A linker on flash: its copies never pay, and each of its processes waits
     /// longer than it is to wait unaided, once that has become a little less.
     #[test]
@@ -438,8 +474,10 @@ mod tests {
     fn records_are_kept_and_noise_is_bounded() {
         let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
         assert!(record.enlists(1000 * SAMPLE_NS));
+        record.untried_ms = 31;
         assert_eq!(Record::from_bits(record.bits()), record);
         let mut noise = Record::from_bits(u64::MAX);
+        assert_eq!(noise.short, SHORT_MIN);
         assert!((0..1000).any(|number| noise.enlists(number * STAMP_NS)));
         noise.ended(&SHORT);
         noise.ended(&BAD);
