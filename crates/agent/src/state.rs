@@ -8,6 +8,7 @@
 //! classes) is a guess that is allowed to be wrong.
 
 use crate::normal::Control;
+use crate::normal::bars::BARS_MAX;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
@@ -207,7 +208,8 @@ pub struct State {
     /// have left the descriptor table: the number of the synchronisation; 0:
     /// nobody is in it. The process's own word: the log's may be noise.
     pub detaching: AtomicU32,
-    /// Calls being made beside which no copy may live.
+    /// Calls beside which no copy may live, of those that are only counted
+    /// ([`crate::normal::bars`]).
     pub barred: AtomicU32,
     /// Process id of the speculative process; 0: none.
     pub speculative: AtomicI32,
@@ -375,17 +377,21 @@ pub struct State {
     pub anonymous_bytes: AtomicUsize,
     /// Start of the heap (brk(2)); 0: not known.
     pub heap_start: AtomicUsize,
+    /// The other such calls that are being made; 0: free.
+    pub bars: [AtomicU64; BARS_MAX],
+    /// How many have been made.
+    pub bars_raised: AtomicU32,
     /// What the last copy left of [`runahead_protocol::log::Log::without_files`].
     pub without_files: AtomicU64,
+    /// The descriptor whose position was told slowly when it was last asked for,
+    /// plus one; 0: none.
+    pub slow_position: AtomicI32,
     /// 1: the program waits for the first prediction of the copy just made
     /// (`waiting::await_prediction`).
     pub awaits: AtomicU32,
     /// Where the registers of the thread lie whose fault is being looked at; 0:
     /// no fault's.
     pub fault_context: AtomicUsize,
-    /// The descriptor whose position was told slowly when it was last asked for,
-    /// plus one; 0: none.
-    pub slow_position: AtomicI32,
     /// When this process last had notice of a fault, in ns.
     pub noticed_ns: AtomicU64,
     /// Processor time of the thread then, in ns.

@@ -145,7 +145,7 @@ pub(super) fn scout_beside(state: &State, child: i32) -> Option<&AtomicI32> {
 /// Before the program ends or executes another one, or restricts itself: the
 /// speculative process is gone when this returns, nothing of it is left. No
 /// other thread makes one afterwards where the caller has barred it before
-/// ([`State::barred`], [`State::disable`]).
+/// ([`super::bars`], [`State::disable`]).
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn end_speculation(state: &'static State) {
     // The aide may be there before the first copy.

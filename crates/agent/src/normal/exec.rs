@@ -2,7 +2,7 @@
 //! environment gets the session back, which the agent has taken out of this
 //! one's at start.
 
-use super::{bar, end_speculation, learnt, own, unbar};
+use super::{bars, end_speculation, learnt, own};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
@@ -41,22 +41,20 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
         found = (asked == 0).then_some(stat);
     }
     let own = own(state);
-    if own {
-        bar(state);
+    let executed = || match plainly {
+        true => plain(frame),
+        false => with_session(state, frame, environment_arg, found.as_ref(), own),
+    };
+    if !own {
+        super::notice::before_childs_exec();
+        return executed();
+    }
+    let result = bars::within(state, || {
         end_speculation(state);
         super::notice::before_exec(state);
-    } else {
-        super::notice::before_childs_exec();
-    }
-    let result = if plainly {
-        plain(frame)
-    } else {
-        with_session(state, frame, environment_arg, found.as_ref(), own)
-    };
-    if own {
-        unbar(state);
-        super::watch::again(state);
-    }
+        executed()
+    });
+    super::watch::again(state);
     result
 }
 

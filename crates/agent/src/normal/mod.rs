@@ -5,6 +5,7 @@
 mod accounting;
 mod areas;
 mod asking;
+pub mod bars;
 mod capture;
 mod control;
 mod credit;
@@ -311,22 +312,12 @@ fn alone(state: &'static State, frame: &Frame) -> isize {
     if !own(state) {
         return plain(frame);
     }
-    bar(state);
-    end_speculation(state);
-    let result = plain(frame);
-    unbar(state);
+    let result = bars::within(state, || {
+        end_speculation(state);
+        plain(frame)
+    });
     watch::again(state);
     result
-}
-
-/// From here on no thread makes a copy; what lives is to be ended next.
-fn bar(state: &State) {
-    state.barred.fetch_add(1, SeqCst);
-}
-
-/// Takes one [`bar`] back.
-fn unbar(state: &State) {
-    state.barred.fetch_sub(1, SeqCst);
 }
 
 /// The same before a call that somebody else makes, in tier T0, where only a
@@ -557,7 +548,7 @@ pub fn ending(state: &'static State, status: i32) {
     }
     handover::await_made(state);
     learnt::ended(state);
-    bar(state);
+    bars::for_good(state);
     end_speculation(state);
     if let Some(slot) = state.slot() {
         let usage = crate::usage::of_self();

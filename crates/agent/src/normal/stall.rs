@@ -6,7 +6,7 @@
 use super::credit::{book_question, earn, rests};
 use super::processors::holds_busy;
 use super::reads::{waited, waits_for_storage};
-use super::{Request, streams, synchronise, waiting, whole_files};
+use super::{Request, bars, streams, synchronise, waiting, whole_files};
 use crate::arch::{Frame, processor};
 use crate::config::stalls_always;
 use crate::hook::plain;
@@ -27,8 +27,9 @@ pub(super) fn stall(
     began: u64,
 ) -> isize {
     earn(state, 0);
-    // One that a handler has left by longjmp before this read.
+    // What a handler has left by longjmp before this read.
     handover::settle(state);
+    bars::left_below(state, frame);
     let start_ns = sys::now_ns();
     let mut stat = sys::Stat::default();
     sys::fstat(request.fd, &mut stat);

@@ -10,7 +10,7 @@ use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
-use super::{OFFSET_NONE, Request, areas, capture, learnt, sequence};
+use super::{OFFSET_NONE, Request, areas, bars, capture, learnt, sequence};
 use crate::arch::{Frame, nr};
 use crate::config::{CONFIG, LOGS, stalls_always};
 use crate::import::handover::{self, Side};
@@ -224,7 +224,7 @@ pub(super) fn has_ended(state: &State) -> bool {
 
 /// Whether no copy may be made for now.
 fn is_barred(state: &State) -> bool {
-    state.barred.load(SeqCst) != 0 || state.disabled.load(SeqCst) != 0
+    bars::are_up(state) || state.disabled.load(SeqCst) != 0
 }
 
 /// Whether a synchronisation is worth it. While testing, always: the tests
