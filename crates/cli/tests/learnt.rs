@@ -155,6 +155,30 @@ fn what_executes_none_that_waits_is_left_alone_with_them() {
     assert!((usize::from(SHORT_MIN)..EXECUTIONS).contains(&enlisted), "{enlisted}");
 }
 
+/// Arguments are counted where the table is asked, which is not so for programs that
+/// somebody counts: those of `tests/programs` are.
+#[test]
+fn arguments_that_cannot_be_read_are_the_kernels_to_find() {
+    const PROGRAM: &str = include_str!("../../../tests/programs/exec_failure.c");
+    const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
+    let scratch = Scratch::new();
+    let flags = ["-O1", "-w", "-D_GNU_SOURCE", "-pthread", HEADERS];
+    let program = scratch.compile("program", PROGRAM, &flags);
+    let run = |mut command: Command| {
+        // What it makes is there the second time.
+        let place = Scratch::new();
+        let output = command.arg(&program).current_dir(place.path()).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut plain = scratch.runahead();
+    plain.env("RUNAHEAD", "off");
+    let plain = run(plain);
+    let test = format!("--test={}", TEST_EVERY_READ_STALLS | TEST_WITH_TABLE);
+    assert_eq!(run(runahead(&scratch, &[])), plain);
+    assert_eq!(run(runahead(&scratch, &[&test])), plain);
+}
+
 /// How often a name stands in the mappings of a process, by system call
 /// instructions of its own, at which nothing is.
 const MAPPED: &str = r#"

@@ -85,12 +85,10 @@ fn with_session(
     if target == learnt::Target::LeftAlone || environment == 0 {
         return plain(frame);
     }
-    if !readable(environment) || !agent_reachable() {
+    if !agent_reachable() {
         return plain(frame);
     }
-    // SAFETY: the kernel is about to read the same NULL-terminated array;
-    // each page of it has been found readable.
-    let Some(given) = (unsafe { Given::at(environment) }) else { return plain(frame) };
+    let Some(given) = Given::at(environment) else { return plain(frame) };
     let words = given.words();
     if words <= SMALL_WORDS {
         on_stack::<SMALL_WORDS>(frame, environment_arg, &given)
@@ -165,7 +163,7 @@ fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usi
     let mut joined = Writer { words: text, len: 0 };
     if let Some(index) = given.preload_at {
         let theirs = given.pointer(index) + PRELOAD.len();
-        // SAFETY: `Given::at` has found it readable.
+        // SAFETY: `Given::at` has found it readable, to the NUL.
         let fits = joined.add(ours) && joined.add(b":") && unsafe { joined.add_string(theirs) };
         if !(fits && joined.add(b"\0")) {
             return plain(frame);
@@ -206,12 +204,11 @@ impl Given {
     /// Looks at it; `None` where the call is to be made as it is: something
     /// is not readable, too long, opted out, or another launcher's (a
     /// runahead inside this one).
-    ///
-    /// # Safety
-    /// `array`'s own page must be readable.
-    unsafe fn at(array: usize) -> Option<Given> {
-        // SAFETY: the caller's promise.
-        let variables = unsafe { count(array) }?;
+    fn at(array: usize) -> Option<Given> {
+        let variables = count(array, VARIABLES_MAX)?;
+        if variables == VARIABLES_MAX {
+            return None;
+        }
         let mut given = Given { array, variables, preload_at: None, preload_len: 0 };
         // Mostly they lie side by side: a page is asked about once.
         let mut readable_page = usize::MAX;
@@ -222,24 +219,23 @@ impl Given {
                 return None;
             }
             readable_page = page;
-            // SAFETY: a string that the kernel is about to read as well;
-            // `begins` stops at its NUL.
+            // SAFETY: its page has just been found readable.
             unsafe {
                 if begins(pointer, b"RUNAHEAD_SESSION=") || begins(pointer, OPT_OUT) {
                     return None;
                 }
                 if begins(pointer, PRELOAD) {
                     given.preload_at = Some(index);
-                    given.preload_len = 1 + string_len(pointer + PRELOAD.len());
+                    given.preload_len = 1 + string_len(pointer + PRELOAD.len())?;
                 }
             }
         }
-        (given.preload_len <= PRELOAD_LEN_MAX).then_some(given)
+        Some(given)
     }
 
     fn pointer(&self, index: usize) -> usize {
-        // SAFETY: inside the array that `count` has walked.
-        unsafe { *((self.array + index * WORD) as *const usize) }
+        // SAFETY: inside the array that `count` has walked, which may lie anywhere.
+        unsafe { ((self.array + index * WORD) as *const usize).read_unaligned() }
     }
 
     /// Words of scratch memory that handing it on takes.
@@ -271,66 +267,89 @@ impl Writer<'_> {
         true
     }
 
-    /// Appends a NUL-terminated string without its NUL.
+    /// Appends a NUL-terminated string without its NUL; false where it does not
+    /// fit, or cannot be read.
     ///
     /// # Safety
-    /// `pointer` must point to a readable NUL-terminated string.
+    /// As for [`byte`].
     unsafe fn add_string(&mut self, pointer: usize) -> bool {
         // SAFETY: as the caller promises.
-        self.add(unsafe { core::slice::from_raw_parts(pointer as *const u8, string_len(pointer)) })
+        let Some(len) = (unsafe { string_len(pointer) }) else { return false };
+        // SAFETY: so many bytes have just been read.
+        self.add(unsafe { core::slice::from_raw_parts(pointer as *const u8, len) })
     }
 }
 
-/// Bytes before the NUL.
+/// Bytes before the NUL; `None` where they are too many, or one cannot be read.
 ///
 /// # Safety
-/// `pointer` must point to a readable NUL-terminated string.
-unsafe fn string_len(pointer: usize) -> usize {
-    let mut len = 0;
-    // SAFETY: up to the NUL, as the caller promises.
-    while unsafe { *((pointer + len) as *const u8) } != 0 {
-        len += 1;
-    }
-    len
-}
-
-/// Whether the string at `pointer` begins with `prefix`.
-///
-/// # Safety
-/// `pointer` must point to a readable NUL-terminated string.
-unsafe fn begins(pointer: usize, prefix: &[u8]) -> bool {
-    prefix.iter().enumerate().all(|(index, &byte)| {
-        // SAFETY: `all` stops at the first difference, thus at the NUL.
-        (unsafe { *((pointer + index) as *const u8) }) == byte
-    })
-}
-
-/// Number of entries before the NULL; `None` where there are too many or a
-/// page of the array cannot be read.
-///
-/// # Safety
-/// `array`'s own page must be readable.
-unsafe fn count(array: usize) -> Option<usize> {
-    for index in 0..VARIABLES_MAX {
-        let at = array + index * size_of::<usize>();
-        if at % sys::PAGE_SIZE < size_of::<usize>() && !readable(at) {
-            return None;
-        }
-        // SAFETY: its page has just been found readable.
-        if unsafe { *(at as *const usize) } == 0 {
-            return Some(index);
+/// As for [`byte`].
+unsafe fn string_len(pointer: usize) -> Option<usize> {
+    for len in 0..PRELOAD_LEN_MAX {
+        // SAFETY: as the caller promises; the one before has just been read.
+        if unsafe { byte(pointer + len) }? == 0 {
+            return Some(len);
         }
     }
     None
 }
 
+/// Whether the string at `pointer` begins with `prefix`.
+///
+/// # Safety
+/// As for [`byte`].
+unsafe fn begins(pointer: usize, prefix: &[u8]) -> bool {
+    prefix.iter().enumerate().all(|(index, &wanted)| {
+        // SAFETY: as the caller promises; the one before has just been read, as
+        // `all` stops at the first difference, thus at the NUL.
+        (unsafe { byte(pointer + index) }) == Some(wanted)
+    })
+}
+
+/// A byte of a string that the kernel is about to read; `None` where that cannot
+/// be read.
+///
+/// # Safety
+/// `address`'s page, or the byte before it, has been found readable.
+unsafe fn byte(address: usize) -> Option<u8> {
+    if address.is_multiple_of(sys::PAGE_SIZE) && !readable(address) {
+        return None;
+    }
+    // SAFETY: the kernel has just said so of its page, or the caller does.
+    Some(unsafe { *(address as *const u8) })
+}
+
+/// Entries before the NULL of the array that the kernel is about to read, at most
+/// `most`; `None` where that cannot be read.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+pub(super) fn count(array: usize, most: usize) -> Option<usize> {
+    for index in 0..most {
+        let at = array.wrapping_add(index * WORD);
+        // One that is not aligned may lie across two pages.
+        let last = at.wrapping_add(WORD - 1);
+        let is_wild = index == 0 && !readable(at);
+        if is_wild || last % sys::PAGE_SIZE < WORD && !readable(last) {
+            return None;
+        }
+        // SAFETY: the pages of its first byte and its last have been found readable.
+        if unsafe { (at as *const usize).read_unaligned() } == 0 {
+            return Some(index);
+        }
+    }
+    Some(most)
+}
+
 /// Whether the page at `address` can be read, asked of the kernel, which
 /// answers EFAULT where a look of ours would kill the program.
-pub(super) fn readable(address: usize) -> bool {
+fn readable(address: usize) -> bool {
     // rt_sigprocmask with an invalid `how` reads the set first and changes
-    // nothing: EINVAL where it can be read, EFAULT where not.
+    // nothing: EINVAL where it can be read, EFAULT where not. At 0 there is no set,
+    // which is as good as one that can be read.
     const NO_HOW: usize = 99;
     const EFAULT: isize = -14;
+    if address < sys::PAGE_SIZE {
+        return false;
+    }
     // SAFETY: changes nothing (rt_sigprocmask(2): EINVAL for an unknown how).
     let result = unsafe { sys::call(nr::RT_SIGPROCMASK, &[NO_HOW, address & !7, 0, 8]) };
     result != EFAULT

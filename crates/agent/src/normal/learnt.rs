@@ -123,7 +123,9 @@ pub fn target(state: &State, stat: &sys::Stat, arguments: usize) -> Target {
         return Target::Enlisted;
     }
     let Some(table) = table(state) else { return Target::Enlisted };
-    let key = key(stat.dev, stat.ino, count_arguments(arguments));
+    // Of what cannot be read the kernel makes none.
+    let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
+    let key = key(stat.dev, stat.ino, count);
     let Some(cell) = table.find(key) else { return Target::Enlisted };
     let mut record = Record::from_bits(cell.load(Relaxed));
     let before = record;
@@ -137,19 +139,6 @@ pub fn target(state: &State, stat: &sys::Stat, arguments: usize) -> Target {
         true if before.is_known_short() => Target::Sampled,
         true => Target::Enlisted,
     }
-}
-
-/// Entries before the NULL of the array that the kernel is about to read.
-fn count_arguments(array: usize) -> usize {
-    let at = |index: usize| array.wrapping_add(index * size_of::<usize>());
-    (0..ARGUMENTS_MAX)
-        .find(|&index| {
-            let new_page = index == 0 || at(index) % sys::PAGE_SIZE < size_of::<usize>();
-            // SAFETY: its page has been found readable.
-            (new_page && !super::exec::readable(at(index)))
-                || unsafe { *(at(index) as *const usize) } == 0
-        })
-        .unwrap_or(ARGUMENTS_MAX)
 }
 
 /// The program is about to make a child, which will need the table before it
