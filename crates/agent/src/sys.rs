@@ -4,6 +4,8 @@
 use crate::arch::{import_nr, nr, syscall6};
 use core::ptr;
 
+/// `E2BIG`.
+pub const E2BIG: isize = -7;
 /// `EAGAIN`.
 pub const EAGAIN: isize = -11;
 /// `ENOENT`.

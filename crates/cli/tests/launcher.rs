@@ -68,6 +68,45 @@ fn the_search_path_is_followed() {
     assert!(scratch.runahead().arg("true").env_remove("PATH").status().unwrap().success());
 }
 
+/// With as many arguments as the command itself can be given, the program has room for
+/// them but not for the agent's variables beside them.
+#[test]
+fn arguments_that_only_just_fit_are_handed_on() {
+    let scratch = Scratch::new();
+    let script = scratch.file("script", "exit 5\n", 0o755);
+    for (program, options, status) in [
+        (Path::new("/bin/true"), &[][..], 0),
+        (Path::new("/bin/true"), &["--mode=observe"], 0),
+        (script.as_path(), &[], 5),
+    ] {
+        let run = |len: usize| {
+            let mut command = scratch.runahead();
+            command.arg("run").args(options).arg("--").arg(program).arg("x".repeat(len));
+            // The least that is allowed: 128 KiB.
+            let limit = libc::rlimit { rlim_cur: 256 << 10, rlim_max: 256 << 10 };
+            let lower = move || {
+                // SAFETY: reads one struct rlimit.
+                match unsafe { libc::setrlimit(libc::RLIMIT_STACK, &limit) } {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            };
+            // SAFETY: one system call.
+            unsafe { command.pre_exec(lower) };
+            command.output().ok()
+        };
+        assert!(run(0).is_some());
+        let (mut fits, mut too_much) = (0, 128 << 10);
+        while too_much - fits > 1 {
+            let middle = (fits + too_much) / 2;
+            if run(middle).is_some() { fits = middle } else { too_much = middle }
+        }
+        // A few bytes less: of a script the shell is given the path twice.
+        let output = run(fits - 100).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{program:?} {options:?}: {output:?}");
+    }
+}
+
 #[test]
 fn scripts_run_with_and_without_a_first_line() {
     let scratch = Scratch::new();

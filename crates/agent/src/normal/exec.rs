@@ -186,7 +186,9 @@ fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usi
         *slot = array.as_ptr() as usize;
     }
     // SAFETY: the program's own call, with a longer environment.
-    unsafe { syscall6(frame.number, args) }
+    let result = unsafe { syscall6(frame.number, args) };
+    // What has been added may be what is too much.
+    if result == sys::E2BIG { plain(frame) } else { result }
 }
 
 /// The environment that the program gives.

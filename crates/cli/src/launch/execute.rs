@@ -11,6 +11,16 @@ use runahead_usual::words::Words;
 
 /// `execve(2)`; returns only to tell why it failed.
 pub fn execute(path: &Path, command: Words, environment: Vec<Vec<u8>>) -> Failure {
+    let mut errno = attempt(path, command, environment);
+    if errno == libc::E2BIG {
+        // What has been added may be what is too much.
+        errno = attempt(path, command, inherited::environment());
+    }
+    failure_of(command.first(), path, errno)
+}
+
+/// The error number.
+fn attempt(path: &Path, command: Words, environment: Vec<Vec<u8>>) -> i32 {
     // Both came as C strings, so none holds a NUL.
     let file = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
     let variables: Vec<CString> =
@@ -21,9 +31,11 @@ pub fn execute(path: &Path, command: Words, environment: Vec<Vec<u8>>) -> Failur
         let shell = CString::new(SHELL).unwrap_or_default();
         let rest = &command.pointers()[1..];
         let words = [&[shell.as_ptr(), file.as_ptr()], rest].concat();
-        execve(&shell, &words, &variables);
+        if execve(&shell, &words, &variables) == libc::E2BIG {
+            return libc::E2BIG;
+        }
     }
-    failure_of(command.first(), path, errno)
+    errno
 }
 
 fn failure_of(name: &OsStr, path: &Path, errno: i32) -> Failure {
