@@ -82,9 +82,9 @@ pub struct Config {
     /// 1: the program's library makes calls that no hook sees: in tier T0, and
     /// where a site was not as the table says.
     pub unseen: AtomicU32,
-    /// 1: the program's library (musl) closes inside itself at a site that must
-    /// not be patched.
-    pub closes_inside: AtomicU32,
+    /// 1: the program's library is musl, which closes inside itself at a site that
+    /// must not be patched.
+    pub is_musl: AtomicU32,
     /// 1: somebody else's filter looks at the calls of this process (seccomp(2)):
     /// none is made for convenience.
     pub filtered: AtomicU32,
@@ -169,7 +169,7 @@ pub static CONFIG: Config = Config {
     notice_ignored: AtomicU32::new(0),
     imports: AtomicU32::new(1),
     unseen: AtomicU32::new(0),
-    closes_inside: AtomicU32::new(0),
+    is_musl: AtomicU32::new(0),
     filtered: AtomicU32::new(0),
     first_thread: AtomicUsize::new(0),
     says_tracer: AtomicU32::new(0),

@@ -20,6 +20,7 @@ pub mod elf;
 pub mod hook;
 pub mod import;
 pub mod interpose;
+pub mod lease;
 pub mod maps;
 pub mod normal;
 pub mod patch;

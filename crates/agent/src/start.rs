@@ -122,7 +122,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
             // musl: its cancellation points share one site, which must not be
             // patched.
             interpose::cancellation_points();
-            CONFIG.closes_inside.store(1, Relaxed);
+            CONFIG.is_musl.store(1, Relaxed);
         }
         CONFIG.advised.store(0, Relaxed);
         Tier::Sites

@@ -7,8 +7,8 @@
 //! id, on the slow paths only; what it changes on the fast path (descriptor
 //! classes) is a guess that is allowed to be wrong.
 
-use crate::normal::Control;
 use crate::normal::bars::BARS_MAX;
+use crate::normal::{Control, Scratch};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
@@ -32,6 +32,10 @@ pub const NOTICED_THREADS_MAX: usize = 64;
 
 /// Large mappings of files that are kept track of; more do without.
 pub const AREAS_MAX: usize = 64;
+
+/// Children by vfork(2) that may execute programs with many variables in one and the
+/// same moment; more do without the agent.
+pub const SCRATCHES_MAX: usize = 8;
 
 /// What this process is; [`State::role`].
 pub mod role {
@@ -413,6 +417,8 @@ pub struct State {
     pub watch_idle: AtomicU32,
     /// Major faults of the watched thread when it was last seen to wait.
     pub watch_majors: AtomicU64,
+    /// Memory for what children by vfork(2) execute programs with.
+    pub scratches: [Scratch; SCRATCHES_MAX],
     /// Threads that get notice.
     pub noticed: [NoticedThread; NOTICED_THREADS_MAX],
     /// Large mappings of files.

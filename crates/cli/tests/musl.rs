@@ -97,3 +97,62 @@ fn the_environment_is_the_one_that_was_given() {
     assert_eq!(sorted(&found.0), sorted(&expected.0));
     assert_eq!(found.1, expected.1);
 }
+
+/// musl's posix_spawnp executes on a small stack in its caller's frame, which it shares
+/// with what it makes of PATH.
+#[test]
+fn programs_are_spawned_from_small_stacks() {
+    let scratch = Scratch::new();
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <link.h>
+        #include <spawn.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        extern char **environ;
+        static int is_agent(struct dl_phdr_info *object, size_t size, void *found) {
+            *(int *)found |= strstr(object->dlpi_name, "/agent-") != NULL;
+            return 0;
+        }
+        int main(int argc, char **argv) {
+            if (argc == 1) {
+                int agent = 0, count = 0;
+                for (char **variable = environ; *variable; variable++) count++;
+                dl_iterate_phdr(is_agent, &agent);
+                printf("%d%s\n", count, agent ? " agent" : "");
+                return 7;
+            }
+            static char path[4096], names[600][16];
+            setvbuf(stdout, NULL, _IONBF, 0);
+            for (int len = 0; len <= 3000; len += 500) {
+                memset(path, 'x', len);
+                for (int at = 0; at < len; at += 200) path[at] = at ? ':' : '/';
+                snprintf(path + len, sizeof path - len, ":%s", argv[1]);
+                setenv("PATH", path, 1);
+                for (int count = 0; count < 600; count += 50) {
+                    char *variables[601] = { 0 }, *words[] = { "spawns", NULL };
+                    for (int at = 0; at < count; at++) {
+                        snprintf(names[at], 16, "V%d=%d", at, at);
+                        variables[at] = names[at];
+                    }
+                    pid_t child;
+                    int status = 0, error = posix_spawnp(&child, "spawns", NULL, NULL, words, variables);
+                    if (error == 0) waitpid(child, &status, 0);
+                    printf("%d %d: %d %x\n", len, count, error, status);
+                }
+            }
+            return 3;
+        }
+    "#;
+    let Some(program) = compile(&scratch, "spawns", source, &["-O1"]) else { return };
+    let expected = speculation::plainly(Command::new(&program).arg(scratch.path()));
+    assert_eq!(expected.1, Some(3));
+    let mut command = scratch.runahead();
+    command.args(["run", "--mode=observe", "--"]).arg(&program).arg(scratch.path());
+    let (found, status) = speculation::plainly(&mut command);
+    assert_eq!(status, Some(3), "{found}");
+    assert_eq!(found.replace(" agent", ""), expected.0);
+    assert_eq!(found.matches(" agent").count(), found.lines().count() / 2, "{found}");
+}

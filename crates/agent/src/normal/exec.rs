@@ -2,7 +2,7 @@
 //! environment gets the session back, which the agent has taken out of this
 //! one's at start.
 
-use super::{bars, end_speculation, learnt, own};
+use super::{bars, end_speculation, learnt, own, scratch};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
@@ -11,7 +11,6 @@ use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Words of scratch memory on the stack, small or large; more needs a mapping.
-/// musl's `posix_spawn` executes on a stack of 5 KiB.
 const SMALL_WORDS: usize = 128;
 const LARGE_WORDS: usize = 320;
 
@@ -90,12 +89,18 @@ fn with_session(
     }
     let Some(given) = Given::at(environment) else { return plain(frame) };
     let words = given.words();
-    if words <= SMALL_WORDS {
+    // How large the stack is of a child by vfork(2) is its maker's to say: glibc's
+    // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
+    let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
+    if words <= SMALL_WORDS && !is_small {
         on_stack::<SMALL_WORDS>(frame, environment_arg, &given)
-    } else if words <= LARGE_WORDS {
+    } else if words <= LARGE_WORDS && own {
         on_stack::<LARGE_WORDS>(frame, environment_arg, &given)
-    } else {
+    } else if own {
         mapped(frame, environment_arg, &given, words)
+    } else {
+        let execute = |scratch: &mut [usize]| with(frame, environment_arg, &given, scratch);
+        scratch::with(state, words, execute).unwrap_or_else(|| plain(frame))
     }
 }
 
@@ -114,8 +119,7 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
     // SAFETY: just mapped, zeroed, of this length, used by nobody else.
     let scratch = unsafe { core::slice::from_raw_parts_mut(address as *mut usize, words) };
     let result = with(frame, environment_arg, given, scratch);
-    // Only a failed exec comes here. (After a vfork, a successful one leaves
-    // the mapping to the parent: a page or two.)
+    // Only a failed exec comes here.
     // SAFETY: unmaps what was mapped above.
     unsafe { sys::call(nr::MUNMAP, &[address, words * WORD]) };
     result

@@ -87,7 +87,7 @@ pub fn await_before_unseen(state: &State) {
 /// Whether something may happen unseen that a copy's first steps are to be over
 /// before.
 pub fn sees_too_little() -> bool {
-    let unseen = [&CONFIG.unseen, &CONFIG.closes_inside].iter().any(|it| it.load(Relaxed) != 0);
+    let unseen = [&CONFIG.unseen, &CONFIG.is_musl].iter().any(|it| it.load(Relaxed) != 0);
     unseen || shared::counts()
 }
 

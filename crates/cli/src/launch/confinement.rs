@@ -50,6 +50,7 @@ const OTHERS: &[i64] = &[
     libc::SYS_sched_getscheduler,
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
+    libc::SYS_set_tid_address,
     libc::SYS_process_vm_readv,
     runahead_emulate::arch::nr::CACHESTAT as i64,
     libc::SYS_ioctl,

@@ -95,6 +95,7 @@ pub mod nr {
     pub const READAHEAD: usize = 187;
     pub const FUTEX: usize = 202;
     pub const GETDENTS64: usize = 217;
+    pub const SET_TID_ADDRESS: usize = 218;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const IOPRIO_SET: usize = 251;

@@ -1,0 +1,135 @@
+//! What a child by vfork(2) has of its parent's memory until it leaves that.
+//! Nobody of ours would notice when: a child that executes a program does not come
+//! back, nor does one that is killed, and the parent's other threads go on. The
+//! kernel does, and empties the word that set_tid_address(2) has named, where
+//! others have the memory, too (`mm_release` in kernel/fork.c).
+
+use crate::arch::{nr, thread_pointer};
+use crate::sys::call;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+
+/// [`Lease::taken`]: by nobody. What the kernel writes.
+const FREE: u32 = 0;
+/// By somebody who has yet to say who that is.
+const TAKING: u32 = 1;
+const TAKEN: u32 = 2;
+
+/// Something that one child at a time can have.
+#[derive(Debug)]
+pub struct Lease {
+    taken: AtomicU32,
+    /// Thread whose child has it, or had it last ([`thread_pointer`]): it has the
+    /// thread's registers, and the thread waits.
+    thread: AtomicUsize,
+}
+
+/// The word that the kernel would have emptied otherwise; 0: none.
+#[derive(Debug)]
+pub struct Before(usize);
+
+impl Lease {
+    /// Nobody's.
+    pub const fn free() -> Lease {
+        Lease { taken: AtomicU32::new(FREE), thread: AtomicUsize::new(0) }
+    }
+
+    /// Takes it for the child that calls; `None` where another has it, or the
+    /// kernel would not give it back.
+    #[cold]
+    pub fn take(&self) -> Option<Before> {
+        const PR_GET_TID_ADDRESS: usize = 40;
+        self.taken.compare_exchange(FREE, TAKING, AcqRel, Relaxed).ok()?;
+        self.thread.store(thread_pointer(), Relaxed);
+        self.taken.store(TAKEN, Release);
+        let mut before = Before(0);
+        // SAFETY: the kernel writes one word. A kernel that cannot tell
+        // (CONFIG_CHECKPOINT_RESTORE) leaves it: vfork(2) and posix_spawn(3) name none.
+        unsafe { call(nr::PRCTL, &[PR_GET_TID_ADDRESS, &raw mut before.0 as usize]) };
+        if !name(self.taken.as_ptr() as usize) {
+            self.taken.store(FREE, Release);
+            return None;
+        }
+        Some(before)
+    }
+
+    /// Gives it back before that: the child goes on in this memory.
+    pub fn give_back(&self, before: Before) {
+        name(before.0);
+        self.taken.store(FREE, Release);
+    }
+
+    /// Whether the child that calls has it, or one of the calling thread's.
+    pub fn is_mine(&self) -> bool {
+        self.taken.load(Acquire) == TAKEN && self.thread.load(Relaxed) == thread_pointer()
+    }
+}
+
+/// Names the word that the kernel is to empty; whether it will.
+fn name(word: usize) -> bool {
+    // SAFETY: a word of ours that lives as long as the memory, or the one from before.
+    (unsafe { call(nr::SET_TID_ADDRESS, &[word]) }) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static LEASE: Lease = Lease::free();
+    static OTHER: Lease = Lease::free();
+
+    /// Calls `child` in a child by vfork(2), so to speak; its wait status.
+    fn in_child(child: extern "C" fn(*mut libc::c_void) -> i32) -> i32 {
+        let mut stack = std::vec![0u128; 4096];
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let mut status = 0;
+        // SAFETY: the stack is the child's alone, and there until it has left.
+        unsafe {
+            let top = stack.as_mut_ptr().add(stack.len()).cast();
+            let pid = libc::clone(child, top, flags, std::ptr::null_mut());
+            assert!(pid > 0);
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+        }
+        status
+    }
+
+    extern "C" fn ends(_: *mut libc::c_void) -> i32 {
+        let taken = LEASE.take().is_some() && LEASE.take().is_none() && LEASE.is_mine();
+        i32::from(taken)
+    }
+
+    extern "C" fn is_killed(_: *mut libc::c_void) -> i32 {
+        _ = LEASE.take();
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) }
+    }
+
+    extern "C" fn executes(_: *mut libc::c_void) -> i32 {
+        _ = LEASE.take();
+        let words = [c"/bin/true".as_ptr(), std::ptr::null()];
+        // SAFETY: null-terminated arrays of C strings.
+        unsafe { libc::execve(words[0], words.as_ptr(), [std::ptr::null()].as_ptr()) }
+    }
+
+    extern "C" fn gives_back(_: *mut libc::c_void) -> i32 {
+        let (Some(_), Some(second)) = (LEASE.take(), OTHER.take()) else { return 0 };
+        // From here on the kernel is to empty the first again.
+        OTHER.give_back(second);
+        i32::from(!OTHER.is_mine() && LEASE.is_mine())
+    }
+
+    #[test]
+    fn what_a_child_has_is_free_when_it_has_left() {
+        for (child, status) in [
+            (ends as extern "C" fn(*mut libc::c_void) -> i32, 1 << 8),
+            (is_killed, libc::SIGKILL),
+            (executes, 0),
+            (gives_back, 1 << 8),
+        ] {
+            assert_eq!(in_child(child), status);
+            assert!(!LEASE.is_mine() && !OTHER.is_mine());
+            let taken = [&LEASE, &OTHER].map(|lease| lease.taken.load(Acquire));
+            assert_eq!(taken, [FREE, FREE]);
+        }
+    }
+}
