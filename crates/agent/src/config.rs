@@ -13,6 +13,7 @@ use runahead_protocol::session::SESSION_LEN_MAX;
 use runahead_protocol::stats::Header;
 
 use crate::import::Desk;
+use crate::lease::Lease;
 
 /// Logs used in turn, so that a dying speculative process cannot write into
 /// that of the next. Two more than two: after a page fault no wait follows in
@@ -23,6 +24,10 @@ pub const LOGS: usize = 4;
 /// Files locked by their description that are kept track of; with more, the
 /// program is not speculated for any more.
 pub const LOCKED_MAX: usize = 16;
+
+/// Children by vfork(2) that may have restricted themselves and not executed a program
+/// yet; with more, their parent does without the agent, too.
+pub const SILENT_MAX: usize = 4;
 
 /// Longest path of the agent library, in bytes.
 pub const AGENT_PATH_LEN_MAX: usize = 512;
@@ -43,6 +48,11 @@ pub struct Config {
     /// The program may not make calls that it did not mean to make (a seccomp
     /// filter of its own): this process and its children are left alone.
     pub forbidden: AtomicU32,
+    /// Children by vfork(2) that have restricted themselves likewise, and what they
+    /// fork. Here, because the kernel empties a forked child's [`crate::state`].
+    pub silent: [Lease; SILENT_MAX],
+    /// 1: there are or were such children.
+    pub silenced: AtomicU32,
     /// 1: this process or a parent has attached System V shared memory, which
     /// counts its attachments.
     pub attaches: AtomicU32,
@@ -153,6 +163,8 @@ pub static CONFIG: Config = Config {
     horizon: AtomicU64::new(0),
     depth: AtomicU32::new(0),
     forbidden: AtomicU32::new(0),
+    silent: [const { Lease::free() }; SILENT_MAX],
+    silenced: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),

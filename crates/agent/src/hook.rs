@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 pub extern "C" fn ra_hook(frame: &mut Frame) -> isize {
     match state() {
         Some(state) => match state.role.load(Relaxed) {
-            role::NORMAL => normal::call(state, frame),
+            role::NORMAL if !normal::is_silent() => normal::call(state, frame),
             role::SPECULATIVE => speculative::call(frame),
             role::UNKNOWN => first_call(state, frame),
             _ => plain(frame),
@@ -35,16 +35,22 @@ pub extern "C" fn ra_before(frame: &mut Frame) {
         // The table parks all of these: it does not return. Were it to, the
         // filter would trap the call.
         role::SPECULATIVE => _ = speculative::call(frame),
-        role::NORMAL => normal::before_process(state, frame),
+        role::NORMAL if !normal::is_silent() => normal::before_process(state, frame),
         _ => {}
     }
 }
 
 /// Called after a close that the stub has made while a copy was being made.
 pub extern "C" fn ra_closed(_: &mut Frame) {
-    if let Some(state) = state().filter(|state| state.role.load(Relaxed) == role::NORMAL) {
+    if let Some(state) = normal_state() {
         normal::closed(state);
     }
+}
+
+/// The state of a normal process that is not switched off.
+pub fn normal_state() -> Option<&'static State> {
+    let is_on = |state: &State| state.role.load(Relaxed) == role::NORMAL && !normal::is_silent();
+    state().filter(|state| is_on(state))
 }
 
 /// The call as the program meant it.

@@ -16,7 +16,7 @@
 use crate::arch::{Frame, Interposed, THUNKS_MAX, nr, thunk_address};
 use crate::config::CONFIG;
 use crate::elf::{self, Object, ProgramHeader};
-use crate::hook::ra_hook;
+use crate::hook::{normal_state, ra_hook};
 use crate::normal;
 use crate::state::{State, role, state};
 use crate::symbols::Tables;
@@ -310,11 +310,6 @@ extern "C" fn ra_end() {
     }
 }
 
-/// The state of a normal process that is not switched off.
-fn normal_state() -> Option<&'static State> {
-    state().filter(|state| state.role.load(Relaxed) == role::NORMAL)
-}
-
 /// What the entry does next.
 #[repr(usize)]
 pub enum Next {
@@ -335,7 +330,7 @@ pub extern "C" fn ra_route(call: &mut Interposed) -> Next {
     if state.role.load(Relaxed) == role::UNKNOWN {
         crate::start::in_child(state);
     }
-    if state.role.load(Relaxed) != role::NORMAL {
+    if state.role.load(Relaxed) != role::NORMAL || normal::is_silent() {
         return Next::Original;
     }
     if let Some(fd) = kind.reads(call) {

@@ -216,6 +216,13 @@ fn replace(at: usize, len: usize) {
 /// A forked child's first hooked call: the kernel has emptied its state.
 #[cold]
 pub fn in_child(state: &'static State) {
+    if crate::normal::is_silent() {
+        CONFIG.forbidden.store(1, Relaxed);
+    }
+    if CONFIG.forbidden.load(Relaxed) != 0 {
+        state.role.store(role::OFF, Release);
+        return;
+    }
     for cell in &CONFIG.logs {
         let log = take(cell);
         if !log.is_null() {
@@ -225,10 +232,6 @@ pub fn in_child(state: &'static State) {
     let desk = take(&CONFIG.desk);
     if !desk.is_null() {
         replace(desk as usize, DESK_LEN);
-    }
-    if CONFIG.forbidden.load(Relaxed) != 0 {
-        state.role.store(role::OFF, Release);
-        return;
     }
     state.inherited();
     state.forked.store(1, Relaxed);

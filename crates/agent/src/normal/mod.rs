@@ -23,6 +23,7 @@ mod reads;
 mod record;
 mod scratch;
 mod sequence;
+mod silence;
 mod stall;
 mod streams;
 mod synchronise;
@@ -48,6 +49,7 @@ pub use learnt::started;
 use reads::OFFSET_NONE;
 pub use reads::{Request, is_file};
 pub use scratch::Scratch;
+pub use silence::is_silent;
 pub use streams::Table as StreamTable;
 use waiting::await_detached;
 pub use watch::ra_waited;
@@ -507,32 +509,34 @@ pub fn restricts(number: usize, first: usize) -> bool {
 /// agent makes none of its own, here and in every child.
 #[cold]
 pub fn restricted(state: &'static State) {
-    if own(state) {
-        state.disable(Loss::Seccomp);
-        end_speculation(state);
-        notice::disarm(state);
-        CONFIG.forbidden.store(1, Relaxed);
-        state.role.store(role::OFF, Relaxed);
+    if !own(state) {
+        silence::begin(state);
+        return;
     }
+    state.disable(Loss::Seccomp);
+    end_speculation(state);
+    notice::disarm(state);
+    CONFIG.forbidden.store(1, Relaxed);
+    state.role.store(role::OFF, Relaxed);
 }
 
 /// The same around the call itself.
 #[cold]
 fn filtered(state: &'static State, frame: &Frame) -> isize {
-    if own(state) {
-        let (forbidden, disabled) = (CONFIG.forbidden.load(Relaxed), state.disabled.load(SeqCst));
-        restricted(state);
-        let result = plain(frame);
-        if result < 0 {
-            // It was refused: nothing has changed, neither why there was no
-            // speculation before.
-            CONFIG.forbidden.store(forbidden, Relaxed);
-            state.disabled.store(disabled, SeqCst);
-            state.role.store(role::NORMAL, Relaxed);
-        }
-        return result;
+    if !own(state) {
+        return silence::around(state, frame);
     }
-    plain(frame)
+    let (forbidden, disabled) = (CONFIG.forbidden.load(Relaxed), state.disabled.load(SeqCst));
+    restricted(state);
+    let result = plain(frame);
+    if result < 0 {
+        // It was refused: nothing has changed, neither why there was no
+        // speculation before.
+        CONFIG.forbidden.store(forbidden, Relaxed);
+        state.disabled.store(disabled, SeqCst);
+        state.role.store(role::NORMAL, Relaxed);
+    }
+    result
 }
 
 /// Whether the state is this process's, not that of the parent whose memory
