@@ -126,7 +126,7 @@ fn programs_are_spawned_from_small_stacks() {
             }
             static char path[4096], names[600][16];
             setvbuf(stdout, NULL, _IONBF, 0);
-            for (int len = 0; len <= 3000; len += 500) {
+            for (int len = 0; len <= 4000; len += 500) {
                 memset(path, 'x', len);
                 for (int at = 0; at < len; at += 200) path[at] = at ? ':' : '/';
                 snprintf(path + len, sizeof path - len, ":%s", argv[1]);
