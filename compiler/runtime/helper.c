@@ -312,13 +312,15 @@ void *helper(void *nothing) {
         if (reads != reads_before) {
             if (!active) {
                 quiet_ns = 2 * quiet_ns < QUIET_NS_MAX ? 2 * quiet_ns : QUIET_NS_MAX;
+                /* First: a thread that still found hints off opens its site's window, looks
+                 * again, and closes it if the reset below may have come before. */
+                atomic_store(&ra.active, active = true);
                 uint32_t sites = atomic_load(&ra.site_count);
                 for (uint32_t i = 0; i < sites && i < PLANS_MAX; ++i) {
                     struct ra_site *site = atomic_load(&ra.sites[i]);
                     if (site)
-                        site->span = 0;
+                        __atomic_store_n(&site->span, 0, __ATOMIC_SEQ_CST);
                 }
-                atomic_store(&ra.active, active = true);
                 count(&ra.count.activations, 1);
             }
             quiet_since = now;

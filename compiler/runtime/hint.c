@@ -581,11 +581,19 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
     go_on(site, p, f, 0);
 }
 
+/* A small nest needs no call wherever it is. */
+static void open_window(struct ra_site *site) {
+    __atomic_store_n(&site->span, ~(uint64_t)0, __ATOMIC_SEQ_CST);
+}
+
 /* While hints are off: everything that was hinted is in memory. Strips so long that they
  * cost nothing, for the case that something else is not. */
 static void begin_inactive(struct ra_site *site, struct ra_frame *f) {
     list_site(site);
-    site->span = ~(uint64_t)0;
+    open_window(site);
+    /* Switched on meanwhile, by who resets the windows of sites then: perhaps not this one. */
+    if (atomic_load(&ra.active))
+        __atomic_store_n(&site->span, 0, __ATOMIC_RELAXED);
     bool is_new;
     if (!site->last)
         site->last = plan_of(site, f->count, f->streams, &is_new);
@@ -606,7 +614,9 @@ static void begin(struct ra_site *site, struct ra_frame *f) {
         state = 2;
     }
     if (state != 1) {
-        site->span = ~(uint64_t)0;
+        /* Not where another thread is still starting the layer: there will be hints. */
+        if (state == 2)
+            open_window(site);
         return;
     }
     if (!atomic_load_explicit(&ra.active, memory_order_relaxed)) {

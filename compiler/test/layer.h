@@ -7,12 +7,14 @@
 #define nap pretend_nap
 #define storage_reads pretend_reads
 #define start_helper pretend_start
+#define start_up pretend_start_up
 #include "../runtime/behind.c"
 #include "../runtime/hint.c"
 #include "../runtime/indices.c"
 #undef nap
 #undef storage_reads
 #undef start_helper
+#undef start_up
 
 #include <sys/mman.h>
 
@@ -33,6 +35,9 @@ static uint64_t reads; /* from storage, of the program */
 uint64_t pretend_reads(void) { return reads; }
 
 void pretend_start(void) { atomic_store(&ra.helper, 1); }
+
+/* Another thread is at it. */
+void pretend_start_up(void) {}
 
 static inline void start(uint64_t memory) {
     ra.memory = memory;

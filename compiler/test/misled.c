@@ -150,8 +150,28 @@ static void beyond_the_end(void) {
     }
 }
 
+/* A small nest needs no call any more where there will be no hints, or are none now; it does
+ * where another thread is only starting the layer. */
+static void not_yet(void) {
+    const uint64_t count = 100;
+    const struct ra_stream stream = {.base = 2 * ARRAY, .high = 8, .stride = {8}};
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "not yet"};
+    struct ra_frame *f = frame_of(1, &count, &stream);
+    atomic_store(&ra.state, 0);
+    CHECK(ra_begin_2(&site, f) == 0 && site.span == 0);
+    atomic_store(&ra.state, 2);
+    CHECK(ra_begin_2(&site, f) == 0 && site.span == ~(uint64_t)0);
+    site.span = 0;
+    atomic_store(&ra.state, 1);
+    atomic_store(&ra.active, 0);
+    CHECK(ra_begin_2(&site, f) == 0 && site.span == ~(uint64_t)0 && site.is_listed);
+    atomic_store(&ra.active, 1);
+    free(f);
+}
+
 int main(void) {
     start(20 << 20);
+    not_yet();
     unbelievable();
     programs_own();
     reused();
