@@ -12,6 +12,7 @@ only there (rows of a sparse matrix), gone over several times. Many nests are pu
 one file, so that COUNT programs take few compilations. A seed makes the same programs again; it
 is printed with whatever fails.
 """
+import json
 import os
 import random
 import subprocess
@@ -19,6 +20,7 @@ import sys
 import tempfile
 
 PROGRAMS_PER_FILE = 100
+PROGRAMS_TICK = 20  # of so many at least one ticks
 ROWS, COLUMNS = 37, 1153  # an array of 341 KB; rows are no multiple of a page
 CELLS = ROWS * COLUMNS
 
@@ -254,12 +256,26 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
+def without_hints(statistics, programs):
+    """Why the programs of a file say nothing about the layer: it was off, or no nest
+    ticked. Of a few programs none need be long enough. None: they do."""
+    if not os.path.exists(statistics):
+        return "no statistics" if programs >= PROGRAMS_TICK else None
+    with open(statistics) as text:
+        counters = json.load(text)
+    os.remove(statistics)
+    if "off" in counters:
+        return counters["off"]
+    return "no ticks" if counters["ticks"] == 0 and programs >= PROGRAMS_TICK else None
+
+
 def main():
     clang, plugin, runtime, seed, count = sys.argv[1:]
     seed, count = int(seed), int(count)
     differing = 0
     with tempfile.TemporaryDirectory() as scratch:
         source = os.path.join(scratch, "nests.c")
+        statistics = os.path.join(scratch, "statistics")
         for first in range(0, count, PROGRAMS_PER_FILE):
             numbers = range(first, min(first + PROGRAMS_PER_FILE, count))
             rng = random.Random(seed * 1_000_003 + first)
@@ -268,7 +284,7 @@ def main():
             with open(source, "w") as out:
                 out.write(text + TAIL.replace("%%", "%"))
             outputs = []
-            level = rng.choice(["-O1", "-O2", "-O2", "-O3"])
+            level = rng.choice(["-O1", "-O2", "-O2", "-O3", "-Oz"])
             for extra in [[], [f"-fpass-plugin={plugin}", runtime, "-pthread"]]:
                 program_file = os.path.join(scratch, "nests")
                 built = run([clang, level, "-w", "-std=gnu11", source, "-o", program_file] + extra)
@@ -276,7 +292,8 @@ def main():
                     print(f"seed {seed}, file {first}: does not compile\n{built.stderr[-3000:]}")
                     return 1
                 # A small memory, so that windows are short and releases happen.
-                outputs.append(run([program_file], env={"RUNAHEAD_CC_MEMORY": "1000000"}))
+                outputs.append(run([program_file], env={"RUNAHEAD_CC_MEMORY": "1000000",
+                                                        "RUNAHEAD_CC_STATS": statistics}))
             plain, hinted = outputs
             if plain.returncode != hinted.returncode or plain.stdout != hinted.stdout:
                 keep = os.path.join(os.getcwd(), f"nests-{seed}-{first}.c")
@@ -288,6 +305,9 @@ def main():
                 differing += max(1, len(lines))
             elif len(plain.stdout.split()) != 2 * len(numbers):
                 print(f"seed {seed}, file {first}: not all nests ran ({plain.returncode})")
+                return 1
+            elif why := without_hints(statistics, len(numbers)):
+                print(f"seed {seed}, file {first} {level}: ran without hints: {why}")
                 return 1
     print(f"{count} random programs, seed {seed}: {differing} differ")
     return 1 if differing else 0
