@@ -8,9 +8,10 @@
 //! * whether copies of it paid: then the next process is speculated for at
 //!   its first stall, or left alone until it has waited for some time;
 //! * whether its processes, and those that they execute, end after a stall or
-//!   two, or so soon that a processor was idle at none: then nothing that the
-//!   agent could do pays for its start, and they are executed without it. One
-//!   every few seconds still gets it, so that a change is noticed.
+//!   two, or so soon that a processor was idle at none, or in a memory cgroup
+//!   that has no room for a copy: then nothing that the agent could do pays for
+//!   its start, and they are executed without it. One every few seconds still
+//!   gets it, so that a change is noticed.
 
 use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 
@@ -112,7 +113,8 @@ pub struct Ended {
     pub unaided_ns: u64,
     /// A process that it has made has waited, or may have.
     pub below: bool,
-    /// It ran for less than [`BRIEF_NS`], and no processor was idle for a copy.
+    /// No copy of it could be made: it ran for less than [`BRIEF_NS`] and no
+    /// processor was idle, or its memory cgroup had no room.
     pub in_vain: bool,
 }
 

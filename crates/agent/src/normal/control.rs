@@ -90,7 +90,7 @@ pub struct Control {
     /// Since when speculation is disabled, in ns.
     disabled_since_ns: u64,
     /// There is not enough memory for a copy.
-    no_room: bool,
+    pub(super) no_room: bool,
     group: Group,
 }
 

@@ -60,16 +60,23 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     cell.store(record.bits(), Relaxed);
 }
 
-/// Whether this process ends so soon, among busy processors, that none was idle for a
-/// copy of it. Never where a stall takes long.
+/// Whether this process has waited and no copy of it could be made: it ends so soon
+/// that among busy processors none was idle, or its memory has no room for one. Never
+/// where a stall takes long.
 fn is_in_vain(state: &State) -> bool {
+    let waited = state.stalls.load(Relaxed) > FIRST_STALLS && state.epoch.load(Relaxed) == 0;
+    if !waited || state.mean_stall_ns() >= LONG_STALL_NS {
+        return false;
+    }
     let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
-    let lived_us = ticks.checked_div(CONFIG.ticks_per_us.load(Relaxed)).unwrap_or(u64::MAX);
-    let is_brief = lived_us < BRIEF_NS / 1000;
-    is_brief
-        && state.epoch.load(Relaxed) == 0
-        && state.mean_stall_ns() < LONG_STALL_NS
-        && are_busy(state)
+    is_brief(ticks, CONFIG.ticks_per_us.load(Relaxed)) && are_busy(state)
+        || state.try_locked(|rations, _| rations.control.no_room) == Some(true)
+}
+
+/// Whether so many ticks are less than [`BRIEF_NS`]; where their rate is not known
+/// (0), nobody knows.
+fn is_brief(ticks: u64, per_us: u64) -> bool {
+    ticks.checked_div(per_us).is_some_and(|us| us < BRIEF_NS / 1000)
 }
 
 /// Whether this process itself has waited for more than a stall or two (where there
@@ -261,4 +268,32 @@ fn map() -> usize {
     }
     sys::close(fd as i32);
     if address < 0 { 0 } else { address as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_waited_in_vain_where_memory_had_no_room_for_its_copy() {
+        let state = crate::state::zeroed();
+        let has_no_room = |no_room| {
+            state.try_locked(|rations, _| rations.control.no_room = no_room).unwrap();
+            is_in_vain(&state)
+        };
+        assert!(!has_no_room(true), "it has not waited");
+        state.stalled(FIRST_STALLS + 1, 1_000_000);
+        assert!(has_no_room(true));
+        assert!(!has_no_room(false));
+        state.stalled(1, 100 * LONG_STALL_NS);
+        assert!(!has_no_room(true), "for long");
+    }
+
+    #[test]
+    fn a_process_is_brief_by_the_time_stamp_counter() {
+        let ticks_per_us = 2_500;
+        let most = BRIEF_NS / 1000 * ticks_per_us;
+        assert!(is_brief(0, ticks_per_us) && is_brief(most - 1, ticks_per_us));
+        assert!(!is_brief(most, ticks_per_us) && !is_brief(0, 0));
+    }
 }
