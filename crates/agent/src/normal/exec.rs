@@ -30,28 +30,43 @@ pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize)
     let mut plainly = CONFIG.forbidden.load(Relaxed) != 0;
     let mut found = None;
     if !plainly {
-        let (asked, stat) = target(&frame.args, environment_arg);
+        let (asked, file) = target(&frame.args, environment_arg);
         // Of a program that is looked for along PATH most calls fail, in a child
         // that has nothing to end. In any other the file may have come to be there.
         plainly = matches!(asked, sys::ENOENT | sys::ENOTDIR);
         if plainly && is_bare(state) {
             return plain(frame);
         }
-        found = (asked == 0).then_some(stat);
+        found = (asked == 0).then_some(file);
     }
-    let own = own(state);
-    let executed = || match plainly {
-        true => plain(frame),
-        false => with_session(state, frame, environment_arg, found.as_ref(), own),
-    };
-    if !own {
-        super::notice::before_childs_exec();
-        return executed();
+    if own(state) {
+        return as_itself(state, frame, environment_arg, found, plainly);
     }
+    super::notice::before_childs_exec();
+    if plainly {
+        return plain(frame);
+    }
+    with_session(state, frame, environment_arg, found, false)
+}
+
+/// The same in a process that is no child by vfork(2). By itself, because such a
+/// child's stack may be small.
+#[cold]
+#[inline(never)]
+fn as_itself(
+    state: &'static State,
+    frame: &Frame,
+    environment_arg: usize,
+    found: Option<learnt::File>,
+    plainly: bool,
+) -> isize {
     let result = bars::within(state, || {
         end_speculation(state);
         super::notice::before_exec(state);
-        executed()
+        if plainly {
+            return plain(frame);
+        }
+        with_session(state, frame, environment_arg, found, true)
     });
     super::watch::again(state);
     result
@@ -71,12 +86,12 @@ fn with_session(
     state: &'static State,
     frame: &Frame,
     environment_arg: usize,
-    found: Option<&sys::Stat>,
+    found: Option<learnt::File>,
     own: bool,
 ) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
-    let asked = |stat| learnt::target(state, stat, arguments);
+    let asked = |file| learnt::target(state, file, arguments);
     let target = found.map_or(learnt::Target::Enlisted, asked);
     if own {
         learnt::executes(state, target);
@@ -125,8 +140,10 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
     result
 }
 
-/// What is about to be executed (stat(2)), and what asking for it returned.
-fn target(args: &[usize; 6], environment_arg: usize) -> (isize, sys::Stat) {
+/// What is about to be executed (stat(2)), and what asking for it returned. By itself:
+/// of the room that asking takes on the stack the rest needs some.
+#[inline(never)]
+fn target(args: &[usize; 6], environment_arg: usize) -> (isize, learnt::File) {
     const AT_EMPTY_PATH: usize = 0x1000;
     const AT_SYMLINK_NOFOLLOW: usize = 0x100;
     let [first, second, _, _, fifth, _] = *args;
@@ -139,7 +156,7 @@ fn target(args: &[usize; 6], environment_arg: usize) -> (isize, sys::Stat) {
     // SAFETY: the kernel reads the program's path, or answers EFAULT, and
     // writes one struct stat.
     let asked = unsafe { sys::call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) };
-    (asked, stat)
+    (asked, learnt::File { dev: stat.dev, ino: stat.ino })
 }
 
 /// Whether the dynamic linker will be able to open the agent. After a change of

@@ -111,6 +111,15 @@ pub fn executes(state: &State, target: Target) {
     }
 }
 
+/// A program's file, as stat(2) tells it.
+#[derive(Clone, Copy)]
+pub struct File {
+    /// Device.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+}
+
 /// How a program is to be executed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -124,7 +133,7 @@ pub enum Target {
 
 /// How the program that is about to be executed with these arguments is to be. Never
 /// left without the agent where somebody counts.
-pub fn target(state: &State, stat: &sys::Stat, arguments: usize) -> Target {
+pub fn target(state: &State, file: File, arguments: usize) -> Target {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
         return Target::Enlisted;
@@ -132,7 +141,7 @@ pub fn target(state: &State, stat: &sys::Stat, arguments: usize) -> Target {
     let Some(table) = table(state) else { return Target::Enlisted };
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
-    let key = key(stat.dev, stat.ino, count);
+    let key = key(file.dev, file.ino, count);
     let Some(cell) = table.find(key) else { return Target::Enlisted };
     let mut record = Record::from_bits(cell.load(Relaxed));
     let before = record;
