@@ -23,7 +23,7 @@ use crate::sys::{self, call};
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use runahead_emulate::READERS_MAX;
-use runahead_policy::ration::{Decision, Processors, Ration, SHORT_STALL_NS, Standing};
+use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{
@@ -603,12 +603,16 @@ pub fn at_partial_stall(state: &State, log: &Log) {
 /// predicted may still come true.
 pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
     let passed_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
-    let is_short = state.mean_stall_ns() < SHORT_STALL_NS;
     let lives = log.life.load(Relaxed) != life::PARKED && super::own(state);
-    if !is_short || !lives || passed_ns < GAINS_AFTER_NS || stalls_always() {
+    if !lives || passed_ns < GAINS_AFTER_NS || stalls_always() {
         return;
     }
     state.try_locked(|rations, _| {
+        // Not by the mean wait: what waits behind the copy's own prefetches is among
+        // that, and as long as many of them take.
+        if !rations.synchronisations.is_charged() {
+            return;
+        }
         if gains(state, rations, passed_ns) && !only_streams(state, rations) || !settled(state) {
             return;
         }
