@@ -67,6 +67,21 @@ pub fn are_served(rations: &Rations) -> bool {
     rations.synchronisations.is_charged() && !rations.readahead.wait()
 }
 
+/// Whether all that a copy has saved lately the kernel's readahead would have, too
+/// ([`runahead_policy::readahead`]): it was made for something else, and has come to
+/// a stream.
+pub fn only_streams(state: &State, rations: &Rations) -> bool {
+    let now = [&state.hits, &state.streamed].map(|counter| counter.load(Relaxed));
+    let [hits, streamed] = [0, 1].map(|at| {
+        let (Some(now), Some(before)) = (now.get(at), state.compared.get(at)) else { return 0 };
+        now.saturating_sub(before.swap(*now, Relaxed))
+    });
+    hits >= STREAMED_MIN && hits == streamed && are_served(rations)
+}
+
+/// Hits from one look to the next that tell a stream, of as many reads.
+const STREAMED_MIN: u64 = 32;
+
 /// Whether the speculative process, made `passed_ns` ago, has saved this thread,
 /// whose copy it is, about as much as it is charged with.
 pub fn gains(state: &State, rations: &mut Rations, passed_ns: u64) -> bool {

@@ -2,7 +2,7 @@
 //! this point (Fraser and Chang, section 4.1.2). The read that the program
 //! needs has been started before, so that its wait hides the cost.
 
-use super::accounting::{account, are_served, found, gains, judge_again, look_at_pages};
+use super::accounting::{account, found, gains, judge_again, look_at_pages, only_streams};
 use super::asking::{READ_AROUND_BYTES, start_read};
 use super::control::Control;
 use super::directories::wants_scout;
@@ -620,21 +620,6 @@ pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
         end_accounted(state, &mut rations.control, Park::Disabled);
     });
 }
-
-/// Whether all that a copy has saved lately the kernel's readahead would have, too
-/// ([`runahead_policy::readahead`]): it was made for something else, and has come to
-/// a stream.
-fn only_streams(state: &State, rations: &Rations) -> bool {
-    let now = [&state.hits, &state.streamed].map(|counter| counter.load(Relaxed));
-    let [hits, streamed] = [0, 1].map(|at| {
-        let (Some(now), Some(before)) = (now.get(at), state.compared.get(at)) else { return 0 };
-        now.saturating_sub(before.swap(*now, Relaxed))
-    });
-    hits >= STREAMED_MIN && hits == streamed && are_served(rations)
-}
-
-/// Hits from one look to the next that tell a stream, of as many reads.
-const STREAMED_MIN: u64 = 32;
 
 /// How long a copy is not asked what it has saved, in ns.
 const GAINS_AFTER_NS: u64 = 5_000_000;
