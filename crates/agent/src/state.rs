@@ -313,6 +313,8 @@ pub struct State {
     pub started_ticks: AtomicU64,
     /// When runnable threads were last counted, in ns; 0: never.
     pub idle_counted_ns: AtomicU64,
+    /// The same in ticks of the time-stamp counter.
+    pub idle_counted_ticks: AtomicU64,
     /// How many counts in a row have found more of them than processors.
     pub idle_counts: AtomicU32,
     /// 0: not known yet; 1: a processor was idle lately; 2: none was; 3: none

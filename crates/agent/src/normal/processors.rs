@@ -7,8 +7,8 @@ use crate::config::CONFIG;
 use crate::procfs;
 use crate::state::State;
 use crate::sys::{self, call};
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use runahead_policy::ration::Processors;
 use runahead_protocol::session::Mode;
 
@@ -108,6 +108,7 @@ fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
     let counted_ns = state.idle_counted_ns.load(Relaxed);
     if counted_ns == 0 || now_ns.saturating_sub(counted_ns) >= count_interval_ns(state) {
         state.idle_counted_ns.store(now_ns.max(1), Relaxed);
+        state.idle_counted_ticks.store(ticks(), Relaxed);
         let busy = runnable().is_some_and(|threads| threads > cpus);
         let counts = if busy { state.idle_counts.load(Relaxed).saturating_add(1) } else { 0 };
         state.idle_counts.store(counts, Relaxed);
@@ -130,12 +131,31 @@ pub fn is_look_due(state: &State, now_ns: u64) -> bool {
 
 /// The same by the time-stamp counter, in place of a call.
 pub fn is_look_overdue(state: &State) -> bool {
-    let per_us = CONFIG.ticks_per_us.load(Relaxed);
-    let passed = ticks().wrapping_sub(state.idle_asked_ticks.load(Relaxed));
-    match passed.checked_div(per_us) {
+    match us_since(&state.idle_asked_ticks) {
         Some(us) => us >= IDLE_INTERVAL_NS / 1000,
         None => is_look_due(state, sys::now_ns()),
     }
+}
+
+/// Whether processors that more threads wanted than there are have become idle,
+/// while reads are only timed: counted where a count is due, by the time-stamp
+/// counter. A program of several threads is often itself who wants them, for
+/// moments.
+pub fn are_idle_again(state: &State) -> bool {
+    is_idle_again(state, us_since(&state.idle_counted_ticks))
+}
+
+fn is_idle_again(state: &State, counted_us: Option<u64>) -> bool {
+    let due = counted_us.is_some_and(|us| us >= count_interval_ns(state) / 1000);
+    state.idle_verdict.load(Relaxed) == VERDICT_BUSY_NOW
+        && due
+        && !count(state, processors(&state.cpus), sys::now_ns())
+}
+
+/// Time since `then`, in µs; `None` where the counter's rate is not known.
+fn us_since(then: &AtomicU64) -> Option<u64> {
+    let passed = ticks().wrapping_sub(then.load(Relaxed));
+    passed.checked_div(CONFIG.ticks_per_us.load(Relaxed))
 }
 
 /// Of [`State::idle_verdict`].
@@ -217,6 +237,17 @@ mod tests {
         // Once they are not, each ms again.
         assert_eq!(counts(70_000_000, 80_000_000, u32::MAX), 10);
         assert_eq!(counts(80_000_000, 86_900_000, 0), 3);
+    }
+
+    #[test]
+    fn processors_that_are_idle_again_are_seen_while_reads_are_only_timed() {
+        let state = crate::state::zeroed();
+        state.cpus.store(u32::MAX, Relaxed);
+        assert!(!is_idle_again(&state, Some(u64::MAX)), "nothing was counted");
+        assert!(count(&state, 0, 1));
+        assert!(!is_idle_again(&state, None) && !is_idle_again(&state, Some(999)));
+        assert!(is_idle_again(&state, Some(1000)));
+        assert!(!are_busy(&state) && !is_idle_again(&state, Some(1000)));
     }
 
     #[test]

@@ -18,7 +18,7 @@
 
 use super::asking::{Answer, ask, locate};
 use super::credit::{CREDIT, book_question, earn, is_again_wanted, rests};
-use super::processors::{are_busy, is_look_overdue};
+use super::processors::{are_busy, are_idle_again, is_look_overdue};
 use super::stall::{count_stall, count_stalls, stall};
 use super::{logs, record, streams, synchronise, whole_files};
 use crate::arch::{Frame, nr, thread_pointer, ticks};
@@ -319,7 +319,7 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     }
     let rests = rests(state);
     let busy = are_busy(state);
-    let due = rests && busy && is_look_overdue(state);
+    let due = rests && busy && (is_look_overdue(state) || are_idle_again(state));
     let passed_over = rests && !due;
     let short = waited_ns < SHORT_STALL_NS;
     let known = !class::is_unknown(class);
