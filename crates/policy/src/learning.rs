@@ -25,6 +25,12 @@ pub const SHORT_MIN: u8 = 4;
 /// could be noticed, and is never [`Record::short`].
 pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
 
+/// How often that time is doubled at most, up to 32 s: once after each sample that
+/// lacked memory. Under a tight limit what the agent takes of it, 150 KB, costs a
+/// process more than its start (a compiler in half of its working set a quarter of
+/// its time).
+const SAMPLE_DOUBLINGS_MAX: u8 = 3;
+
 /// A process that found the processors busy has run for too short to see an idle
 /// one, in ns: among busy processors the agent's start, some 0.3 ms of them, makes
 /// more than a hundredth of what it takes longer by.
@@ -36,6 +42,10 @@ const STAMP_NS: u64 = 1 << 28;
 
 /// [`Record::idle`] in the byte of [`Record::short`].
 const IDLE: u8 = 0x80;
+/// [`Record::crowded`] in the same.
+const CROWDED_SHIFT: u32 = 3;
+/// Bits of it.
+const CROWDED_MASK: u8 = 7;
 
 /// Bounds of [`Record::worth`].
 const WORTH_MAX: i8 = 7;
@@ -78,6 +88,9 @@ pub struct Record {
     short: u8,
     /// The last process itself has not waited.
     idle: bool,
+    /// How many in a row, once they were known to be short, lacked memory; up to
+    /// [`SAMPLE_DOUBLINGS_MAX`].
+    crowded: u8,
     /// When the last one got the agent for a sample, in [`STAMP_NS`], the lowest
     /// bits.
     enlisted: u16,
@@ -113,16 +126,24 @@ pub struct Ended {
     pub unaided_ns: u64,
     /// A process that it has made has waited, or may have.
     pub below: bool,
-    /// No copy of it could be made: it ran for less than [`BRIEF_NS`] and no
-    /// processor was idle, or its memory cgroup had no room.
-    pub in_vain: bool,
+    /// What it lacked, so that no copy of it could be made.
+    pub lack: Option<Lack>,
+}
+
+/// What a copy could not be made for want of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// It ran for less than [`BRIEF_NS`], and no processor was idle.
+    Processor,
+    /// Its memory cgroup had no room.
+    Memory,
 }
 
 impl Ended {
     /// Whether it, or one that it has made, has waited for more than a stall or
     /// two: the agent is worth its start in the next, too.
     fn has_waited(&self) -> bool {
-        self.below || self.has_itself_waited() && !self.in_vain
+        self.below || self.has_itself_waited() && self.lack.is_none()
     }
 
     fn has_itself_waited(&self) -> bool {
@@ -149,11 +170,13 @@ pub enum Start {
 impl Record {
     /// From the bits of [`Record::bits`]; anything at all is a valid record.
     pub fn from_bits(bits: u64) -> Record {
-        let [short, first, second, worth, failed, untried, patience, untried_ms] =
+        let [state, first, second, worth, failed, untried, patience, untried_ms] =
             bits.to_le_bytes();
+        let crowded = state >> CROWDED_SHIFT & CROWDED_MASK;
         Record {
-            short: (short & !IDLE).min(SHORT_MIN),
-            idle: short & IDLE != 0,
+            short: (state & ((1 << CROWDED_SHIFT) - 1)).min(SHORT_MIN),
+            idle: state & IDLE != 0,
+            crowded: crowded.min(SAMPLE_DOUBLINGS_MAX),
             enlisted: u16::from_le_bytes([first, second]),
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
@@ -165,11 +188,11 @@ impl Record {
 
     /// To be kept.
     pub fn bits(&self) -> u64 {
-        let &Record { short, idle, enlisted, worth, failed, untried, patience, untried_ms } = self;
+        let &Record { short, idle, crowded, enlisted, worth, failed, untried, .. } = self;
         let [first, second] = enlisted.to_le_bytes();
-        let short = if idle { short | IDLE } else { short };
-        let worth = worth as u8;
-        u64::from_le_bytes([short, first, second, worth, failed, untried, patience, untried_ms])
+        let state = short | crowded << CROWDED_SHIFT | if idle { IDLE } else { 0 };
+        let (worth, patience, untried_ms) = (worth as u8, self.patience, self.untried_ms);
+        u64::from_le_bytes([state, first, second, worth, failed, untried, patience, untried_ms])
     }
 
     /// Whether its processes are executed without the agent, but for a sample.
@@ -185,7 +208,7 @@ impl Record {
         }
         let now = (now_ns / STAMP_NS) as u16;
         let passed_ns = u64::from(now.wrapping_sub(self.enlisted)) * STAMP_NS;
-        let enlists = passed_ns >= SAMPLE_NS;
+        let enlists = passed_ns >= SAMPLE_NS << self.crowded;
         if enlists {
             self.enlisted = now;
         }
@@ -201,6 +224,8 @@ impl Record {
 
     /// A process of it has ended.
     pub fn ended(&mut self, ended: &Ended) {
+        let crowded = ended.lack == Some(Lack::Memory) && self.is_known_short();
+        self.crowded = if crowded { (self.crowded + 1).min(SAMPLE_DOUBLINGS_MAX) } else { 0 };
         self.was_short(!ended.has_waited());
         self.idle = !ended.has_itself_waited();
         let mean_ns = ended.mean_stall_ns();
@@ -289,7 +314,7 @@ mod tests {
         cost_ns: 0,
         unaided_ns: 0,
         below: false,
-        in_vain: false,
+        lack: None,
     };
     const GOOD: Ended = Ended {
         stalls: 700,
@@ -299,7 +324,7 @@ mod tests {
         cost_ns: 300_000,
         unaided_ns: 0,
         below: false,
-        in_vain: false,
+        lack: None,
     };
     const BAD: Ended = Ended { copies: 8, benefit_ns: 0, cost_ns: 2_000_000, ..GOOD };
 
@@ -340,14 +365,37 @@ mod tests {
 
     #[test]
     fn brief_processes_among_busy_processors_are_left_alone_until_one_is_idle() {
-        let vain = Ended { stalls: 40, stalled_ns: 4_000_000, in_vain: true, ..SHORT };
+        let vain =
+            Ended { stalls: 40, stalled_ns: 4_000_000, lack: Some(Lack::Processor), ..SHORT };
         let mut record = after(&[vain; 4]);
         assert!(!record.enlists(1));
         assert!(record.enlists(SAMPLE_NS));
-        record.ended(&Ended { in_vain: false, ..vain });
+        record.ended(&Ended { lack: None, ..vain });
         assert!((0..100).all(|_| record.enlists(0)));
         let mut makes_others = after(&[Ended { below: true, ..vain }; 100]);
         assert!(makes_others.enlists(1));
+    }
+
+    #[test]
+    fn where_memory_has_no_room_samples_become_ever_fewer() {
+        let vain = Ended { stalls: 40, stalled_ns: 4_000_000, lack: Some(Lack::Memory), ..SHORT };
+        let mut record = Record::default();
+        let sampled = |seconds: &u64| {
+            let enlists = record.enlists(seconds * 1_000_000_000);
+            if enlists {
+                record.ended(&vain);
+            }
+            enlists
+        };
+        // The first four and a sample; after 8 s and a little the next, after 16, and
+        // each 32 from then on.
+        let expected = [100, 101, 102, 103, 104, 112, 129, 162, 195, 228];
+        assert!((100..240).filter(sampled).eq(expected));
+        record.ended(&Ended { lack: None, ..vain });
+        assert!((0..100).all(|_| record.enlists(0)));
+        let other = Ended { lack: Some(Lack::Processor), ..vain };
+        (0..SHORT_MIN).for_each(|_| record.ended(&other));
+        assert_eq!(record.crowded, 0);
     }
 
     #[test]
@@ -476,7 +524,7 @@ mod tests {
     fn records_are_kept_and_noise_is_bounded() {
         let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
         assert!(record.enlists(1000 * SAMPLE_NS));
-        record.untried_ms = 31;
+        (record.untried_ms, record.crowded) = (31, SAMPLE_DOUBLINGS_MAX);
         assert_eq!(Record::from_bits(record.bits()), record);
         let mut noise = Record::from_bits(u64::MAX);
         assert_eq!(noise.short, SHORT_MIN);

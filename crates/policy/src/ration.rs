@@ -535,7 +535,7 @@ impl Ration {
             cost_ns: self.costs_ns,
             unaided_ns: self.unaided_last_ns,
             below: false,
-            in_vain: false,
+            lack: None,
         }
     }
 

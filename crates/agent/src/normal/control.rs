@@ -90,7 +90,7 @@ pub struct Control {
     /// Since when speculation is disabled, in ns.
     disabled_since_ns: u64,
     /// There is not enough memory for a copy.
-    pub(super) no_room: bool,
+    no_room: bool,
     group: Group,
 }
 
@@ -115,6 +115,15 @@ impl Control {
         }
         let is_ignored = CONFIG.test.load(Relaxed) & TEST_WITHOUT_MEMORY_CONTROL != 0;
         (self.estimate.is_enabled() || is_ignored) && !self.no_room
+    }
+
+    /// Whether memory has room for a copy now. Where nobody has asked for one, nobody
+    /// looks.
+    pub fn has_room(&mut self, state: &State) -> bool {
+        if self.start_ns != 0 {
+            self.look_for_room(state);
+        }
+        !self.no_room
     }
 
     fn look_for_room(&mut self, state: &State) {
@@ -279,6 +288,13 @@ fn own_pages(pid: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Control {
+        /// One that has been asked, in a cgroup of so many bytes; 0: of no limit.
+        pub fn limited(bytes: u64) -> Control {
+            Control { start_ns: 1, group: Group::limited(bytes), ..Control::default() }
+        }
+    }
 
     /// A state whose memory control has just disabled speculation.
     fn disabled(now_ns: u64) -> Control {

@@ -520,6 +520,13 @@ impl Counters<'_> {
 mod tests {
     use super::*;
 
+    impl Group {
+        /// One whose limit is known to be so many bytes; 0: there is none.
+        pub fn limited(bytes: u64) -> Group {
+            Group { looked: true, limit_bytes: bytes, ..Group::default() }
+        }
+    }
+
     fn parse(text: &str, names: &Names) -> Reading {
         let mut found = None;
         for cut in 0..text.len() {

@@ -14,7 +14,7 @@ use crate::elf;
 use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use runahead_policy::learning::{BRIEF_NS, Record, SAMPLE_NS, Start};
+use runahead_policy::learning::{BRIEF_NS, Lack, Record, SAMPLE_NS, Start};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS};
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
@@ -35,8 +35,8 @@ pub fn ended(state: &State) {
         return;
     }
     let Some(table) = table(state) else { return };
-    let in_vain = is_in_vain(state);
-    let (itself, below) = waits(state, table, in_vain);
+    let lack = lacks(state);
+    let (itself, below) = waits(state, table, lack.is_some());
     // A subshell that has done next to nothing: that the executable's processes
     // are short it does not say, and a shell makes hundreds of them.
     if state.forked.load(Relaxed) != 0 && !itself {
@@ -48,7 +48,7 @@ pub fn ended(state: &State) {
     }) else {
         return;
     };
-    (ended.below, ended.in_vain) = (below, in_vain);
+    (ended.below, ended.lack) = (below, lack);
     change(table, |record| record.ended(&ended));
 }
 
@@ -60,17 +60,22 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     cell.store(record.bits(), Relaxed);
 }
 
-/// Whether this process has waited and no copy of it could be made: it ends so soon
-/// that among busy processors none was idle, or its memory has no room for one. Never
-/// where a stall takes long.
-fn is_in_vain(state: &State) -> bool {
+/// What this process, which has waited, lacked for a copy: it ends so soon that among
+/// busy processors none was idle, or its memory has no room for one. Nothing where a
+/// stall takes long.
+fn lacks(state: &State) -> Option<Lack> {
     let waited = state.stalls.load(Relaxed) > FIRST_STALLS && state.epoch.load(Relaxed) == 0;
     if !waited || state.mean_stall_ns() >= LONG_STALL_NS {
-        return false;
+        return None;
+    }
+    // Looked at now: at the first stall, after which there may have been no look, a
+    // process has hardly any memory yet.
+    if state.try_locked(|rations, _| rations.control.has_room(state)) == Some(false) {
+        return Some(Lack::Memory);
     }
     let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
-    is_brief(ticks, CONFIG.ticks_per_us.load(Relaxed)) && are_busy(state)
-        || state.try_locked(|rations, _| rations.control.no_room) == Some(true)
+    let is_brief = is_brief(ticks, CONFIG.ticks_per_us.load(Relaxed));
+    (is_brief && are_busy(state)).then_some(Lack::Processor)
 }
 
 /// Whether so many ticks are less than [`BRIEF_NS`]; where their rate is not known
@@ -282,20 +287,24 @@ fn map() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::normal::control::Control;
 
     #[test]
-    fn a_process_has_waited_in_vain_where_memory_had_no_room_for_its_copy() {
+    fn a_process_that_has_waited_lacked_memory_where_there_is_no_room_at_its_end() {
         let state = crate::state::zeroed();
-        let has_no_room = |no_room| {
-            state.try_locked(|rations, _| rations.control.no_room = no_room).unwrap();
-            is_in_vain(&state)
+        let lacks_within = |bytes| {
+            state.try_locked(|rations, _| rations.control = Control::limited(bytes)).unwrap();
+            lacks(&state)
         };
-        assert!(!has_no_room(true), "it has not waited");
+        assert_eq!(lacks_within(1), None, "it has not waited");
         state.stalled(FIRST_STALLS + 1, 1_000_000);
-        assert!(has_no_room(true));
-        assert!(!has_no_room(false));
+        assert_eq!(lacks_within(1), Some(Lack::Memory));
+        assert_eq!(lacks_within(0), None);
+        state.try_locked(|rations, _| rations.control = Control::default()).unwrap();
+        assert_eq!(lacks(&state), None, "nobody has asked for a copy");
+        assert_eq!(lacks_within(1), Some(Lack::Memory));
         state.stalled(1, 100 * LONG_STALL_NS);
-        assert!(!has_no_room(true), "for long");
+        assert_eq!(lacks_within(1), None, "for long");
     }
 
     #[test]
