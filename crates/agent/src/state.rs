@@ -300,6 +300,13 @@ pub struct State {
     pub sampled: AtomicU32,
     /// Short waits in a row, timed while reads rest and a processor is idle.
     pub row: AtomicU32,
+    /// Stalls asked about in a row at which the kernel's readahead served a stream of
+    /// flash.
+    pub served_row: AtomicU32,
+    /// Waits that are only timed after the last of them: left, and so far.
+    pub served_waits: AtomicU32,
+    /// See `served_waits`.
+    pub served_unseen: AtomicU32,
     /// When idle time was last asked for, in ns; 0: never.
     pub idle_asked_ns: AtomicU64,
     /// The same in ticks of the time-stamp counter.

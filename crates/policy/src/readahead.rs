@@ -61,6 +61,9 @@ pub struct Stalled {
     pub waited_ns: u64,
     /// Now, in ns.
     pub now_ns: u64,
+    /// Stalls since the last one that was told of which nobody has said where they
+    /// were.
+    pub unseen: u32,
 }
 
 impl Streams {
@@ -74,10 +77,10 @@ impl Streams {
     /// small file, or of a stream that waits for half of its time or more, and
     /// not for the device's bandwidth.
     pub fn may_gain(&mut self, stalled: &Stalled) -> bool {
-        let Stalled { fd, offset, size, stall_ns, waited_ns, now_ns } = *stalled;
+        let Stalled { fd, offset, size, stall_ns, waited_ns, now_ns, unseen } = *stalled;
         let Some(stream) = self.last.get_mut(fd as usize % STREAMS) else { return true };
-        let goes_on =
-            fd == stream.fd && offset > stream.last && offset - stream.last <= STRIDE_MAX_BYTES;
+        let stride_max = STRIDE_MAX_BYTES.saturating_mul(u64::from(unseen) + 1);
+        let goes_on = fd == stream.fd && offset > stream.last && offset - stream.last <= stride_max;
         if goes_on {
             stream.last = offset;
             let bytes = offset - stream.first;
@@ -111,6 +114,7 @@ mod tests {
             stall_ns: wait_ns,
             waited_ns: 7_000_000 + window * wait_ns,
             now_ns: 1_000_000_000 + window * (wait_ns + compute_ns),
+            unseen: 0,
         };
         (0..windows).filter(|&window| stream.may_gain(&stalled(window))).count()
     }
@@ -139,11 +143,23 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_goes_on_over_stalls_that_were_not_seen() {
+        let mut stream = Streams::default();
+        let mut at = |offset, unseen| {
+            let (size, stall_ns, waited_ns, now_ns) = (1 << 30, 80_000, 0, 1_000_000_000);
+            stream.may_gain(&Stalled { fd: 3, offset, size, stall_ns, waited_ns, now_ns, unseen })
+        };
+        assert!(!at(0, 0) && !at(5 << 20, 4));
+        assert!(at(11 << 20, 4));
+    }
+
+    #[test]
     fn other_stalls_may_gain() {
         let mut stream = Streams::default();
         let mut at = |fd, offset, size| {
             let (stall_ns, waited_ns, now_ns) = (80_000, 0, 1_000_000_000);
-            stream.may_gain(&Stalled { fd, offset, size, stall_ns, waited_ns, now_ns })
+            let unseen = 0;
+            stream.may_gain(&Stalled { fd, offset, size, stall_ns, waited_ns, now_ns, unseen })
         };
         assert!((0..9).all(|_| at(3, 0, 10_000)), "small files, one after the other");
         assert!(at(4, 300 << 20, 1 << 30) && at(4, 200 << 20, 1 << 30), "backwards");

@@ -332,6 +332,7 @@ mod tests {
                     stall_ns: 180_000,
                     waited_ns: window * 900_000,
                     now_ns: 1_000_000_000 + window * 1_000_000,
+                    unseen: 0,
                 });
             });
         });

@@ -19,7 +19,7 @@
 use super::asking::{Answer, ask, locate};
 use super::credit::{CREDIT, book_question, earn, is_again_wanted, rests};
 use super::processors::{are_busy, are_idle_again, is_look_overdue};
-use super::stall::{count_stall, count_stalls, stall};
+use super::stall::{count_stall, count_stalls, goes_on_served, stall};
 use super::{logs, record, streams, synchronise, whole_files};
 use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::config::{CONFIG, stalls_always};
@@ -320,7 +320,8 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let rests = rests(state);
     let busy = are_busy(state);
     let due = rests && busy && (is_look_overdue(state) || are_idle_again(state));
-    let passed_over = rests && !due;
+    let served = goes_on_served(state, waited_ns);
+    let passed_over = rests && !due || served;
     let short = waited_ns < SHORT_STALL_NS;
     let known = !class::is_unknown(class);
     let waits = stands_for(state, passed_over && !busy && short && known);
@@ -347,7 +348,9 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
         let waits = if sampled { SAMPLE } else { waits };
         let waited_ns = waited_ns.saturating_mul(u64::from(waits));
         count_stalls(state, waits, waited_ns, true);
-        if !rests || due || is_again_wanted(state, waited_ns) {
+        if served {
+            state.untold_ns.fetch_add(waited_ns, Relaxed);
+        } else if !rests || due || is_again_wanted(state, waited_ns) {
             earn(state, waited_ns);
         }
         state.calm.store(0, Relaxed);

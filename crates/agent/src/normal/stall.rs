@@ -14,9 +14,17 @@ use crate::import::handover;
 use crate::state::State;
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_policy::ration::Standing;
+use runahead_policy::ration::{LONG_STALL_NS, SHORT_STALL_NS, Standing};
 use runahead_policy::readahead::Stalled;
 use runahead_protocol::stats::Counter;
+
+/// Waits of a stream of flash that the kernel's readahead serves which are only
+/// timed, after the first that was asked about: asking about each window and about
+/// the reads between two takes 9 µs of a wait of 80 µs.
+const SERVED_WAITS: u32 = 4;
+
+/// How often that is doubled, each time that it still is served.
+const SERVED_DOUBLINGS_MAX: u32 = 3;
 
 /// The read would wait, and nobody predicted it. Asking began at `began`.
 pub(super) fn stall(
@@ -33,17 +41,22 @@ pub(super) fn stall(
     let start_ns = sys::now_ns();
     let mut stat = sys::Stat::default();
     sys::fstat(request.fd, &mut stat);
+    let mut served = false;
     if streams::is_crowded(state, &stat, start_ns) {
         synchronise::give_way(state);
-    } else if is_hopeless(state, standing, start_ns) || is_served(state, &request, &stat, start_ns)
-    {
+    } else if is_hopeless(state, standing, start_ns) {
+        state.count(Counter::SyncsDeclined, 1);
+    } else if is_served(state, &request, &stat, start_ns) {
+        served = true;
         state.count(Counter::SyncsDeclined, 1);
     } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
         // In the speculative process: what the read comes to there.
         return result;
     }
     let stalled = streams::at_stall(state, frame, &request, &stat);
-    if !stalled.is_some_and(|stalled| stalled.prefetched()) {
+    if stalled.is_some_and(|stalled| stalled.prefetched()) {
+        served = false;
+    } else {
         whole_files::prefetch(state, frame, &request, &stat);
     }
     book_question(state, began);
@@ -73,7 +86,9 @@ pub(super) fn stall(
         if state.speculative.load(Relaxed) == 0 { ration.unaided_ns() } else { 0 }
     });
     state.passes_over_ns.store(passes_over_ns.unwrap_or(0), Relaxed);
-    if rests(state) {
+    let served = served && state.mean_stall_ns() < SHORT_STALL_NS;
+    leave_untold(state, served);
+    if served || rests(state) {
         state.credit.store(0, Relaxed);
     }
     waiting::await_prediction(state);
@@ -99,9 +114,30 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
         stall_ns: state.mean_stall_ns(),
         waited_ns: state.stalls_ns.load(Relaxed),
         now_ns,
+        unseen: state.served_unseen.swap(0, Relaxed),
     };
     let may_gain = state.try_locked(|rations, _| rations.readahead.may_gain(&stalled));
     may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
+}
+
+/// After a stall that was asked about: how many waits are only timed.
+fn leave_untold(state: &State, served: bool) {
+    let before = state.served_row.load(Relaxed);
+    let waits = if served { SERVED_WAITS << before.min(SERVED_DOUBLINGS_MAX) } else { 0 };
+    state.served_waits.store(waits, Relaxed);
+    state.served_row.store(if served { before.saturating_add(1) } else { 0 }, Relaxed);
+}
+
+/// Whether a wait that was timed, of so many ns, is of those that say nothing new of
+/// a stream that the kernel's readahead serves.
+pub(super) fn goes_on_served(state: &State, waited_ns: u64) -> bool {
+    let left = state.served_waits.load(Relaxed);
+    if left == 0 || waited_ns >= LONG_STALL_NS {
+        return false;
+    }
+    state.served_waits.store(left - 1, Relaxed);
+    state.served_unseen.fetch_add(1, Relaxed);
+    true
 }
 
 /// Counts a wait, for what decides about stalls and for the statistics.
@@ -120,5 +156,24 @@ pub(super) fn count_stalls(state: &State, stalls: u32, waited_ns: u64, unpredict
         slot.add(Counter::Stalls, u64::from(stalls));
         slot.add(Counter::StallNs, waited_ns);
         slot.add(Counter::StallsUnpredicted, u64::from(unpredicted) * u64::from(stalls));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_served_is_asked_about_ever_more_seldom() {
+        let state = crate::state::zeroed();
+        let timed = |served| {
+            leave_untold(&state, served);
+            (0..1000).take_while(|_| goes_on_served(&state, 80_000)).count()
+        };
+        assert_eq!([false, true, true, true, true, true].map(timed), [0, 4, 8, 16, 32, 32]);
+        assert_eq!(state.served_unseen.load(Relaxed), 92);
+        assert_eq!([false, true].map(timed), [0, 4]);
+        leave_untold(&state, true);
+        assert!(!goes_on_served(&state, LONG_STALL_NS), "this is no flash");
     }
 }
