@@ -378,6 +378,8 @@ pub struct State {
     /// Whether notice of page faults is wanted: 0: no; 1: by every thread; 2:
     /// it was refused.
     pub notice: AtomicU32,
+    /// It is wanted once this process is known to be no brief one.
+    pub notice_later: AtomicU32,
     /// Questions whether a mapped page is there that are left.
     pub samples: AtomicU32,
     /// Large mappings made so far.

@@ -535,6 +535,8 @@ impl Ration {
             cost_ns: self.costs_ns,
             unaided_ns: self.unaided_last_ns,
             below: false,
+            maps: false,
+            brief: false,
             lack: None,
         }
     }

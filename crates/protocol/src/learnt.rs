@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the file, with the version of its layout.
-pub const FILE_NAME: &str = "learnt-3";
+pub const FILE_NAME: &str = "learnt-4";
 
 /// Executables that are remembered; a power of two. With more, some forget
 /// each other.

@@ -82,14 +82,15 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option
     if !may_be_asked_about(state) {
         return None;
     }
-    let noticed = state.notice.load(Relaxed) != 0;
+    notice::want_by_now(state);
+    let noticed = state.notice.load(Relaxed) != 0 || state.notice_later.load(Relaxed) != 0;
     if noticed && !sequence {
         return None;
     }
     let samples = if noticed { 1 } else { SAMPLES };
     let Missing { sample, bytes } = first_missing(state, fd, offset, len, samples)?;
     if !noticed {
-        notice::want(state);
+        notice::want_if_worth(state);
     }
     (sample == 0 && sequence && bytes >= SEQUENCE_BYTES).then_some(bytes)
 }

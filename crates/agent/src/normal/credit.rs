@@ -9,6 +9,8 @@ use crate::arch::ticks;
 use crate::config::{CONFIG, stalls_always};
 use crate::state::State;
 use core::sync::atomic::Ordering::Relaxed;
+use runahead_policy::asking::FREE_NS;
+use runahead_policy::learning::Start;
 
 /// Reads that are asked about after one that waited, at least.
 pub const CREDIT: u32 = 24;
@@ -24,6 +26,14 @@ const CREDIT_WAIT_NS: u64 = 128_000;
 
 /// What asking is taken to cost where no counter tells the time, in ns.
 const QUESTION_NS: u64 = 10_000;
+
+/// As processes of this executable have shown to be right: where that is to wait
+/// unaided first, they have asked for what is free.
+pub(super) fn begin(state: &State, start: Start) {
+    if matches!(start, Start::Later(_)) {
+        state.asked_ns.fetch_max(FREE_NS, Relaxed);
+    }
+}
 
 /// A wait gives credit.
 pub(super) fn earn(state: &State, waited_ns: u64) {
@@ -70,7 +80,19 @@ pub(super) fn book_question(state: &State, began: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runahead_policy::learning::Start;
+
+    #[test]
+    fn one_that_waits_unaided_first_asks_for_nothing_for_free() {
+        let rests_after_a_question = |start| {
+            let state = crate::state::zeroed();
+            begin(&state, start);
+            state.passes_over_ns.store(1_000_000, Relaxed);
+            book_question(&state, crate::arch::ticks());
+            rests(&state)
+        };
+        assert!(rests_after_a_question(Start::Later(1_000_000)));
+        assert!(![Start::Unknown, Start::AtOnce].into_iter().any(rests_after_a_question));
+    }
 
     /// As other stalls than reads do, of mapped files or directories.
     #[test]

@@ -9,10 +9,11 @@
 use super::accounting;
 use super::processors::are_busy;
 use crate::arch::{import_nr, nr, ticks};
-use crate::config::CONFIG;
+use crate::config::{CONFIG, stalls_always};
 use crate::elf;
 use crate::state::State;
 use crate::sys::{self, call};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use runahead_policy::learning::{BRIEF_NS, Lack, Record, SAMPLE_NS, Start};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS};
@@ -48,7 +49,8 @@ pub fn ended(state: &State) {
     }) else {
         return;
     };
-    (ended.below, ended.lack) = (below, lack);
+    (ended.below, ended.lack, ended.brief) = (below, lack, is_brief(state));
+    ended.maps = state.notice.load(Relaxed) != 0 || state.notice_later.load(Relaxed) != 0;
     change(table, |record| record.ended(&ended));
 }
 
@@ -73,14 +75,41 @@ fn lacks(state: &State) -> Option<Lack> {
     if state.try_locked(|rations, _| rations.control.has_room(state)) == Some(false) {
         return Some(Lack::Memory);
     }
+    (is_brief(state) && are_busy(state)).then_some(Lack::Processor)
+}
+
+/// Whether notices of page faults are worth what they cost this process from its
+/// beginning, as far as others of its executable tell.
+pub fn is_notice_worth(state: &State) -> bool {
+    if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || stalls_always() {
+        return true;
+    }
+    let Some(table) = table(state) else { return true };
+    let Some(cell) = own_key().and_then(|key| table.find(key)) else { return true };
+    sampled(cell, Record::gives_notice)
+}
+
+/// Asks the record in `cell` whether to do what it may make a sample of now.
+fn sampled(cell: &AtomicU64, ask: impl FnOnce(&mut Record, u64) -> bool) -> bool {
+    let mut record = Record::from_bits(cell.load(Relaxed));
+    let before = record;
+    let answer = ask(&mut record, sys::now_ns());
+    // Others may be changing it.
+    if record != before {
+        cell.store(record.bits(), Relaxed);
+    }
+    answer
+}
+
+/// Whether this process has run for less than [`BRIEF_NS`] so far.
+pub fn is_brief(state: &State) -> bool {
     let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
-    let is_brief = is_brief(ticks, CONFIG.ticks_per_us.load(Relaxed));
-    (is_brief && are_busy(state)).then_some(Lack::Processor)
+    are_brief(ticks, CONFIG.ticks_per_us.load(Relaxed))
 }
 
 /// Whether so many ticks are less than [`BRIEF_NS`]; where their rate is not known
 /// (0), nobody knows.
-fn is_brief(ticks: u64, per_us: u64) -> bool {
+fn are_brief(ticks: u64, per_us: u64) -> bool {
     ticks.checked_div(per_us).is_some_and(|us| us < BRIEF_NS / 1000)
 }
 
@@ -148,16 +177,10 @@ pub fn target(state: &State, file: File, arguments: usize) -> Target {
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
     let key = key(file.dev, file.ino, count);
     let Some(cell) = table.find(key) else { return Target::Enlisted };
-    let mut record = Record::from_bits(cell.load(Relaxed));
-    let before = record;
-    let enlists = record.enlists(sys::now_ns());
-    // Others may be changing it.
-    if record != before {
-        cell.store(record.bits(), Relaxed);
-    }
-    match enlists {
+    let is_known_short = Record::from_bits(cell.load(Relaxed)).is_known_short();
+    match sampled(cell, Record::enlists) {
         false => Target::LeftAlone,
-        true if before.is_known_short() => Target::Sampled,
+        true if is_known_short => Target::Sampled,
         true => Target::Enlisted,
     }
 }
@@ -311,7 +334,7 @@ mod tests {
     fn a_process_is_brief_by_the_time_stamp_counter() {
         let ticks_per_us = 2_500;
         let most = BRIEF_NS / 1000 * ticks_per_us;
-        assert!(is_brief(0, ticks_per_us) && is_brief(most - 1, ticks_per_us));
-        assert!(!is_brief(most, ticks_per_us) && !is_brief(0, 0));
+        assert!(are_brief(0, ticks_per_us) && are_brief(most - 1, ticks_per_us));
+        assert!(!are_brief(most, ticks_per_us) && !are_brief(0, 0));
     }
 }

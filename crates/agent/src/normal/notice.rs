@@ -28,7 +28,7 @@
 //!   the ration passes many over in any case ([`runahead_policy::ration`]).
 
 use super::areas::{SWAPPED_BYTES, is_watched};
-use super::{faults, own, watch};
+use super::{faults, learnt, own, watch};
 use crate::arch::{
     Frame, SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer,
 };
@@ -131,6 +131,26 @@ pub fn want(state: &'static State) {
         this_thread(state);
     } else {
         otherwise(state);
+    }
+}
+
+/// The same where the notices of its like paid for themselves, or nobody knows; else
+/// once this process has run for longer than these.
+#[cold]
+pub fn want_if_worth(state: &'static State) {
+    if learnt::is_notice_worth(state) || !learnt::is_brief(state) {
+        want(state);
+    } else {
+        state.notice_later.store(1, Relaxed);
+    }
+}
+
+/// At a call that may come long after the file was mapped.
+#[inline]
+pub fn want_by_now(state: &'static State) {
+    if state.notice_later.load(Relaxed) != 0 && !learnt::is_brief(state) {
+        state.notice_later.store(0, Relaxed);
+        want(state);
     }
 }
 

@@ -6,7 +6,7 @@
 use super::credit::{book_question, earn, rests};
 use super::processors::holds_busy;
 use super::reads::{waited, waits_for_storage};
-use super::{Request, bars, streams, synchronise, waiting, whole_files};
+use super::{Request, bars, notice, streams, synchronise, waiting, whole_files};
 use crate::arch::{Frame, processor};
 use crate::config::stalls_always;
 use crate::hook::plain;
@@ -35,6 +35,7 @@ pub(super) fn stall(
     began: u64,
 ) -> isize {
     earn(state, 0);
+    notice::want_by_now(state);
     // What a handler has left by longjmp before this read.
     handover::settle(state);
     bars::left_below(state, frame);

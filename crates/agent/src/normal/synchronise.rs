@@ -10,7 +10,7 @@ use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
-use super::{OFFSET_NONE, Request, areas, bars, capture, learnt, sequence};
+use super::{OFFSET_NONE, Request, areas, bars, capture, credit, learnt, sequence};
 use crate::arch::{Frame, nr};
 use crate::config::{CONFIG, LOGS, stalls_always};
 use crate::import::handover::{self, Side};
@@ -104,7 +104,9 @@ pub fn attempt(
     let standing = if gone { Standing::None } else { standing };
     state.try_locked(|rations, mask| {
         if state.begun.swap(1, Relaxed) == 0 {
-            rations.synchronisations.begin(learnt::start(state));
+            let start = learnt::start(state);
+            rations.synchronisations.begin(start);
+            credit::begin(state, start);
         }
         tell(state, rations);
         if standing == Standing::None && is_out_of_processors(state, stall, now_ns) {
