@@ -303,7 +303,9 @@ pub struct State {
     /// Stalls asked about in a row at which the kernel's readahead served a stream of
     /// flash.
     pub served_row: AtomicU32,
-    /// Waits that are only timed after the last of them: left, and so far.
+    /// Descriptors of these streams, a bit each, by their number's last six bits.
+    pub served_files: AtomicU64,
+    /// Waits that are only timed after the last of these stalls: left, and so far.
     pub served_waits: AtomicU32,
     /// See `served_waits`.
     pub served_unseen: AtomicU32,

@@ -12,8 +12,9 @@
 //!   for longer;
 //! * whether its processes, and those that they execute, end after a stall or
 //!   two, or so soon that a processor was idle at none, or in a memory cgroup
-//!   that has no room for a copy: then nothing that the agent could do pays for
-//!   its start, and they are executed without it. One every few seconds still
+//!   that has no room for a copy, or gained nothing by one on flash and had little
+//!   to gain: then nothing that the agent could do pays for its start, and they are
+//!   executed without it. One every few seconds still
 //!   gets it, so that a change is noticed.
 
 use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
@@ -28,8 +29,8 @@ pub const SHORT_MIN: u8 = 4;
 /// could be noticed, and is never [`Record::short`].
 pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
 
-/// How often that time is doubled at most, up to 32 s: once after each sample that
-/// lacked memory. Under a tight limit what the agent takes of it, 150 KB, costs a
+/// How often that time is doubled at most, up to 32 s: after each sample that
+/// lacked memory, and each that was under way when they became samples. Under a tight limit what the agent takes of it, 150 KB, costs a
 /// process more than its start (a compiler in half of its working set a quarter of
 /// its time).
 const SAMPLE_DOUBLINGS_MAX: u8 = 3;
@@ -69,7 +70,12 @@ const UNAIDED_NS: u64 = 500_000;
 
 /// Part of the time to be waited unaided from which on a process that ended
 /// before it was over has waited for long.
-const WAITED_PART: u64 = 16;
+const LONG_PART: u64 = 16;
+
+/// A process that waits for less than this part of its time gains too little to be
+/// tried, once copies of its like have not paid, for what its children take longer to
+/// be made (`find -exec` on flash: 8 ms of 370, and 29 ms for 336 children).
+pub const WAITED_PART: u64 = 16;
 
 /// Unit of [`Record::untried_ms`], in ns: what a process waits at least before it
 /// is tried, once an attempt has failed. One that waits for less says nothing.
@@ -138,21 +144,26 @@ pub struct Ended {
     pub unaided_ns: u64,
     /// A process that it has made has waited, or may have.
     pub below: bool,
-    /// It maps large files: it had notices of page faults, or would have had.
+    /// It had notices of page faults, or would have had (it maps large files, or where
+    /// there is swap space has much memory).
     pub maps: bool,
     /// It ran for less than [`BRIEF_NS`].
     pub brief: bool,
-    /// What it lacked, so that no copy of it could be made.
+    /// What it lacked, so that no copy of it could be made or pay.
     pub lack: Option<Lack>,
 }
 
-/// What a copy could not be made for want of.
+/// What a copy could not be made for want of, or could not pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// It ran for less than [`BRIEF_NS`], and no processor was idle.
     Processor,
     /// Its memory cgroup had no room.
     Memory,
+    /// On flash, it ended within [`BRIEF_NS`], or waited for less than [`WAITED_PART`]
+    /// of its time, and its copies or, where there were none, those of its like had not
+    /// paid.
+    Worth,
 }
 
 impl Ended {
@@ -181,6 +192,13 @@ pub enum Start {
     AtOnce,
     /// After so many ns of stalls: they have not.
     Later(u64),
+}
+
+impl Start {
+    /// Whether copies of its like have not paid.
+    pub fn is_later(self) -> bool {
+        matches!(self, Start::Later(_))
+    }
 }
 
 impl Record {
@@ -228,7 +246,8 @@ impl Record {
     /// A process of it maps a large file at `now_ns`: whether notices of its page
     /// faults are worth what they cost before it is known to be no brief one.
     pub fn gives_notice(&mut self, now_ns: u64) -> bool {
-        !self.unnoticed || self.samples(now_ns, SAMPLE_NS)
+        // One that is executed for a sample is told by that.
+        !self.unnoticed || self.is_known_short() || self.samples(now_ns, SAMPLE_NS)
     }
 
     /// Whether the last sample is as old as that; then this is one.
@@ -247,6 +266,9 @@ impl Record {
     /// no use, whatever comes.
     pub fn was_short(&mut self, short: bool) {
         self.short = if short { (self.short + 1).min(SHORT_MIN) } else { 0 };
+        if !short {
+            self.crowded = 0;
+        }
     }
 
     /// A process of it has ended.
@@ -297,7 +319,7 @@ impl Record {
         if self.worth >= 0 {
             return;
         }
-        let long_ns = unaided_ns(self.worth) / WAITED_PART;
+        let long_ns = unaided_ns(self.worth) / LONG_PART;
         let units = (stalled_ns / UNTRIED_NS).min(u64::from(u8::MAX)) as u8;
         self.untried_ms = self.untried_ms.saturating_add(units);
         if stalled_ns < long_ns && u64::from(self.untried_ms) * UNTRIED_NS < long_ns {
@@ -447,6 +469,9 @@ mod tests {
         let little = Ended { benefit_ns: NOTICES_NS, ..GOOD };
         assert!(!next(Ended { maps: true, brief: true, ..little }));
         assert!(after(&[]).gives_notice(0));
+        // Nor is one left alone for good that is both.
+        let mut short = after(&[Ended { stalls: 0, ..log }; 4]);
+        assert!(!short.enlists(0) && short.enlists(SAMPLE_NS) && short.gives_notice(SAMPLE_NS));
     }
 
     #[test]

@@ -329,7 +329,7 @@ mod tests {
                     fd: 3,
                     offset: window << 17,
                     size: 1 << 30,
-                    stall_ns: 180_000,
+                    stall_ns: SHORT_STALL_NS,
                     waited_ns: window * 900_000,
                     now_ns: 1_000_000_000 + window * 1_000_000,
                     unseen: 0,

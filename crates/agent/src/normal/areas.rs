@@ -82,7 +82,6 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option
     if !may_be_asked_about(state) {
         return None;
     }
-    notice::want_by_now(state);
     let noticed = state.notice.load(Relaxed) != 0 || state.notice_later.load(Relaxed) != 0;
     if noticed && !sequence {
         return None;

@@ -290,9 +290,11 @@ mod tests {
     use super::*;
 
     impl Control {
-        /// One that has been asked, in a cgroup of so many bytes; 0: of no limit.
-        pub fn limited(bytes: u64) -> Control {
-            Control { start_ns: 1, group: Group::limited(bytes), ..Control::default() }
+        /// One in a cgroup of so many bytes (0: of no limit), `asked` whether a copy
+        /// may be made, or not yet.
+        pub fn limited(bytes: u64, asked: bool) -> Control {
+            let start_ns = u64::from(asked);
+            Control { start_ns, group: Group::limited(bytes), ..Control::default() }
         }
     }
 

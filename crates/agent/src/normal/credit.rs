@@ -9,7 +9,7 @@ use crate::arch::ticks;
 use crate::config::{CONFIG, stalls_always};
 use crate::state::State;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_policy::asking::FREE_NS;
+use runahead_policy::asking::{FREE_BUSY_NS, FREE_NS};
 use runahead_policy::learning::Start;
 
 /// Reads that are asked about after one that waited, at least.
@@ -30,8 +30,9 @@ const QUESTION_NS: u64 = 10_000;
 /// As processes of this executable have shown to be right: where that is to wait
 /// unaided first, they have asked for what is free.
 pub(super) fn begin(state: &State, start: Start) {
-    if matches!(start, Start::Later(_)) {
-        state.asked_ns.fetch_max(FREE_NS, Relaxed);
+    if start.is_later() {
+        let free_ns = if are_busy(state) { FREE_BUSY_NS } else { FREE_NS };
+        state.asked_ns.fetch_max(free_ns, Relaxed);
     }
 }
 

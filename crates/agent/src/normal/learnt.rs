@@ -15,8 +15,8 @@ use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use runahead_policy::learning::{BRIEF_NS, Lack, Record, SAMPLE_NS, Start};
-use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS};
+use runahead_policy::learning::{BRIEF_NS, Lack, Record, SAMPLE_NS, Start, WAITED_PART};
+use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 use runahead_protocol::learnt::{FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
@@ -62,20 +62,49 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     cell.store(record.bits(), Relaxed);
 }
 
-/// What this process, which has waited, lacked for a copy: it ends so soon that among
-/// busy processors none was idle, or its memory has no room for one. Nothing where a
-/// stall takes long.
+/// What this process, which has waited, lacked for a copy that pays: it ends so soon
+/// that among busy processors none was idle, its memory has no room for one, or it has
+/// little to gain and its copies, or else those of its like, have not paid. Nothing
+/// where a stall takes long.
 fn lacks(state: &State) -> Option<Lack> {
-    let waited = state.stalls.load(Relaxed) > FIRST_STALLS && state.epoch.load(Relaxed) == 0;
-    if !waited || state.mean_stall_ns() >= LONG_STALL_NS {
+    lacks_after(state, lived_us(state), start(state))
+}
+
+fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lack> {
+    let was_tried = state.epoch.load(Relaxed) != 0;
+    let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS || was_tried;
+    let stall_ns = state.mean_stall_ns();
+    if !has_waited || stall_ns >= LONG_STALL_NS {
         return None;
     }
     // Looked at now: at the first stall, after which there may have been no look, a
     // process has hardly any memory yet.
-    if state.try_locked(|rations, _| rations.control.has_room(state)) == Some(false) {
+    let has_room = || state.try_locked(|rations, _| rations.control.has_room(state));
+    if !was_tried && has_room() == Some(false) {
         return Some(Lack::Memory);
     }
-    (is_brief(state) && are_busy(state)).then_some(Lack::Processor)
+    let is_brief = lived_us.is_some_and(is_within_brief);
+    if !was_tried && is_brief && are_busy(state) {
+        return Some(Lack::Processor);
+    }
+    let stalled_us = state.stalls_ns.load(Relaxed) / 1000;
+    let waits_little = lived_us.is_some_and(|us| stalled_us < us / WAITED_PART);
+    let failed = || {
+        state.try_locked(|rations, _| {
+            accounting::account(state, rations);
+            rations.synchronisations.unaided_ns() != 0
+        })
+    };
+    let gains_little = stall_ns < SHORT_STALL_NS && (is_brief || waits_little);
+    let in_vain = || if was_tried { failed() == Some(true) } else { began.is_later() };
+    (gains_little && in_vain()).then_some(Lack::Worth)
+}
+
+/// How long this process has run, in µs; `None` where nobody knows how fast the time-stamp
+/// counter goes.
+fn lived_us(state: &State) -> Option<u64> {
+    let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
+    ticks.checked_div(CONFIG.ticks_per_us.load(Relaxed))
 }
 
 /// Whether notices of page faults are worth what they cost this process from its
@@ -103,14 +132,11 @@ fn sampled(cell: &AtomicU64, ask: impl FnOnce(&mut Record, u64) -> bool) -> bool
 
 /// Whether this process has run for less than [`BRIEF_NS`] so far.
 pub fn is_brief(state: &State) -> bool {
-    let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
-    are_brief(ticks, CONFIG.ticks_per_us.load(Relaxed))
+    lived_us(state).is_some_and(is_within_brief)
 }
 
-/// Whether so many ticks are less than [`BRIEF_NS`]; where their rate is not known
-/// (0), nobody knows.
-fn are_brief(ticks: u64, per_us: u64) -> bool {
-    ticks.checked_div(per_us).is_some_and(|us| us < BRIEF_NS / 1000)
+fn is_within_brief(us: u64) -> bool {
+    us < BRIEF_NS / 1000
 }
 
 /// Whether this process itself has waited for more than a stall or two (where there
@@ -316,25 +342,36 @@ mod tests {
     fn a_process_that_has_waited_lacked_memory_where_there_is_no_room_at_its_end() {
         let state = crate::state::zeroed();
         let lacks_within = |bytes| {
-            state.try_locked(|rations, _| rations.control = Control::limited(bytes)).unwrap();
-            lacks(&state)
+            state.try_locked(|rations, _| rations.control = Control::limited(bytes, true)).unwrap();
+            lacks_after(&state, None, Start::Unknown)
         };
         assert_eq!(lacks_within(1), None, "it has not waited");
         state.stalled(FIRST_STALLS + 1, 1_000_000);
         assert_eq!(lacks_within(1), Some(Lack::Memory));
         assert_eq!(lacks_within(0), None);
-        state.try_locked(|rations, _| rations.control = Control::default()).unwrap();
-        assert_eq!(lacks(&state), None, "nobody has asked for a copy");
+        state.try_locked(|rations, _| rations.control = Control::limited(1, false)).unwrap();
+        assert_eq!(lacks_after(&state, None, Start::Unknown), None, "nobody has asked for a copy");
         assert_eq!(lacks_within(1), Some(Lack::Memory));
         state.stalled(1, 100 * LONG_STALL_NS);
         assert_eq!(lacks_within(1), None, "for long");
     }
-
     #[test]
-    fn a_process_is_brief_by_the_time_stamp_counter() {
-        let ticks_per_us = 2_500;
-        let most = BRIEF_NS / 1000 * ticks_per_us;
-        assert!(are_brief(0, ticks_per_us) && are_brief(most - 1, ticks_per_us));
-        assert!(!are_brief(most, ticks_per_us) && !are_brief(0, 0));
+    fn one_whose_copies_do_not_pay_lacks_worth_where_it_could_gain_little() {
+        let state = crate::state::zeroed();
+        state.stalled(80, 8_000_000);
+        let lacks_after =
+            |ms: Option<u64>, began| super::lacks_after(&state, ms.map(|ms| ms * 1000), began);
+        let later = Start::Later(10_000_000);
+        assert_eq!(lacks_after(Some(1), Start::Unknown), None, "its like have not been tried");
+        assert_eq!(lacks_after(Some(1), later), Some(Lack::Worth));
+        let after = [None, Some(99), Some(120), Some(200)].map(|ms| lacks_after(ms, later));
+        assert_eq!(after, [None, Some(Lack::Worth), None, Some(Lack::Worth)]);
+        // It has been tried itself.
+        state.epoch.store(1, Relaxed);
+        assert_eq!(lacks_after(Some(1), later), None, "that has paid");
+        state.try_locked(|rations, _| rations.synchronisations.begin(later));
+        assert_eq!(lacks_after(Some(1), Start::AtOnce), Some(Lack::Worth));
+        state.stalled(80, 160 * SHORT_STALL_NS);
+        assert_eq!(lacks_after(Some(1), later), None, "it is not flash");
     }
 }

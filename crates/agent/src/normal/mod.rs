@@ -209,6 +209,9 @@ fn read(state: &'static State, frame: &mut Frame) -> isize {
 #[cold]
 fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     let [first, second, ..] = frame.args;
+    if matches!(watch, Watch::Map | Watch::Unmap | Watch::Heap) {
+        notice::want_by_now(state);
+    }
     match watch {
         Watch::Map => {
             let result = plain(frame);

@@ -4,7 +4,8 @@
 //! user mode only, per thread, tells the thread after each one by a signal.
 //!
 //! * Only processes that map large files get it, and only once a page of one
-//!   was found missing ([`super::areas`]): arming costs 0.15 ms, and 10 ms
+//!   was found missing ([`super::areas`]); where it came to nothing in brief ones of
+//!   the executable before, once they are brief no more ([`super::learnt`]): arming costs 0.15 ms, and 10 ms
 //!   where nobody else on the machine uses such counters at that moment
 //!   (static keys).
 //! * The signal is number 32, which glibc keeps for itself (for cancelling
@@ -140,7 +141,7 @@ pub fn want(state: &'static State) {
 pub fn want_if_worth(state: &'static State) {
     if learnt::is_notice_worth(state) || !learnt::is_brief(state) {
         want(state);
-    } else {
+    } else if own(state) {
         state.notice_later.store(1, Relaxed);
     }
 }
@@ -148,7 +149,8 @@ pub fn want_if_worth(state: &'static State) {
 /// At a call that may come long after the file was mapped.
 #[inline]
 pub fn want_by_now(state: &'static State) {
-    if state.notice_later.load(Relaxed) != 0 && !learnt::is_brief(state) {
+    let later = state.notice_later.load(Relaxed) != 0;
+    if later && !learnt::is_brief(state) && own(state) {
         state.notice_later.store(0, Relaxed);
         want(state);
     }

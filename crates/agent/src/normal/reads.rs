@@ -320,8 +320,8 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     let rests = rests(state);
     let busy = are_busy(state);
     let due = rests && busy && (is_look_overdue(state) || are_idle_again(state));
-    let served = goes_on_served(state, waited_ns);
-    let passed_over = rests && !due || served;
+    let passed_over = rests && !due;
+    let served = goes_on_served(state, request.fd, waited_ns);
     let short = waited_ns < SHORT_STALL_NS;
     let known = !class::is_unknown(class);
     let waits = stands_for(state, passed_over && !busy && short && known);
@@ -339,7 +339,8 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
     // Where a processor is idle hardly any thread loses its own. While a wait
     // decides about nothing but when to ask again, it is believed to be one: on
     // flash finding that out takes a hundredth of it.
-    if (busy || !passed_over) && !slept(state) {
+    let believed = passed_over || served && state.slot().is_none();
+    if (busy || !believed) && !slept(state) {
         stays_calm(state);
         return result;
     }
@@ -354,6 +355,7 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
             earn(state, waited_ns);
         }
         state.calm.store(0, Relaxed);
+        leave_unasked(state);
     }
     result
 }

@@ -88,7 +88,7 @@ pub(super) fn stall(
     });
     state.passes_over_ns.store(passes_over_ns.unwrap_or(0), Relaxed);
     let served = served && state.mean_stall_ns() < SHORT_STALL_NS;
-    leave_untold(state, served);
+    leave_untold(state, request.fd, served);
     if served || rests(state) {
         state.credit.store(0, Relaxed);
     }
@@ -122,18 +122,26 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
 }
 
 /// After a stall that was asked about: how many waits are only timed.
-fn leave_untold(state: &State, served: bool) {
+fn leave_untold(state: &State, fd: i32, served: bool) {
     let before = state.served_row.load(Relaxed);
+    let files = if served { state.served_files.load(Relaxed) | bit(fd) } else { 0 };
+    state.served_files.store(files, Relaxed);
     let waits = if served { SERVED_WAITS << before.min(SERVED_DOUBLINGS_MAX) } else { 0 };
     state.served_waits.store(waits, Relaxed);
     state.served_row.store(if served { before.saturating_add(1) } else { 0 }, Relaxed);
 }
 
+/// A descriptor's bit in [`State::served_files`], which others share.
+fn bit(fd: i32) -> u64 {
+    1 << (fd as u32 % u64::BITS)
+}
+
 /// Whether a wait that was timed, of so many ns, is of those that say nothing new of
-/// a stream that the kernel's readahead serves.
-pub(super) fn goes_on_served(state: &State, waited_ns: u64) -> bool {
+/// the streams that the kernel's readahead serves.
+pub(super) fn goes_on_served(state: &State, fd: i32, waited_ns: u64) -> bool {
     let left = state.served_waits.load(Relaxed);
-    if left == 0 || waited_ns >= LONG_STALL_NS {
+    let is_among = || state.served_files.load(Relaxed) & bit(fd) != 0;
+    if left == 0 || waited_ns >= LONG_STALL_NS || !is_among() {
         return false;
     }
     state.served_waits.store(left - 1, Relaxed);
@@ -168,13 +176,16 @@ mod tests {
     fn a_stream_that_is_served_is_asked_about_ever_more_seldom() {
         let state = crate::state::zeroed();
         let timed = |served| {
-            leave_untold(&state, served);
-            (0..1000).take_while(|_| goes_on_served(&state, 80_000)).count()
+            leave_untold(&state, 3, served);
+            assert!(!goes_on_served(&state, 4, 80_000), "another file");
+            (0..1000).take_while(|_| goes_on_served(&state, 3, 80_000)).count()
         };
         assert_eq!([false, true, true, true, true, true].map(timed), [0, 4, 8, 16, 32, 32]);
         assert_eq!(state.served_unseen.load(Relaxed), 92);
         assert_eq!([false, true].map(timed), [0, 4]);
-        leave_untold(&state, true);
-        assert!(!goes_on_served(&state, LONG_STALL_NS), "this is no flash");
+        leave_untold(&state, 3, true);
+        assert!(!goes_on_served(&state, 3, LONG_STALL_NS), "this is no flash");
+        leave_untold(&state, 4, true);
+        assert!(goes_on_served(&state, 3, 80_000) && goes_on_served(&state, 4, 80_000));
     }
 }
