@@ -178,6 +178,14 @@ impl Ended {
         self.stalls > FIRST_STALLS || self.copies > 0 || is_slow
     }
 
+    /// Whether its copies, taken together, have paid: as `Ration::outcome` judges a
+    /// single one.
+    pub fn pays(&self) -> bool {
+        let is_slow = self.mean_stall_ns() >= SHORT_STALL_NS;
+        self.benefit_ns > self.cost_ns.saturating_mul(2)
+            && (is_slow || self.benefit_ns >= self.stalled_ns / SAVED_PART)
+    }
+
     fn mean_stall_ns(&self) -> u64 {
         self.stalled_ns / u64::from(self.stalls.max(1))
     }
@@ -246,13 +254,15 @@ impl Record {
     /// A process of it maps a large file at `now_ns`: whether notices of its page
     /// faults are worth what they cost before it is known to be no brief one.
     pub fn gives_notice(&mut self, now_ns: u64) -> bool {
-        // One that is executed for a sample is told by that.
-        !self.unnoticed || self.is_known_short() || self.samples(now_ns, SAMPLE_NS)
+        let since = stamp(now_ns).wrapping_sub(self.enlisted);
+        // It may be executed for a sample itself.
+        let is_sample = self.is_known_short() && since <= 1;
+        !self.unnoticed || is_sample || self.samples(now_ns, SAMPLE_NS)
     }
 
     /// Whether the last sample is as old as that; then this is one.
     fn samples(&mut self, now_ns: u64, interval_ns: u64) -> bool {
-        let now = (now_ns / STAMP_NS) as u16;
+        let now = stamp(now_ns);
         let passed_ns = u64::from(now.wrapping_sub(self.enlisted)) * STAMP_NS;
         let samples = passed_ns >= interval_ns;
         if samples {
@@ -286,9 +296,7 @@ impl Record {
             self.untried(ended.stalled_ns);
             return;
         }
-        // As `Ration::outcome` judges a single copy.
-        let pays = ended.benefit_ns > ended.cost_ns.saturating_mul(2)
-            && (mean_ns >= SHORT_STALL_NS || ended.benefit_ns >= ended.stalled_ns / SAVED_PART);
+        let pays = ended.pays();
         // Good news counts more: it takes a good program to bring it, and any
         // busy moment brings bad news.
         (self.untried, self.untried_ms) = (0, 0);
@@ -343,6 +351,11 @@ impl Record {
             below => Start::Later(unaided_ns(below)),
         }
     }
+}
+
+/// A time in [`STAMP_NS`], the lowest bits.
+fn stamp(now_ns: u64) -> u16 {
+    (now_ns / STAMP_NS) as u16
 }
 
 /// Binary logarithm, rounded down.
@@ -472,6 +485,10 @@ mod tests {
         // Nor is one left alone for good that is both.
         let mut short = after(&[Ended { stalls: 0, ..log }; 4]);
         assert!(!short.enlists(0) && short.enlists(SAMPLE_NS) && short.gives_notice(SAMPLE_NS));
+        // Nor do those have them for good that somebody starts who does not ask: half a
+        // second after each sample.
+        let noticed = |number: &u64| short.gives_notice(number * 100_000_000);
+        assert!((25..=150).contains(&(1000..2000).filter(noticed).count()));
     }
 
     #[test]

@@ -45,8 +45,9 @@ struct Stream {
     first: u64,
     last: u64,
     began_ns: u64,
-    /// What the process had waited when it began, in ns.
+    /// What the process had waited when it began, in ns, and how often.
     waited_ns: u64,
+    stalls: u32,
 }
 
 /// A read that is about to wait.
@@ -62,6 +63,8 @@ pub struct Stalled {
     pub stall_ns: u64,
     /// What the process has waited so far, in ns.
     pub waited_ns: u64,
+    /// How often it has.
+    pub stalls: u32,
     /// Now, in ns.
     pub now_ns: u64,
     /// Stalls since the last one that was told of which nobody has said where they
@@ -80,7 +83,7 @@ impl Streams {
     /// small file, or of a stream that waits for half of its time or more, longer
     /// than on flash, and not for the device's bandwidth.
     pub fn may_gain(&mut self, stalled: &Stalled) -> bool {
-        let Stalled { fd, offset, size, stall_ns, waited_ns, now_ns, unseen } = *stalled;
+        let &Stalled { fd, offset, size, stall_ns, waited_ns, stalls, now_ns, unseen } = stalled;
         let Some(stream) = self.last.get_mut(fd as usize % STREAMS) else { return true };
         let stride_max = STRIDE_MAX_BYTES.saturating_mul(u64::from(unseen) + 1);
         let goes_on = fd == stream.fd && offset > stream.last && offset - stream.last <= stride_max;
@@ -91,11 +94,13 @@ impl Streams {
                 let passed_ns = now_ns.saturating_sub(stream.began_ns);
                 let waited_ns = waited_ns.saturating_sub(stream.waited_ns);
                 let fast = bytes / FAST_BYTES_PER_US >= passed_ns / 1000;
-                let slow = stall_ns >= SHORT_STALL_NS;
+                let stalls = u64::from(stalls.wrapping_sub(stream.stalls));
+                let slow = waited_ns >= stalls.saturating_mul(SHORT_STALL_NS);
                 self.wait = waited_ns >= passed_ns / 2 && slow && !fast;
             }
         } else {
-            *stream = Stream { fd, first: offset, last: offset, began_ns: now_ns, waited_ns };
+            let (first, last, began_ns) = (offset, offset, now_ns);
+            *stream = Stream { fd, first, last, began_ns, waited_ns, stalls };
         }
         let begins = offset == 0 && size >= EVIDENCE_BYTES;
         !(goes_on || begins) || self.wait || stall_ns >= LONG_STALL_NS
@@ -108,6 +113,17 @@ mod tests {
 
     const WINDOW: u64 = 128 * 1024;
 
+    const FIRST: Stalled = Stalled {
+        fd: 3,
+        offset: 0,
+        size: 1 << 30,
+        stall_ns: 80_000,
+        waited_ns: 0,
+        stalls: 0,
+        now_ns: 1_000_000_000,
+        unseen: 0,
+    };
+
     /// Stalls of a stream at each window, which wait `wait_ns` and are followed
     /// by `compute_ns`; how many may gain.
     fn gaining(stream: &mut Streams, windows: u64, wait_ns: u64, compute_ns: u64) -> usize {
@@ -117,6 +133,7 @@ mod tests {
             size: windows * WINDOW,
             stall_ns: wait_ns,
             waited_ns: 7_000_000 + window * wait_ns,
+            stalls: 70 + window as u32,
             now_ns: 1_000_000_000 + window * (wait_ns + compute_ns),
             unseen: 0,
         };
@@ -125,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_computes_is_left_to_the_kernel() {
-        assert_eq!(gaining(&mut Streams::default(), 400, 50_000, 150_000), 0);
+        assert_eq!(gaining(&mut Streams::default(), 400, 250_000, 350_000), 0);
     }
 
     #[test]
@@ -133,7 +150,7 @@ mod tests {
         let mut stream = Streams::default();
         assert_eq!(gaining(&mut stream, 400, 1_500_000, 200_000), 400 - 8);
         assert_eq!(gaining(&mut stream, 400, 1_500_000, 200_000), 400, "known by now");
-        assert_eq!(gaining(&mut stream, 400, 50_000, 150_000), 8, "until it shows otherwise");
+        assert_eq!(gaining(&mut stream, 400, 250_000, 350_000), 8, "until it shows otherwise");
     }
 
     #[test]
@@ -144,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_waits_for_bandwidth_gains_nothing() {
-        assert_eq!(gaining(&mut Streams::default(), 400, 100_000, 10_000), 0);
+        assert_eq!(gaining(&mut Streams::default(), 400, 220_000, 10_000), 0);
     }
 
     #[test]
@@ -155,10 +172,7 @@ mod tests {
     #[test]
     fn a_stream_goes_on_over_stalls_that_were_not_seen() {
         let mut stream = Streams::default();
-        let mut at = |offset, unseen| {
-            let (size, stall_ns, waited_ns, now_ns) = (1 << 30, 80_000, 0, 1_000_000_000);
-            stream.may_gain(&Stalled { fd: 3, offset, size, stall_ns, waited_ns, now_ns, unseen })
-        };
+        let mut at = |offset, unseen| stream.may_gain(&Stalled { offset, unseen, ..FIRST });
         assert!(!at(0, 0) && !at(5 << 20, 4));
         assert!(at(11 << 20, 4));
     }
@@ -166,11 +180,7 @@ mod tests {
     #[test]
     fn other_stalls_may_gain() {
         let mut stream = Streams::default();
-        let mut at = |fd, offset, size| {
-            let (stall_ns, waited_ns, now_ns) = (80_000, 0, 1_000_000_000);
-            let unseen = 0;
-            stream.may_gain(&Stalled { fd, offset, size, stall_ns, waited_ns, now_ns, unseen })
-        };
+        let mut at = |fd, offset, size| stream.may_gain(&Stalled { fd, offset, size, ..FIRST });
         assert!((0..9).all(|_| at(3, 0, 10_000)), "small files, one after the other");
         assert!(at(4, 300 << 20, 1 << 30) && at(4, 200 << 20, 1 << 30), "backwards");
         assert!(at(4, 500 << 20, 1 << 30), "far ahead");

@@ -331,6 +331,7 @@ mod tests {
                     size: 1 << 30,
                     stall_ns: SHORT_STALL_NS,
                     waited_ns: window * 900_000,
+                    stalls: window as u32,
                     now_ns: 1_000_000_000 + window * 1_000_000,
                     unseen: 0,
                 });

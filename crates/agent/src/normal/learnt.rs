@@ -89,10 +89,13 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
     }
     let stalled_us = state.stalls_ns.load(Relaxed) / 1000;
     let waits_little = lived_us.is_some_and(|us| stalled_us < us / WAITED_PART);
+    // Not by the last one alone: it may have been made just before the end.
     let failed = || {
         state.try_locked(|rations, _| {
             accounting::account(state, rations);
-            rations.synchronisations.unaided_ns() != 0
+            let ration = &rations.synchronisations;
+            let ended = ration.ended(state.stalls.load(Relaxed), state.stalls_ns.load(Relaxed));
+            ration.unaided_ns() != 0 && !ended.pays()
         })
     };
     let gains_little = stall_ns < SHORT_STALL_NS && (is_brief || waits_little);
@@ -371,6 +374,19 @@ mod tests {
         assert_eq!(lacks_after(Some(1), later), None, "that has paid");
         state.try_locked(|rations, _| rations.synchronisations.begin(later));
         assert_eq!(lacks_after(Some(1), Start::AtOnce), Some(Lack::Worth));
+        let one_that = |hits| {
+            state.try_locked(|rations, _| {
+                let ration = &mut rations.synchronisations;
+                ration.stalled(100_000);
+                ration.synchronised(300_000, false);
+                ration.outcome(hits, 0, false);
+            });
+        };
+        one_that(100);
+        one_that(0);
+        assert_eq!(lacks_after(Some(1), later), None, "only the last has not paid");
+        (0..50).for_each(|_| one_that(0));
+        assert_eq!(lacks_after(Some(1), later), Some(Lack::Worth));
         state.stalled(80, 160 * SHORT_STALL_NS);
         assert_eq!(lacks_after(Some(1), later), None, "it is not flash");
     }

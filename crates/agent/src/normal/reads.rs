@@ -355,7 +355,9 @@ fn timed(state: &State, frame: &Frame, request: &Request, class: u8) -> isize {
             earn(state, waited_ns);
         }
         state.calm.store(0, Relaxed);
-        leave_unasked(state);
+        if state.credit.load(Relaxed) == 0 {
+            leave_unasked(state);
+        }
     }
     result
 }

@@ -114,6 +114,7 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
         size: stat.size.max(0) as u64,
         stall_ns: state.mean_stall_ns(),
         waited_ns: state.stalls_ns.load(Relaxed),
+        stalls: state.stalls.load(Relaxed),
         now_ns,
         unseen: state.served_unseen.swap(0, Relaxed),
     };
