@@ -305,10 +305,8 @@ pub struct State {
     pub served_row: AtomicU32,
     /// Descriptors of these streams, a bit each, by their number's last six bits.
     pub served_files: AtomicU64,
-    /// Waits that are only timed after the last of these stalls: left, and so far.
+    /// Waits that are still only timed after the last of these stalls.
     pub served_waits: AtomicU32,
-    /// See `served_waits`.
-    pub served_unseen: AtomicU32,
     /// When idle time was last asked for, in ns; 0: never.
     pub idle_asked_ns: AtomicU64,
     /// The same in ticks of the time-stamp counter.

@@ -30,9 +30,9 @@ pub const SHORT_MIN: u8 = 4;
 pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
 
 /// How often that time is doubled at most, up to 32 s: after each sample that
-/// lacked memory, and each that was under way when they became samples. Under a tight limit what the agent takes of it, 150 KB, costs a
-/// process more than its start (a compiler in half of its working set a quarter of
-/// its time).
+/// lacked memory, and each that was under way when they became samples. Under a tight
+/// limit what the agent takes of it, 150 KB, costs a process more than its start (a
+/// compiler in half of its working set a quarter of its time).
 const SAMPLE_DOUBLINGS_MAX: u8 = 3;
 
 /// A process that found the processors busy has run for too short to see an idle
@@ -109,8 +109,8 @@ pub struct Record {
     crowded: u8,
     /// Notices of page faults came to nothing in the last one that maps files.
     unnoticed: bool,
-    /// When the last one got the agent or the notices for a sample, in [`STAMP_NS`], the lowest
-    /// bits.
+    /// When the last one got the agent or the notices for a sample, in [`STAMP_NS`],
+    /// the lowest bits.
     enlisted: u16,
     /// Above 0: copies paid; below: they did not.
     worth: i8,

@@ -7,8 +7,8 @@
 //! A speculative process unmaps it first of all (`speculative::prologue`).
 
 use super::accounting;
-use super::processors::are_busy;
-use crate::arch::{import_nr, nr, ticks};
+use super::processors::{are_busy, us_since};
+use crate::arch::{import_nr, nr};
 use crate::config::{CONFIG, stalls_always};
 use crate::elf;
 use crate::state::State;
@@ -106,8 +106,7 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
 /// How long this process has run, in µs; `None` where nobody knows how fast the time-stamp
 /// counter goes.
 fn lived_us(state: &State) -> Option<u64> {
-    let ticks = ticks().wrapping_sub(state.started_ticks.load(Relaxed));
-    ticks.checked_div(CONFIG.ticks_per_us.load(Relaxed))
+    us_since(&state.started_ticks)
 }
 
 /// Whether notices of page faults are worth what they cost this process from its

@@ -5,7 +5,8 @@
 //!
 //! * Only processes that map large files get it, and only once a page of one
 //!   was found missing ([`super::areas`]); where it came to nothing in brief ones of
-//!   the executable before, once they are brief no more ([`super::learnt`]): arming costs 0.15 ms, and 10 ms
+//!   the executable before, once they are brief no more ([`super::learnt`]):
+//!   arming costs 0.15 ms, and 10 ms
 //!   where nobody else on the machine uses such counters at that moment
 //!   (static keys).
 //! * The signal is number 32, which glibc keeps for itself (for cancelling

@@ -153,7 +153,7 @@ fn is_idle_again(state: &State, counted_us: Option<u64>) -> bool {
 }
 
 /// Time since `then`, in µs; `None` where the counter's rate is not known.
-fn us_since(then: &AtomicU64) -> Option<u64> {
+pub fn us_since(then: &AtomicU64) -> Option<u64> {
     let passed = ticks().wrapping_sub(then.load(Relaxed));
     passed.checked_div(CONFIG.ticks_per_us.load(Relaxed))
 }

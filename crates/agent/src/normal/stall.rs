@@ -116,7 +116,7 @@ fn is_served(state: &State, request: &Request, stat: &sys::Stat, now_ns: u64) ->
         waited_ns: state.stalls_ns.load(Relaxed),
         stalls: state.stalls.load(Relaxed),
         now_ns,
-        unseen: state.served_unseen.swap(0, Relaxed),
+        unseen: unseen(state),
     };
     let may_gain = state.try_locked(|rations, _| rations.readahead.may_gain(&stalled));
     may_gain == Some(false) && state.speculative.load(Relaxed) == 0 && !stalls_always()
@@ -127,9 +127,19 @@ fn leave_untold(state: &State, fd: i32, served: bool) {
     let before = state.served_row.load(Relaxed);
     let files = if served { state.served_files.load(Relaxed) | bit(fd) } else { 0 };
     state.served_files.store(files, Relaxed);
-    let waits = if served { SERVED_WAITS << before.min(SERVED_DOUBLINGS_MAX) } else { 0 };
-    state.served_waits.store(waits, Relaxed);
-    state.served_row.store(if served { before.saturating_add(1) } else { 0 }, Relaxed);
+    let row = if served { before.saturating_add(1) } else { 0 };
+    state.served_row.store(row, Relaxed);
+    state.served_waits.store(untold(row), Relaxed);
+}
+
+/// How many waits are only timed after so many of those stalls in a row.
+fn untold(row: u32) -> u32 {
+    row.checked_sub(1).map_or(0, |before| SERVED_WAITS << before.min(SERVED_DOUBLINGS_MAX))
+}
+
+/// How many of these there have been since the last of those stalls.
+fn unseen(state: &State) -> u32 {
+    untold(state.served_row.load(Relaxed)).saturating_sub(state.served_waits.load(Relaxed))
 }
 
 /// A descriptor's bit in [`State::served_files`], which others share.
@@ -146,7 +156,6 @@ pub(super) fn goes_on_served(state: &State, fd: i32, waited_ns: u64) -> bool {
         return false;
     }
     state.served_waits.store(left - 1, Relaxed);
-    state.served_unseen.fetch_add(1, Relaxed);
     true
 }
 
@@ -179,10 +188,12 @@ mod tests {
         let timed = |served| {
             leave_untold(&state, 3, served);
             assert!(!goes_on_served(&state, 4, 80_000), "another file");
-            (0..1000).take_while(|_| goes_on_served(&state, 3, 80_000)).count()
+            assert_eq!(unseen(&state), 0);
+            let waits = (0..1000).take_while(|_| goes_on_served(&state, 3, 80_000)).count();
+            assert_eq!(unseen(&state) as usize, waits);
+            waits
         };
         assert_eq!([false, true, true, true, true, true].map(timed), [0, 4, 8, 16, 32, 32]);
-        assert_eq!(state.served_unseen.load(Relaxed), 92);
         assert_eq!([false, true].map(timed), [0, 4]);
         leave_untold(&state, 3, true);
         assert!(!goes_on_served(&state, 3, LONG_STALL_NS), "this is no flash");

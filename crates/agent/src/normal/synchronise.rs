@@ -496,6 +496,7 @@ fn begun(state: &State, consumed: u64, kind: Kind, (now_ns, end_ns): (u64, u64))
     state.made_full.store(u32::from(kind == Kind::Full), Relaxed);
     state.since_ns.store(end_ns, Relaxed);
     state.scouts.store(0, Relaxed);
+    state.served_row.store(0, Relaxed);
     state.served_waits.store(0, Relaxed);
     state.unasked.store(0, Relaxed); // Another thread's doing, if any are left.
 }
