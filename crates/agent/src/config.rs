@@ -54,7 +54,7 @@ pub struct Config {
     /// 1: there are or were such children.
     pub silenced: AtomicU32,
     /// 1: this process or a parent has attached System V shared memory, which
-    /// counts its attachments.
+    /// counts its attachments, or has mapped a device, which is in use then.
     pub attaches: AtomicU32,
     /// Inode numbers of files that this process or a parent has locked by
     /// their description; 0: free.

@@ -61,11 +61,17 @@ impl<'a> Line<'a> {
         self.path.starts_with(b"/SYSV")
     }
 
-    /// Whether it is a mapping of a device that may act on accesses.
+    /// Whether it is a mapping of a device, or of what else the kernel makes up
+    /// (a socket's, a ring's, an event's): it may act on accesses, and is in use
+    /// as long as it is mapped.
     pub fn is_device(&self) -> bool {
-        self.path.starts_with(b"/dev/")
-            && !self.path.starts_with(b"/dev/zero")
-            && !self.path.starts_with(b"/dev/shm/")
+        const PLACES: [&[u8]; 4] = [b"/dev/", b"/sys/", b"/proc/", b"/dmabuf:"];
+        const MEMORY: [&[u8]; 3] = [b"/dev/zero", b"/dev/shm/", b"/dev/hugepages/"];
+        let begins = |with: &[&[u8]]| with.iter().any(|with| self.path.starts_with(with));
+        // "anon_inode:[io_uring]", "socket:[4711]"; "[heap]", "[anon_shmem:name]" and
+        // the like are memory.
+        let is_elsewhere = self.path.first().is_some_and(|first| !b"/[".contains(first));
+        is_elsewhere || begins(&PLACES) && !begins(&MEMORY)
     }
 }
 
@@ -212,6 +218,34 @@ mod tests {
         let anonymous = Line::parse(b"7f00-7f10 ---p 00000000 00:00 0 ").unwrap();
         assert_eq!((anonymous.inode, anonymous.protection), (0, 0));
         assert!(anonymous.path.is_empty());
+    }
+
+    #[test]
+    fn devices_are_told_from_memory() {
+        let of = |path: &'static [u8]| Line { path, inode: 7, ..Line::default() }.is_device();
+        for device in [
+            b"/dev/snd/pcmC0D0p".as_slice(),
+            b"/sys/devices/pci0000:00/0000:00:02.0/resource0",
+            b"/proc/bus/pci/00/02.0",
+            b"/dmabuf:",
+            b"anon_inode:[io_uring]",
+            b"socket:[4711]",
+        ] {
+            assert!(of(device), "{}", device.escape_ascii());
+        }
+        for memory in [
+            b"".as_slice(),
+            b"/dev/zero (deleted)",
+            b"/dev/shm/x",
+            b"/dev/hugepages/x",
+            b"/memfd:x (deleted)",
+            b"/[aio] (deleted)",
+            b"/devices/x",
+            b"[heap]",
+            b"[anon_shmem:x]",
+        ] {
+            assert!(!of(memory), "{}", memory.escape_ascii());
+        }
     }
 
     #[test]

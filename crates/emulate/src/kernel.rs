@@ -22,6 +22,17 @@ pub struct Mapped {
     pub protection: usize,
 }
 
+/// What becomes of an mprotect(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protecting {
+    /// The kernel may do it: all of it is this process's own.
+    Real,
+    /// It is as good as done.
+    Done,
+    /// It must not be done, and nobody can tell what it would have changed.
+    Refused,
+}
+
 /// Raw system calls, the program's memory and time. The agent implements it
 /// through its gate, tests with a model.
 pub trait Kernel: Calls {
@@ -37,9 +48,13 @@ pub trait Kernel: Calls {
     /// false: it is not all writable.
     fn store(&mut self, address: usize, from: &[u8]) -> bool;
 
+    /// What becomes of an mprotect(2) of a range. The kernel must not be asked
+    /// to make writable what this process still shares with others.
+    fn protecting(&mut self, address: usize, len: usize, protection: usize) -> Protecting;
+
     /// Whether any byte of the range belongs to a mapping that was shared
-    /// and that this process still shares with the normal one, so that the
-    /// kernel must not be asked to make it writable.
+    /// and that this process still shares with the normal one, so that it must
+    /// stay where it is.
     fn is_shared(&mut self, address: usize, len: usize) -> bool;
 
     /// Whether part of a range is memory that is still to be brought in from

@@ -51,7 +51,7 @@ mod write;
 
 pub use descriptors::Kind;
 pub use emulator::{Counters, Emulator, Identity, Inherited, PROTECTED_MAX, SIGNALS_MAX, Start};
-pub use kernel::{Calls, Kernel, Mapped};
+pub use kernel::{Calls, Kernel, Mapped, Protecting};
 pub use outcome::Outcome;
 pub use pipes::PIPE_BYTES;
 pub use walk::{READERS_MAX, is_made_up};

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::arch::nr;
 use crate::context::Context;
 use crate::descriptors::Kind;
-use crate::kernel::{Kernel, Mapped};
+use crate::kernel::{Kernel, Mapped, Protecting};
 use crate::outcome::{Answer, Stop, errno, park};
 use runahead_protocol::stats::Park;
 
@@ -135,12 +135,11 @@ impl<K: Kernel> Context<'_, K> {
         if a[2] & !PROT_ALLOWED != 0 {
             return errno(EINVAL);
         }
-        // What is shared with the normal process stays as the agent made it:
-        // its own handler makes pages private when they are touched.
-        if self.k.is_shared(a[0], a[1]) {
-            return Ok(0);
+        match self.k.protecting(a[0], a[1], a[2]) {
+            Protecting::Real => self.on_program(nr::MPROTECT, [a[0], a[1], a[2], 0, 0, 0]),
+            Protecting::Done => Ok(0),
+            Protecting::Refused => park(Park::TableFull),
         }
-        self.on_program(nr::MPROTECT, [a[0], a[1], a[2], 0, 0, 0])
     }
 
     pub(crate) fn mremap(&mut self, a: [usize; 6]) -> Answer {

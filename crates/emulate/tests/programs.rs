@@ -4,7 +4,7 @@
 mod machine;
 
 use machine::{Copy, TempDir, contents, raw};
-use runahead_emulate::{Inherited, Kind, Outcome, arch::nr};
+use runahead_emulate::{Inherited, Kind, Outcome, Protecting, arch::nr};
 use runahead_protocol::stats::Park;
 
 fn size_of_path(copy: &mut Copy, path: &std::path::Path) -> Result<u64, isize> {
@@ -274,6 +274,15 @@ fn memory_is_private_bounded_and_not_the_agents() {
     let protected = Outcome::Park(Park::BadPointer);
     assert_eq!(copy.outcome(nr::MUNMAP, &[0xf_0000, 0x10_001]), protected);
     assert_eq!(copy.outcome(nr::MPROTECT, &[0x10_0fff, 1, 7]), protected);
+    for (becomes, outcome, calls) in [
+        (Protecting::Done, Outcome::Return(0), 0),
+        (Protecting::Refused, Outcome::Park(Park::TableFull), 0),
+        (Protecting::Real, Outcome::Return(0), 1),
+    ] {
+        copy.machine.protecting = becomes;
+        assert_eq!(copy.outcome(nr::MPROTECT, &[0x20_0000, 4096, 3]), outcome);
+        assert_eq!(copy.machine.count(nr::MPROTECT), calls);
+    }
     let fixed = libc::MAP_FIXED as usize;
     assert_eq!(copy.outcome(nr::MMAP, &[0x10_0000, 4096, 3, fixed | 0x22, 0, 0]), protected);
     assert_eq!(copy.call(nr::MUNMAP, &[0xf_0000, 0x1_0000]), 0);

@@ -8,7 +8,7 @@ use runahead_emulate::frontier::{
     self, Ahead, BUFFER_LEN, Frontier, IN_MEMORY_MAX, LEAD_MAX, OPEN_MAX, Shared, Walk,
 };
 use runahead_emulate::scout::{Came, Scout};
-use runahead_emulate::{Calls, Kernel, Mapped};
+use runahead_emulate::{Calls, Kernel, Mapped, Protecting};
 use runahead_protocol::log::Directory;
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
@@ -318,6 +318,9 @@ impl Kernel for Reading {
         unreachable!()
     }
     fn store(&mut self, _: usize, _: &[u8]) -> bool {
+        unreachable!()
+    }
+    fn protecting(&mut self, _: usize, _: usize, _: usize) -> Protecting {
         unreachable!()
     }
     fn is_shared(&mut self, _: usize, _: usize) -> bool {

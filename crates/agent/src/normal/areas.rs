@@ -2,7 +2,7 @@
 //! where page faults may wait for storage, on which device, and whether it is
 //! time to ask for notices of them ([`super::notice`]).
 
-use super::{asking, notice, sequence};
+use super::{asking, handover, notice, sequence};
 use crate::Gate;
 use crate::arch::nr;
 use crate::config::{CONFIG, stalls_always};
@@ -43,6 +43,19 @@ const SAMPLES: u32 = 16;
 const SAMPLES_ELSEWHERE: usize = 4;
 /// After [`SAMPLES_MAX`], one mapping in so many is still asked about.
 const SAMPLE_EVERY: u32 = 64;
+
+/// Before an mmap(2) with arguments `args`: a device, a socket or the like is in use
+/// as long as a copy has it mapped.
+pub fn before_mapped(state: &State, &[_, _, _, flags, fd, _]: &[usize; 6]) {
+    if flags & MAP_TYPE == sys::MAP_PRIVATE || flags & sys::MAP_ANONYMOUS != 0 {
+        return;
+    }
+    let mut stat = sys::Stat::default();
+    if sys::fstat(fd as i32, &mut stat) == 0 && stat.mode & sys::S_IFMT != sys::S_IFREG {
+        CONFIG.attaches.store(1, Relaxed);
+        handover::await_made(state);
+    }
+}
 
 /// After an mmap(2) with arguments `args` that came to `result`. Where much of a
 /// file is mapped to be read, its first page is not in memory, and a copy may be

@@ -214,6 +214,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
     }
     match watch {
         Watch::Map => {
+            areas::before_mapped(state, &frame.args);
             let result = plain(frame);
             return match areas::mapped(state, result, &frame.args) {
                 Some(bytes) => sequence::before_sequence(state, result, bytes),

@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use runahead_emulate::frontier::{Ahead, Walk};
-use runahead_emulate::{Calls, Kernel, Mapped};
+use runahead_emulate::{Calls, Kernel, Mapped, Protecting};
 use runahead_protocol::log::Log;
 
 /// The memory cgroup, for its counters.
@@ -94,6 +94,14 @@ impl Kernel for Inside {
 
     fn is_shared(&mut self, address: usize, len: usize) -> bool {
         shared::was_shared(address, len) || regions().covers(address, len)
+    }
+
+    fn protecting(&mut self, address: usize, len: usize, protection: usize) -> Protecting {
+        // Large mappings of files: the fault handler gives access, page by page.
+        if regions().covers(address, len) {
+            return Protecting::Done;
+        }
+        shared::protecting(address, len, protection)
     }
 
     fn is_absent(&mut self, address: usize, len: usize) -> bool {

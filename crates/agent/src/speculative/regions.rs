@@ -273,8 +273,8 @@ pub fn give_up(region: &mut Region) {
         if writable { region.protection & !sys::PROT_WRITE } else { region.protection };
     // SAFETY: this process's view of a mapping of the program.
     unsafe { call(nr::MPROTECT, &[region.start, len, protection]) };
-    if writable {
-        shared::keep(region.start, region.end);
+    if region.shared {
+        shared::keep(region.start, region.end, region.protection);
     }
     if let File::Open(fd) = region.file {
         sys::close(fd);

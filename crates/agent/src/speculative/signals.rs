@@ -129,7 +129,7 @@ extern "C" fn on_signal(signal: i32, info: *const Info, ucontext: usize) {
             let touch = log().map_or(Touch::NotOurs, |log| pages::touch(log, address, write));
             match touch {
                 Touch::Done => {}
-                Touch::NotOurs if write && shared::make_private(address, 1) => {}
+                Touch::NotOurs if write && shared::make_private_on_fault(address) => {}
                 Touch::Full => park(Park::TableFull, -1),
                 Touch::NotOurs | Touch::Beyond if in_agent => park(Park::BadPointer, -1),
                 Touch::NotOurs | Touch::Beyond => park(Park::Fault, -1),

@@ -4,7 +4,9 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use runahead_emulate::frontier::Walk;
-use runahead_emulate::{Calls, Emulator, Identity, Kernel, Outcome, Start, arch::nr, gate};
+use runahead_emulate::{
+    Calls, Emulator, Identity, Kernel, Outcome, Protecting, Start, arch::nr, gate,
+};
 use runahead_protocol::log::Log;
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +52,8 @@ pub struct Machine {
     pub hopeless: bool,
     /// Memory calls are only looked at.
     pub pretend_memory: bool,
+    /// What becomes of an mprotect(2).
+    pub protecting: Protecting,
     /// Where each mapping of a file begins, and the page of the file there.
     mappings: BTreeMap<usize, PageId>,
     /// How long a call on a name takes, in ns.
@@ -83,6 +87,7 @@ impl Machine {
             horizon_waits: Vec::new(),
             hopeless: false,
             pretend_memory: false,
+            protecting: Protecting::Real,
             mappings: BTreeMap::new(),
             name_wait_ns: 0,
             preempted: false,
@@ -412,6 +417,10 @@ impl Kernel for Machine {
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), address as *mut u8, from.len()) };
         }
         owned
+    }
+
+    fn protecting(&mut self, _: usize, _: usize, _: usize) -> Protecting {
+        self.protecting
     }
 
     fn is_shared(&mut self, _: usize, _: usize) -> bool {
