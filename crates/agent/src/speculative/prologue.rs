@@ -95,6 +95,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     // SAFETY: in the copy, before the program's code runs.
     unsafe { hand_over(emulator) };
     stand_apart();
+    leave_ports();
     if !imports::set_up() {
         exit();
     }
@@ -154,6 +155,22 @@ fn take_processors_of(program: usize) {
     if let Ok(len) = usize::try_from(len) {
         // SAFETY: reads as much; concerns this process only.
         unsafe { call(nr::SCHED_SETAFFINITY, &[0, len, at]) };
+    }
+}
+
+/// Gives up the right to port I/O (iopl(2), ioperm(2)), which a copy has as the
+/// program has it: no filter sees those instructions. Not under somebody else's
+/// filter, which may kill: whoever has the right there has got it before.
+fn leave_ports() {
+    /// All that there are.
+    const PORTS: usize = 65536;
+    if CONFIG.filtered.load(Relaxed) == 0 {
+        // SAFETY: concern this process only. Where the kernel has neither, there is
+        // no such right.
+        unsafe {
+            call(nr::IOPL, &[0]);
+            call(nr::IOPERM, &[0, PORTS, 0]);
+        }
     }
 }
 

@@ -62,6 +62,8 @@ pub mod nr {
     pub const CHROOT: usize = 161;
     pub const PIVOT_ROOT: usize = 155;
     pub const UMOUNT2: usize = 166;
+    pub const IOPL: usize = 172;
+    pub const IOPERM: usize = 173;
     pub const WAITID: usize = 247;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
