@@ -358,7 +358,9 @@ struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
     p->hash = hash;
     p->levels = site->levels;
     p->streams = site->streams;
-    memcpy(p->count, counts, sizeof(p->count));
+    /* The program stores no more than it has: the others stay 0, and two plans of a site
+     * whose loops have as many iterations have equal counts. */
+    memcpy(p->count, counts, site->levels * sizeof(*counts));
     memcpy(p->stream, streams, site->streams * sizeof(struct ra_stream));
     for (uint32_t i = 0; i < p->streams; ++i)
         for (uint32_t l = p->levels; l < RA_LEVELS_MAX; ++l)

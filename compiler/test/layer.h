@@ -85,10 +85,14 @@ static inline uint64_t released_within(uint64_t low, uint64_t high) {
     return bytes;
 }
 
+/* Behind the counts of its loops lies what the stack held before, another thing each time. */
 static inline struct ra_frame *frame_of(uint32_t levels, const uint64_t *counts,
                                         const struct ra_stream *stream) {
+    static uint64_t stale;
     struct ra_frame *f = calloc(1, sizeof(*f) + sizeof(*stream));
     CHECK(f);
+    for (size_t l = levels; l < sizeof(f->count) / sizeof(f->count[0]); ++l)
+        f->count[l] = ++stale;
     memcpy(f->count, counts, levels * sizeof(*counts));
     f->streams[0] = *stream;
     return f;
