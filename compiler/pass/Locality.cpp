@@ -532,6 +532,27 @@ static bool hasReassociableSum(const Loop *L) {
   return false;
 }
 
+/// Does code for this function fuse products and sums? Without the instructions nothing is.
+static bool hasFusedProducts(const Function &F) {
+  if (F.getFnAttribute("target-features").getValueAsString().contains("+fma"))
+    return true;
+  const StringRef Processor = F.getFnAttribute("target-cpu").getValueAsString();
+  return !Processor.empty() && Processor != "generic" && Processor != "x86-64" &&
+         Processor != "x86-64-v2";
+}
+
+/// May this product be fused with a sum in some iterations only (-ffp-contract=fast)? That
+/// goes by blocks. Where the product lies in another block than the sum, both are in one in
+/// vectors, which have no conditions, or in iterations that are unrolled, but not in those
+/// that are left, and with strips others are left.
+static bool isFusedHereAndThere(const Instruction &Product, const Loop *L) {
+  return any_of(Product.users(), [&](const User *U) {
+    const auto *To = cast<Instruction>(U);
+    return L->contains(To) && (isa<PHINode>(To) || isa<SelectInst>(To) ||
+                               To->getParent() != Product.getParent());
+  });
+}
+
 /// May a vector of these come out otherwise than one after the other? What is left of a
 /// strip when no vector fits is computed one by one, and of the loop as it was other
 /// iterations are left. Fast divisions and roots are estimates in vectors only, and
@@ -542,6 +563,9 @@ bool Locality::mayDifferInVectors(const Instruction &I) {
       Operation && (Operation->hasAllowReciprocal() || Operation->hasApproxFunc());
   if (I.getOpcode() == Instruction::FDiv)
     return IsFast;
+  if (I.getOpcode() == Instruction::FMul)
+    return Operation->hasAllowContract() && hasFusedProducts(F) &&
+           isFusedHereAndThere(I, LI.getLoopFor(I.getParent()));
   if (I.getOpcode() == Instruction::FRem)
     return IsFast || TLI.isFunctionVectorizable("fmod") || TLI.isFunctionVectorizable("fmodf");
   const auto *Call = dyn_cast<CallBase>(&I);

@@ -14,6 +14,8 @@ runtime = lit_config.params["runtime"]
 config.available_features.add(f"llvm{version}")
 if os.path.exists(f"{llvm}/bin/flang-new"):
     config.available_features.add("flang")
+if " fma " in open("/proc/cpuinfo").read():
+    config.available_features.add("fma")
 # LLVM 14 still has typed pointers unless told otherwise.
 opaque = "-opaque-pointers" if version == "14" else ""
 config.substitutions += [
