@@ -417,8 +417,15 @@ void let_releases_catch_up(void);
 
 /* ---- Long pieces of files (windows.c) --------------------------------------- */
 
-/* Bytes of a piece of a file that are in the page cache or on their way; 0 where the
- * kernel does not tell (before Linux 6.5, or of a file that the user may not write). */
+/* Pages of a piece of a file in the page cache, those on their way there among them; as
+ * cachestat has them. */
+struct cached {
+    uint64_t all, dirty, being_written, evicted, recently_evicted;
+};
+/* False where the kernel does not tell (before Linux 6.5, or of a file that the user may
+ * not write). */
+bool look_at_cache(int fd, uint64_t offset, uint64_t bytes, struct cached *pages);
+/* Bytes of it; 0 where the kernel does not tell. */
 uint64_t cached(int fd, uint64_t offset, uint64_t bytes);
 /* All until `offset` of a file was asked for; it may go on there. */
 void may_go_on(const char *path, uint64_t inode, uint64_t offset);

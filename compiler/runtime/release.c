@@ -20,6 +20,9 @@ static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 /* Of what is written so much is waited for, and given back, at a time, as soon as so
  * much more is on its way. */
 static const uint64_t AWAITED_BYTES = 1 << 20, UNDER_WAY_BYTES = 4 << 20;
+/* Between two looks at whether it is written, and how many at most: six seconds at least. */
+static const long WRITTEN_NAP_NS = 300 * 1000;
+enum { WRITTEN_NAPS_MAX = 20000 };
 
 /* From the helper to its releaser. */
 static struct {
@@ -163,6 +166,25 @@ static bool next_to_write(struct place *at, struct release *part) {
     return true;
 }
 
+/* Waits until a part is written; what was dirtied again meanwhile is written once more.
+ * Not by SYNC_FILE_RANGE_WAIT_AFTER, which marks an error of writing as seen: a file that
+ * the program opens later would not be told of it by fsync. */
+static void await_written(const struct release *part) {
+    struct cached now;
+    bool is_again = false;
+    for (int naps = 0; naps < WRITTEN_NAPS_MAX && look_at_cache(part->fd, part->offset, part->bytes, &now);
+         ++naps) {
+        if (now.being_written == 0) {
+            if (now.dirty == 0 || is_again)
+                return;
+            sync_file_range(part->fd, (off_t)part->offset, (off_t)part->bytes,
+                            SYNC_FILE_RANGE_WRITE);
+            is_again = true;
+        }
+        nap(WRITTEN_NAP_NS);
+    }
+}
+
 /* Reclaim leaves dirty file pages alone, so they are written first: many at a time, for
  * an array of disks, of which the first are given back while the others are on their way. */
 static void write_and_give_back(void) {
@@ -177,9 +199,7 @@ static void write_and_give_back(void) {
         }
         if ((more && under_way <= UNDER_WAY_BYTES) || !next_to_write(&given, &part))
             continue;
-        sync_file_range(part.fd, (off_t)part.offset, (off_t)part.bytes,
-                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                            SYNC_FILE_RANGE_WAIT_AFTER);
+        await_written(&part);
         give_back(&part);
         under_way -= part.bytes;
     }

@@ -48,14 +48,17 @@ static struct sequence {
 static int sequences, failures;
 static uint64_t uses;
 
-uint64_t cached(int fd, uint64_t offset, uint64_t bytes) {
+bool look_at_cache(int fd, uint64_t offset, uint64_t bytes, struct cached *pages) {
     struct {
         uint64_t offset, bytes;
     } range = {offset, bytes};
-    struct {
-        uint64_t cache, dirty, writeback, evicted, recently_evicted;
-    } pages = {0};
-    return syscall(SYS_cachestat, fd, &range, &pages, 0) == 0 ? pages.cache << PAGE_SHIFT : 0;
+    *pages = (struct cached){0};
+    return syscall(SYS_cachestat, fd, &range, pages, 0) == 0;
+}
+
+uint64_t cached(int fd, uint64_t offset, uint64_t bytes) {
+    struct cached pages;
+    return look_at_cache(fd, offset, bytes, &pages) ? pages.all << PAGE_SHIFT : 0;
 }
 
 static bool is_open(struct sequence *s) {

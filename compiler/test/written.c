@@ -3,14 +3,21 @@
  * nothing in the end. On a kernel that is pretended. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+struct cached;
+static bool pretend_look(int fd, uint64_t offset, uint64_t bytes, struct cached *pages);
+static void pretend_nap(long ns);
 static int pretend_madvise(void *address, size_t bytes, int advice);
 static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags);
 static int pretend_close(int fd);
+#define look_at_cache pretend_look
+#define nap pretend_nap
 #define madvise pretend_madvise
 #define sync_file_range pretend_sync
 #define close pretend_close
@@ -24,28 +31,53 @@ static const uint64_t ARRAY = 1 << 30;
 /* Of each block of the mapped file. */
 static enum state { DIRTY, STARTED, CLEAN, GONE } block[BLOCKS];
 static uint64_t under_way, most_under_way;
+static uint64_t naps, dirtied; /* blocks that the program writes to while they are written */
+static bool is_old, is_stuck;
 
 static uint64_t block_of(uint64_t address) { return (address - ARRAY) / BLOCK; }
 
 static int pretend_madvise(void *address, size_t bytes, int advice) {
     CHECK(advice == MADV_PAGEOUT && bytes > 0 && bytes % BLOCK == 0);
     for (uint64_t b = block_of((uint64_t)(uintptr_t)address), n = bytes / BLOCK; n-- > 0; ++b) {
-        CHECK(block[b] == CLEAN);
+        CHECK(block[b] == CLEAN || is_old || is_stuck);
         block[b] = GONE;
     }
     return 0;
 }
 
+/* Waits for nothing: that would mark errors as seen. */
 static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags) {
-    CHECK(fd == FILE_FD && bytes > 0 && bytes % BLOCK == 0);
-    const bool waits = flags & SYNC_FILE_RANGE_WAIT_AFTER;
-    for (uint64_t b = ((uint64_t)offset - FILE_BEGIN) / BLOCK, n = (uint64_t)bytes / BLOCK; n-- > 0; ++b) {
-        CHECK(block[b] == (waits ? STARTED : DIRTY));
-        block[b] = waits ? CLEAN : STARTED;
-        under_way += waits ? -(uint64_t)BLOCK : BLOCK;
-    }
+    CHECK(fd == FILE_FD && bytes > 0 && bytes % BLOCK == 0 && flags == SYNC_FILE_RANGE_WRITE);
+    for (uint64_t b = ((uint64_t)offset - FILE_BEGIN) / BLOCK, n = (uint64_t)bytes / BLOCK; n-- > 0; ++b)
+        if (block[b] == DIRTY) {
+            block[b] = STARTED;
+            under_way += BLOCK;
+        }
     most_under_way = under_way > most_under_way ? under_way : most_under_way;
     return 0;
+}
+
+static bool pretend_look(int fd, uint64_t offset, uint64_t bytes, struct cached *pages) {
+    CHECK(fd == FILE_FD && bytes > 0 && bytes % BLOCK == 0);
+    *pages = (struct cached){.all = bytes / PAGE};
+    for (uint64_t b = (offset - FILE_BEGIN) / BLOCK, n = bytes / BLOCK; n-- > 0; ++b) {
+        pages->dirty += block[b] == DIRTY;
+        pages->being_written += block[b] == STARTED;
+    }
+    return !is_old;
+}
+
+/* A block has been written. */
+static void pretend_nap(long ns) {
+    CHECK(ns == WRITTEN_NAP_NS);
+    ++naps;
+    for (uint64_t b = 0; b < BLOCKS && !is_stuck; ++b)
+        if (block[b] == STARTED) {
+            block[b] = dirtied > 0 ? DIRTY : CLEAN;
+            dirtied -= dirtied > 0;
+            under_way -= BLOCK;
+            return;
+        }
 }
 
 static int closed; /* times that the file was */
@@ -85,6 +117,35 @@ static void in_parts(void) {
     CHECK(most_under_way > UNDER_WAY_BYTES && most_under_way <= UNDER_WAY_BYTES + AWAITED_BYTES);
     CHECK(ra.count.released == (200 + 120 + 1) * BLOCK / PAGE);
     w.pieces = 0;
+}
+
+/* What the program has written to meanwhile is written again, once. What is not written in
+ * a long time, and what nobody can tell of, is given back as far as the kernel does. */
+static void waits(void) {
+    memset(block, 0, sizeof(block));
+    dirtied = 3;
+    piece(0, 10, true);
+    take();
+    write_and_give_back();
+    CHECK(dirtied == 0 && block[9] == GONE && ra.behind == 0);
+    is_stuck = true;
+    naps = 0;
+    piece(100, 10, true);
+    w.pieces = 0;
+    take();
+    write_and_give_back();
+    CHECK(naps == WRITTEN_NAPS_MAX && ra.behind == 0);
+    is_stuck = false;
+    is_old = true;
+    naps = 0;
+    piece(200, 100, true);
+    w.pieces = 0;
+    take();
+    write_and_give_back();
+    CHECK(naps == 0 && block[299] == GONE && ra.behind == 0);
+    is_old = false;
+    w.pieces = 0;
+    under_way = 0;
 }
 
 /* The program owes less than it gave back where it was told not to wait for a part, and
@@ -206,6 +267,7 @@ static void retired(void) {
 int main(void) {
     ra.memory = 64 << 20;
     in_parts();
+    waits();
     owed();
     together();
     in_turn();
