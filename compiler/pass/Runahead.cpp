@@ -35,10 +35,20 @@ using namespace llvm;
 
 namespace {
 
+/// The run-time layer is there for x86-64 on Linux, with pointers of 64 bits. The same
+/// command may compile for other machines, too: code for a graphics card, or of BPF.
+bool hasRuntime(const Module &M) {
+  const Triple Target(M.getTargetTriple());
+  return Target.getArch() == Triple::x86_64 && Target.isOSLinux() &&
+         M.getDataLayout().getPointerSizeInBits(0) == 64;
+}
+
 class RunaheadPass : public PassInfoMixin<RunaheadPass> {
 public:
   PreservedAnalyses run(Function &F, FunctionAnalysisManager &Analyses) {
-    if (F.hasOptNone() || F.hasFnAttribute(Attribute::Naked))
+    // What the layer writes into frames is uninitialized to MemorySanitizer.
+    if (F.hasOptNone() || F.hasFnAttribute(Attribute::Naked) ||
+        F.hasFnAttribute(Attribute::SanitizeMemory) || !hasRuntime(*F.getParent()))
       return PreservedAnalyses::all();
     auto &LI = Analyses.getResult<LoopAnalysis>(F);
     auto &SE = Analyses.getResult<ScalarEvolutionAnalysis>(F);

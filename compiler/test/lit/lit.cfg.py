@@ -18,9 +18,10 @@ if " fma " in open("/proc/cpuinfo").read():
     config.available_features.add("fma")
 # LLVM 14 still has typed pointers unless told otherwise.
 opaque = "-opaque-pointers" if version == "14" else ""
+target = "-mtriple=x86_64-unknown-linux-gnu"
 config.substitutions += [
-    ("%opt", f"{llvm}/bin/opt {opaque} -load-pass-plugin={plugin} -passes='function(runahead,verify)' -S"),
-    ("%remarks", f"{llvm}/bin/opt {opaque} -load-pass-plugin={plugin} -passes='function(runahead)' -pass-remarks=runahead -pass-remarks-missed=runahead -disable-output"),
+    ("%opt", f"{llvm}/bin/opt {opaque} {target} -load-pass-plugin={plugin} -passes='function(runahead,verify)' -S"),
+    ("%remarks", f"{llvm}/bin/opt {opaque} {target} -load-pass-plugin={plugin} -passes='function(runahead)' -pass-remarks=runahead -pass-remarks-missed=runahead -disable-output"),
     ("%clang", f"{llvm}/bin/clang -fpass-plugin={plugin}"),
     ("%plain", f"{llvm}/bin/clang"),
     ("%runtime", f"{runtime} -pthread -lm"),
