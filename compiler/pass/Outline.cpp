@@ -142,6 +142,8 @@ static bool outline(BranchInst *Branch) {
   Function *Outlined = Extractor.extractCodeRegion(Cache);
   if (!Outlined)
     return false;
+  // It has its attributes from the function that it was in, and nothing can be both.
+  Outlined->removeFnAttr(Attribute::AlwaysInline);
   Outlined->addFnAttr(Attribute::NoInline);
   Instruction *First = &*Outlined->getEntryBlock().getFirstInsertionPt();
   SmallVector<AllocaInst *, 4> Frames;

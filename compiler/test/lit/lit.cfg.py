@@ -26,5 +26,6 @@ config.substitutions += [
     ("%plain", f"{llvm}/bin/clang"),
     ("%runtime", f"{runtime} -pthread -lm"),
     ("%flang", f"{llvm}/bin/flang-new -fpass-plugin={plugin}"),
+    ("%verify", f"{llvm}/bin/opt -passes=verify -S"),
     ("%FileCheck", f"{llvm}/bin/FileCheck"),
 ]
