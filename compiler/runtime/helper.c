@@ -260,7 +260,7 @@ void *helper(void *nothing) {
     prctl(PR_SET_NAME, HELPER_NAME);
     /* A table of descriptors of its own, empty: what is opened here must never
      * take a number that the program's next open would have got. */
-    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 ||
+    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 || !can_see_end() ||
         !start_thread(releaser, THREAD_STACK_BYTES)) {
         do_without();
         tell_ender(ENDS_ALONE);

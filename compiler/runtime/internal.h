@@ -386,6 +386,9 @@ void start_helper(void);
 /* With the signals that the caller has blocked; of as much stack as the program's
  * threads have where that is 0. */
 bool start_thread(void *(*body)(void *), size_t stack_bytes);
+/* Whether it can be told when the program has ended; opens what tells in the table of
+ * descriptors of the thread that will look. */
+bool can_see_end(void);
 /* The last thread left but a main thread that has ended? */
 bool is_alone(void);
 /* Tells the thread that ends the program to do so, or to end by itself. */

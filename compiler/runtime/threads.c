@@ -20,6 +20,7 @@
  * helper cannot: what exit handlers write would go to descriptors that it has not. */
 static _Atomic uint32_t ending;
 static sigset_t signals_of_program; /* blocked where the helper was started */
+static int own_process = -1; /* what /proc says of it; in the helper's table of descriptors */
 
 bool start_thread(void *(*body)(void *), size_t stack_bytes) {
     pthread_attr_t attributes;
@@ -33,11 +34,27 @@ bool start_thread(void *(*body)(void *), size_t stack_bytes) {
     return is_started;
 }
 
+bool can_see_end(void) {
+    own_process = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int state = openat(own_process, "stat", O_RDONLY | O_CLOEXEC);
+    if (state >= 0)
+        close(state);
+    return state >= 0;
+}
+
+static DIR *open_tasks(void) {
+    const int fd = openat(own_process, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *tasks = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !tasks)
+        close(fd);
+    return tasks;
+}
+
 /* Are the threads of this layer all that is left beside the main thread, and those of
  * the layers of libraries? Of several helpers that see this one ends the program. */
 static bool is_the_rest_ours(void) {
     const long own = syscall(SYS_gettid), process = getpid();
-    DIR *tasks = opendir("/proc/self/task");
+    DIR *tasks = open_tasks();
     bool is_ours = tasks != NULL;
     errno = 0;
     for (struct dirent *task; is_ours && (task = readdir(tasks));) {
@@ -45,8 +62,8 @@ static bool is_the_rest_ours(void) {
         const long id = strtol(task->d_name, NULL, 10);
         if (id <= 0 || id == process)
             continue;
-        snprintf(path, sizeof(path), "/proc/self/task/%ld/comm", id);
-        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        snprintf(path, sizeof(path), "task/%ld/comm", id);
+        const int fd = openat(own_process, path, O_RDONLY | O_CLOEXEC);
         const ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof(name) - 1);
         const int why = errno;
         if (fd >= 0)
@@ -70,7 +87,7 @@ static bool is_the_rest_ours(void) {
 
 bool is_alone(void) {
     char text[512], state = 0;
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    int fd = openat(own_process, "stat", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     ssize_t n = read(fd, text, sizeof(text) - 1);
