@@ -128,6 +128,8 @@ static void *reserve(uint64_t bytes) {
         return NULL;
     }
     madvise(at, bytes, MADV_DONTDUMP);
+    /* Of the bits a page here and there is used: one of 2 MiB is for 64 GiB of addresses. */
+    madvise(at, bytes, MADV_NOHUGEPAGE);
     return at;
 }
 

@@ -1,4 +1,5 @@
-/* How much memory the layer reckons with: the least of what the program's cgroups may have. */
+/* How much memory the layer reckons with: the least of what the program's cgroups may have.
+ * And how it reserves its own. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -37,7 +38,28 @@ static uint64_t limit_by(const char *const *kernels) {
     return memory_limit();
 }
 
+/* Is what is reserved kept in small pages? */
+static void small_pages(void) {
+    char line[256], begin[32], flags[256] = "";
+    bool is_here = false;
+    void *at = reserve(1 << 30);
+    CHECK(at);
+    snprintf(begin, sizeof(begin), "%lx-", (unsigned long)(uintptr_t)at);
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    CHECK(maps);
+    while (fgets(line, sizeof(line), maps)) {
+        is_here |= strncmp(line, begin, strlen(begin)) == 0;
+        if (is_here && sscanf(line, "VmFlags: %255[^\n]", flags) == 1)
+            break;
+    }
+    fclose(maps);
+    CHECK(strstr(flags, " dd") && (strstr(flags, " nh") ||
+                                   access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0));
+    munmap(at, 1 << 30);
+}
+
 int main(void) {
+    small_pages();
     const uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
     CHECK(limit_by((const char *const[]){NULL}) == machine);
     CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "0::/a/b\n",
