@@ -260,9 +260,15 @@ void *helper(void *nothing) {
     prctl(PR_SET_NAME, HELPER_NAME);
     /* A table of descriptors of its own, empty: what is opened here must never
      * take a number that the program's next open would have got. */
-    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0 || !can_see_end() ||
-        !start_thread(releaser, THREAD_STACK_BYTES)) {
-        do_without();
+    const char *why = NULL;
+    if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) != 0)
+        why = "the helper got no descriptors of its own (close_range, Linux 5.9)";
+    else if (!can_see_end())
+        why = "/proc cannot be read";
+    else if (!start_thread(releaser, THREAD_STACK_BYTES))
+        why = "a thread of the layer could not be started";
+    if (why) {
+        do_without_since(why);
         tell_ender(ENDS_ALONE);
         return NULL;
     }

@@ -125,7 +125,7 @@ struct ra_state {
     bool release_allowed;
     bool manager; /* one for the machine is there */
     const char *stats;
-    const char *off; /* why there are no hints, for the statistics */
+    const char *_Atomic off; /* why there are no hints, for the statistics */
 };
 extern struct ra_state ra;
 
@@ -316,6 +316,8 @@ void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, ui
 
 void *helper(void *nothing);
 void do_without(void);
+/* The same, and says why in the statistics. */
+void do_without_since(const char *why);
 bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
 uint64_t now_ns(void);
 /* Sleeps, as nanosleep does, but is no place where the thread may be cancelled. */

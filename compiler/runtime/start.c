@@ -174,6 +174,11 @@ void do_without(void) {
     atomic_store(&ra.active, 0);
 }
 
+void do_without_since(const char *why) {
+    ra.off = why;
+    do_without();
+}
+
 static void write_statistics(void) {
     FILE *out = fopen(ra.stats, "we");
     if (!out)

@@ -127,10 +127,11 @@ void start_helper(void) {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &signals_of_program);
+    static const char *const none_started = "a thread of the layer could not be started";
     if (!start_thread(ender, 0)) {
-        do_without();
+        do_without_since(none_started);
     } else if (!start_thread(helper, THREAD_STACK_BYTES)) {
-        do_without();
+        do_without_since(none_started);
         tell_ender(ENDS_ALONE);
     }
     pthread_sigmask(SIG_SETMASK, &signals_of_program, NULL);

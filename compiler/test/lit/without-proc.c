@@ -3,7 +3,9 @@
 // REQUIRES: namespaces
 // RUN: %clang -O2 %s %runtime -o %t
 // RUN: timeout -s KILL 20 %t
-// RUN: timeout -s KILL 20 unshare -rm sh -c "mount -t tmpfs none /proc && exec %t"
+// RUN: env RUNAHEAD_CC_STATS=%t.json timeout -s KILL 20 unshare -rm sh -c "mount -t tmpfs none /proc && exec %t"
+// RUN: %FileCheck %s <%t.json
+// CHECK: "off": "/proc cannot be read"
 // RUN: timeout -s KILL 20 unshare -rm %t hidden
 #include <pthread.h>
 #include <stdlib.h>
