@@ -43,8 +43,10 @@ static bool is_worth_it(uint64_t bytes) {
         do_without();
         is_active = false;
     }
-    if (is_active && !has_helper())
+    if (is_active && !has_helper()) {
         start_helper();
+        is_active = atomic_load(&ra.active);
+    }
     ra_inside = false;
     return is_active;
 }

@@ -538,8 +538,11 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
         site->last = p;
         return;
     }
-    if (!has_helper())
+    if (!has_helper()) {
         start_helper();
+        if (!atomic_load(&ra.active))
+            return; /* it may not be */
+    }
     if (previous && previous != p)
         atomic_store_explicit(&previous->next, p, memory_order_release);
     previous = p;

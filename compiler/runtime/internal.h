@@ -318,6 +318,9 @@ void *helper(void *nothing);
 void do_without(void);
 /* The same, and says why in the statistics. */
 void do_without_since(const char *why);
+/* A filter may kill for the layer's calls; NULL: there is none. One may also have been
+ * put on after the layer began, before its threads do. */
+const char *why_not_call(void);
 bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
 uint64_t now_ns(void);
 /* Sleeps, as nanosleep does, but is no place where the thread may be cancelled. */

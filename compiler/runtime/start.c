@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -174,6 +175,10 @@ void do_without(void) {
     atomic_store(&ra.active, 0);
 }
 
+const char *why_not_call(void) {
+    return prctl(PR_GET_SECCOMP) == 0 ? NULL : "system calls are filtered (seccomp)";
+}
+
 void do_without_since(const char *why) {
     ra.off = why;
     do_without();
@@ -207,7 +212,9 @@ static bool prepare(void) {
     ra.stats = secure_getenv("RUNAHEAD_CC_STATS");
     if (ra.stats)
         atexit(write_statistics);
-    ra.off = why_not_reserve();
+    ra.off = why_not_call();
+    if (!ra.off)
+        ra.off = why_not_reserve();
     if (!ra.off && !reserve_all())
         ra.off = "no address space was to be had";
     if (ra.off)

@@ -123,6 +123,12 @@ void start_helper(void) {
     if (!atomic_compare_exchange_strong(&ra.helper, &none, 1))
         return;
     int saved = errno;
+    const char *filtered = why_not_call();
+    if (filtered) {
+        do_without_since(filtered);
+        errno = saved;
+        return;
+    }
     sigset_t all;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     sigfillset(&all);
