@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -134,25 +135,38 @@ impl Compiler {
     /// With `explain` it reports what was inserted where, and why not elsewhere.
     pub fn command(&self, arguments: &[OsString], explain: bool) -> Command {
         let mut command = Command::new(&self.program);
+        let words = expanded(arguments);
+        let line = Line::of(&words);
+        if line.is_without_library() {
+            command.args(arguments); // nor could the run-time layer be linked
+            return command;
+        }
         let mut option = OsString::from("-fpass-plugin=");
         option.push(&self.pass);
         command.arg(option);
         if explain {
             command.args(["-Rpass=runahead", "-Rpass-missed=runahead"]);
         }
-        command.args(arguments);
-        let line = Line::of(arguments);
-        if line.links() {
-            if line.has_language {
-                command.args(["-x", "none"]); // or the run-time layer is taken for a source
-            }
-            command.arg(&self.runtime).args(["-pthread", "-lm"]);
-            // Threads of the run-time layer may be anywhere in its text: a library
-            // with such a layer stays when the program closes it.
-            if line.is_shared {
-                command.arg("-Wl,-z,nodelete");
-            }
+        if !line.links() {
+            command.args(arguments);
+            return command;
         }
+        let end = line.options_end.unwrap_or(arguments.len());
+        let (options, inputs) = arguments.split_at(end);
+        let before: Vec<Word> = words.into_iter().filter(|word| word.argument < end).collect();
+        let language = Line::of(&before).language;
+        let is_given = language != "none";
+        command.args(options);
+        if is_given {
+            command.args(["-x", "none"]); // or the run-time layer is taken for a source
+        }
+        // Threads of the run-time layer may be anywhere in its text: a library with such a
+        // layer stays when the program closes it. To programs it makes no difference.
+        command.arg(&self.runtime).args(["-pthread", "-lm", "-Wl,-z,nodelete"]);
+        if is_given && !inputs.is_empty() {
+            command.arg("-x").arg(language);
+        }
+        command.args(inputs);
         command
     }
 
@@ -181,8 +195,65 @@ fn not_there(language: Language, version: Option<u32>) -> String {
     )
 }
 
+/// An argument, or what stands in the file that it names (`@file`).
+#[derive(Clone, Debug)]
+struct Word {
+    text: OsString,
+    /// The number of the argument that it comes from.
+    argument: usize,
+}
+
+/// The arguments with those in files, and in files that these name. A file that cannot
+/// be read is an argument like any.
+fn expanded(arguments: &[OsString]) -> Vec<Word> {
+    fn add(words: &mut Vec<Word>, argument: usize, text: OsString, depth: u32) {
+        const DEPTH_MAX: u32 = 16; // of files that name each other the compiler complains
+        let content = match text.as_encoded_bytes() {
+            [b'@', path @ ..] if depth < DEPTH_MAX => fs::read(OsStr::from_bytes(path)).ok(),
+            _ => None,
+        };
+        match content {
+            Some(content) => {
+                for word in split(&content) {
+                    add(words, argument, word, depth + 1);
+                }
+            }
+            None => words.push(Word { text, argument }),
+        }
+    }
+    let mut words = Vec::new();
+    for (argument, text) in arguments.iter().enumerate() {
+        add(&mut words, argument, text.clone(), 0);
+    }
+    words
+}
+
+/// The words of a file of arguments, as GCC and clang take them apart: at white space
+/// that is neither between quotes of either kind nor behind a backslash.
+fn split(content: &[u8]) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut word: Option<Vec<u8>> = None;
+    let mut quote = None;
+    let mut bytes = content.iter().copied();
+    while let Some(byte) = bytes.next() {
+        if quote.is_none() && byte.is_ascii_whitespace() {
+            words.extend(word.take().map(OsString::from_vec));
+            continue;
+        }
+        let word = word.get_or_insert_default();
+        match byte {
+            b'\\' => word.extend(bytes.next()),
+            _ if quote == Some(byte) => quote = None,
+            b'"' | b'\'' if quote.is_none() => quote = Some(byte),
+            _ => word.push(byte),
+        }
+    }
+    words.extend(word.map(OsString::from_vec));
+    words
+}
+
 /// What a command line asks for, as far as it matters to the run-time layer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
     /// It ends before linking, or in an object that is to be linked again: with
     /// the layer in it that would have it twice.
@@ -190,13 +261,19 @@ struct Line {
     has_input: bool,
     has_header: bool,
     has_library: bool,
-    is_shared: bool,
-    /// A language is given for what follows.
-    has_language: bool,
+    /// The program has no C library.
+    is_freestanding: bool,
+    /// The C library is not linked by itself, but (`-lc`) by name.
+    leaves_out_c: bool,
+    names_c: bool,
+    /// That of what follows; `none` where it goes by names.
+    language: OsString,
+    /// The argument behind which, or from which file on, all are inputs.
+    options_end: Option<usize>,
 }
 
 impl Line {
-    fn of(arguments: &[OsString]) -> Self {
+    fn of(words: &[Word]) -> Self {
         const ENDS_EARLY: [&str; 14] = [
             "-c",
             "-S",
@@ -214,7 +291,7 @@ impl Line {
             "--help",
         ];
         // Those whose value is the next argument, which is no input then.
-        const WITH_VALUE: [&str; 24] = [
+        const WITH_VALUE: [&str; 23] = [
             "-o",
             "-I",
             "-D",
@@ -234,37 +311,72 @@ impl Line {
             "-MT",
             "-MQ",
             "-Xclang",
-            "-Xlinker",
             "-Xpreprocessor",
             "-Xassembler",
             "-mllvm",
             "-module-dir",
         ];
-        let mut line = Self::default();
-        let mut language: &[u8] = b"none";
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
+        // Of the linker's arguments.
+        const LINKED_AGAIN: [&[u8]; 3] = [b"-r", b"-i", b"--relocatable"];
+        let mut line = Self {
+            ends_early: false,
+            has_input: false,
+            has_header: false,
+            has_library: false,
+            is_freestanding: false,
+            leaves_out_c: false,
+            names_c: false,
+            language: OsString::from("none"),
+            options_end: None,
+        };
+        let mut rest = words.iter();
+        while let Some(Word { text: argument, argument: number }) = rest.next() {
             let text = argument.as_encoded_bytes();
-            if argument == "-x" {
-                language = rest.next().map_or(b"none", |value| value.as_encoded_bytes());
-            } else if let Some(value) = text.strip_prefix(b"-x") {
-                language = value;
-            } else if WITH_VALUE.iter().any(|option| argument == option) {
+            let is = |names: &[&str]| names.iter().any(|name| argument == *name);
+            if line.options_end.is_some() {
+                line.add_input(argument);
+            } else if argument == "--" {
+                line.options_end = Some(*number);
+            } else if is(&["-x", "--language"]) {
+                line.language = rest.next().map_or("none".into(), |value| value.text.clone());
+            } else if let Some(value) =
+                text.strip_prefix(b"-x").or_else(|| text.strip_prefix(b"--language="))
+            {
+                line.language = OsStr::from_bytes(value).to_owned();
+            } else if argument == "-Xlinker" {
+                let value = rest.next().map(|value| value.text.as_encoded_bytes());
+                line.ends_early |= value.is_some_and(|value| LINKED_AGAIN.contains(&value));
+            } else if is(&WITH_VALUE) {
                 rest.next();
+            } else if let Some(values) = text.strip_prefix(b"-Wl,") {
+                line.has_library = true;
+                line.ends_early |=
+                    values.split(|byte| *byte == b',').any(|value| LINKED_AGAIN.contains(&value));
             } else if text == b"-" || !text.starts_with(b"-") {
-                let is_header = match language {
-                    b"none" => is_header(Path::new(argument)),
-                    language => language.ends_with(b"-header"),
-                };
-                line.has_header |= is_header;
-                line.has_input |= !is_header;
+                line.add_input(argument);
+            } else {
+                line.ends_early |= is(&ENDS_EARLY);
+                line.has_library |= text.starts_with(b"-l");
+                line.is_freestanding |= is(&["-ffreestanding", "-fno-hosted"]);
+                line.leaves_out_c |= is(&["-nostdlib", "-nodefaultlibs", "-nolibc"]);
+                line.names_c |= argument == "-lc";
             }
-            line.ends_early |= ENDS_EARLY.iter().any(|option| argument == option);
-            line.has_library |= text.starts_with(b"-l") || text.starts_with(b"-Wl,");
-            line.is_shared |= argument == "-shared" || argument == "--shared";
         }
-        line.has_language = language != b"none";
         line
+    }
+
+    fn add_input(&mut self, argument: &OsStr) {
+        let is_header = match self.language.as_encoded_bytes() {
+            b"none" => is_header(Path::new(argument)),
+            language => language.ends_with(b"-header"),
+        };
+        self.has_header |= is_header;
+        self.has_input |= !is_header;
+    }
+
+    /// Is there no C library, which the run-time layer needs?
+    fn is_without_library(&self) -> bool {
+        self.is_freestanding || (self.leaves_out_c && !self.names_c)
     }
 
     /// Does it end in a linked program or library? Headers by themselves are
@@ -397,8 +509,16 @@ mod tests {
             ("-x c++-header a.h -o a.pch", false),
             ("-include a.h a.c", true),
             ("-x c a.h", true),
+            ("-O2 -- a.c", true),
+            ("-v --", false),
+            ("--language=c++-header a -o a.pch", false),
+            ("--language c++-header a -o a.pch", false),
+            ("-Wl,-r a.o -o b.o", false),
+            ("-Wl,-O1,--relocatable a.o -o b.o", false),
+            ("-Xlinker -r a.o -o b.o", false),
+            ("-Xlinker -shared a.o", true),
         ] {
-            assert_eq!(Line::of(&words(line)).links(), expected, "{line}");
+            assert_eq!(Line::of(&expanded(&words(line))).links(), expected, "{line}");
         }
     }
 
@@ -414,18 +534,76 @@ mod tests {
 
     #[test]
     fn the_run_time_layer_is_no_source_whatever_the_language() {
-        let plain = "-fpass-plugin=pass.so a.c runahead_rt.o -pthread -lm";
-        assert_eq!(line_of("a.c"), words(plain));
-        let given = "-fpass-plugin=pass.so -x c a -x none runahead_rt.o -pthread -lm";
-        assert_eq!(line_of("-x c a"), words(given));
-        let taken_back = "-fpass-plugin=pass.so -x c a -x none b.o runahead_rt.o -pthread -lm";
-        assert_eq!(line_of("-x c a -x none b.o"), words(taken_back));
+        const LAYER: &str = "runahead_rt.o -pthread -lm -Wl,-z,nodelete";
+        for (line, expected) in [
+            ("a.c", format!("a.c {LAYER}")),
+            ("-x c a", format!("-x c a -x none {LAYER}")),
+            ("-x c a -x none b.o", format!("-x c a -x none b.o {LAYER}")),
+            ("--language=c a", format!("--language=c a -x none {LAYER}")),
+            // Behind `--` it would be an input, and options no options.
+            ("-O2 -- a.c", format!("-O2 {LAYER} -- a.c")),
+            ("-x c -- a", format!("-x c -x none {LAYER} -x c -- a")),
+            ("-c -- a.c", "-c -- a.c".to_owned()),
+        ] {
+            assert_eq!(
+                line_of(line),
+                words(&format!("-fpass-plugin=pass.so {expected}")),
+                "{line}"
+            );
+        }
     }
 
     #[test]
     fn a_library_with_a_run_time_layer_stays_when_it_is_closed() {
-        assert!(line_of("-shared a.o -o a.so").contains(&"-Wl,-z,nodelete".into()));
-        assert!(!line_of("a.o -o a").contains(&"-Wl,-z,nodelete".into()));
+        for line in ["-shared a.o", "-Wl,-shared a.o", "-Xlinker -shared a.o", "a.o -o a"] {
+            assert!(line_of(line).contains(&"-Wl,-z,nodelete".into()), "{line}");
+        }
+        assert!(!line_of("-c a.c").contains(&"-Wl,-z,nodelete".into()));
+    }
+
+    #[test]
+    fn without_a_c_library_there_is_no_run_time_layer_nor_what_calls_it() {
+        for line in [
+            "-nostdlib a.c -o a",
+            "-nodefaultlibs a.c",
+            "-ffreestanding -c a.c",
+            "-nostartfiles -ffreestanding a.c",
+        ] {
+            assert_eq!(line_of(line), words(line));
+        }
+        // As libtool links libraries.
+        let named = line_of("-shared -nostdlib crti.o a.o -lc -o a.so");
+        assert!(named.contains(&"runahead_rt.o".into()), "{named:?}");
+    }
+
+    #[test]
+    fn arguments_in_files_count_as_those_beside_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            format!("@{}", path.display())
+        };
+        let compiles = file("compiles", "-O2\n  -c 'a file.c'\t-o \"a\\\" b.o\"\n");
+        let nested = file("nested", &format!("-v {compiles}"));
+        let texts = |line: &str| -> Vec<OsString> {
+            expanded(&words(line)).into_iter().map(|word| word.text).collect()
+        };
+        let expected = ["-v", "-O2", "-c", "a file.c", "-o", "a\" b.o", "-g"].map(OsString::from);
+        assert_eq!(texts(&format!("{nested} -g")), expected);
+        assert!(!Line::of(&expanded(&words(&nested))).links());
+        assert_eq!(texts("@/no/such/file"), words("@/no/such/file"));
+        assert_eq!(split(b"a\\ b '' c'd e'f \\"), ["a b", "", "cd ef", ""].map(OsString::from));
+
+        // Options end inside: what is added comes before the file.
+        let inputs = file("inputs", "-x c -- a b");
+        let line = line_of(&format!("-O2 {inputs} -g"));
+        let layer = line.iter().position(|word| word == "runahead_rt.o").unwrap();
+        assert!(layer < line.iter().position(|word| *word == *inputs).unwrap(), "{line:?}");
+        assert!(!line.contains(&"none".into()), "{line:?}");
+        let itself = directory.path().join("itself");
+        fs::write(&itself, format!("-c @{}", itself.display())).unwrap();
+        assert!(Line::of(&expanded(&words(&format!("@{}", itself.display())))).ends_early);
     }
 
     #[test]
