@@ -2,9 +2,11 @@
  * are dropped (Mowry, Demke and Krieger 1996, section 2.4) and the others put
  * into a ring for the helper.
  *
- * The program's own threads never enter the kernel here but to wake the helper;
- * where the ring is full the hint is lost. Every failure ends as if this layer
- * were absent. */
+ * The program's own threads enter the kernel here to wake the helper, or to wait for it
+ * a little (nanosleep), and to learn what is in memory (mincore of what a nest begins
+ * with, and of indices) or was read from storage (getrusage): never to ask for pages. What
+ * begins the layer and its threads does more. Where the ring is full the hint is lost.
+ * Every failure ends as if this layer were absent. */
 #define _GNU_SOURCE
 #include "internal.h"
 

@@ -1,5 +1,5 @@
 /* The interface between compiled programs and the run-time layer (Mowry, Demke
- * and Krieger 1996, section 2.4). Keep in step with pass/Runahead.cpp. */
+ * and Krieger 1996, section 2.4). Keep in step with pass/Nest.h. */
 #ifndef RUNAHEAD_RT_H
 #define RUNAHEAD_RT_H
 
