@@ -2,8 +2,8 @@
 
 use crate::abi::*;
 use crate::arch::{nr, stat};
-use crate::descriptors::{FileId, Kind};
-use crate::emulator::Emulator;
+use crate::descriptors::{File, FileId, Kind};
+use crate::emulator::{Emulator, POSITION_UNKNOWN};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, from_kernel, park};
 use runahead_protocol::log::Log;
@@ -126,6 +126,9 @@ impl<K: Kernel> Context<'_, K> {
             Kind::Directory => O_DIRECTORY,
             _ => return park(Park::Reopen),
         };
+        if file.kind == Kind::Directory {
+            self.placed(id)?;
+        }
         let Some(normal) = self.normal_fds() else { return park(Park::Reopen) };
         // Only what still is a file may be opened: the number may be
         // another's by now.
@@ -142,8 +145,9 @@ impl<K: Kernel> Context<'_, K> {
             self.close_real(real);
             return park(Park::Reopen);
         }
-        if file.kind == Kind::Directory && file.offset != 0 {
-            self.k.call(nr::LSEEK, [real, file.offset as usize, SEEK_SET, 0, 0, 0]);
+        let offset = self.e.table.file(id).offset;
+        if file.kind == Kind::Directory && offset != 0 {
+            self.k.call(nr::LSEEK, [real, offset as usize, SEEK_SET, 0, 0, 0]);
         }
         let owned = self.owned(&stat);
         let file = self.e.table.file_mut(id);
@@ -154,6 +158,52 @@ impl<K: Kernel> Context<'_, K> {
             file.size = stat.size;
         }
         Ok(real)
+    }
+
+    /// Before a file's offset is used: finds out where the normal process stands,
+    /// if nobody has been asked at the synchronisation. By now it may have gone
+    /// on, as it may have in whatever else the copy foresees.
+    pub(crate) fn placed(&mut self, id: FileId) -> Result<(), Stop> {
+        let file = *self.e.table.file(id);
+        if file.offset != POSITION_UNKNOWN {
+            return Ok(());
+        }
+        let Some(position) = self.position_of(&file) else { return park(Park::Reopen) };
+        let file = self.e.table.file_mut(id);
+        file.offset = position;
+        if file.stream_next == 0 {
+            file.stream_next = position;
+        }
+        Ok(())
+    }
+
+    /// Position of the normal process's description: proc_pid_fdinfo(5), which
+    /// unlike lseek(2) waits for nobody who reads by it.
+    fn position_of(&mut self, file: &File) -> Option<u64> {
+        let inherited = u32::try_from(file.inherited_plus1 - 1).ok()?;
+        let normal = self.normal_fds()?;
+        let name = decimal(inherited);
+        let stat = self.stat_at(normal, address_of(&name), 0).ok()?;
+        if (stat.dev, stat.ino) != (file.dev, file.ino) {
+            return None;
+        }
+        let mut path = [0u8; 32];
+        for (to, from) in path.iter_mut().zip(b"../fdinfo/".iter().chain(&name)) {
+            *to = *from;
+        }
+        let arguments = [normal, address_of(&path), OPEN_FOR_READING, 0, 0, 0];
+        let result = self.k.call(nr::OPENAT, arguments);
+        let info = self.opened(result).ok()?;
+        // Its first line is "pos:", a tabulator and at most 19 digits.
+        let mut text = [0u8; 32];
+        let vector = [address_of_mut(&mut text), text.len()];
+        self.k.call(nr::PREADV2, [info, address_of(&vector), 1, 0, 0, 0]);
+        self.close_real(info);
+        let digits = text.strip_prefix(b"pos:\t")?.split(|byte| *byte == b'\n').next()?;
+        digits.iter().try_fold(0u64, |number, byte| {
+            let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            number.checked_mul(10)?.checked_add(u64::from(digit))
+        })
     }
 
     /// Whether `mincore` and `O_NOATIME` are ours to use on such a file.

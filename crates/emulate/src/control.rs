@@ -88,7 +88,8 @@ impl<K: Kernel> Context<'_, K> {
                 Ok(0)
             }
             FIONREAD if file.is_file() => {
-                let left = self.size_now(id)?.saturating_sub(file.offset);
+                self.placed(id)?;
+                let left = self.size_now(id)?.saturating_sub(self.e.table.file(id).offset);
                 self.store(a[2], &(left.min(i32::MAX as u64) as u32).to_ne_bytes())?;
                 Ok(0)
             }

@@ -98,7 +98,7 @@ pub struct File {
     pub(crate) status_flags: u32,
     /// File mode as `fstat` says.
     pub(crate) mode: u32,
-    /// Next byte that `read` would give.
+    /// Next byte that `read` would give, or [`crate::POSITION_UNKNOWN`].
     pub(crate) offset: u64,
     /// Size as last known, or as it appears where `dirty`.
     pub(crate) size: u64,

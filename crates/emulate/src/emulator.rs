@@ -60,6 +60,10 @@ pub struct Start {
     pub release: Option<[u64; release::WORDS]>,
 }
 
+/// An offset that nobody has been asked for: it is looked up where it is needed.
+/// Larger than any that the kernel gives.
+pub const POSITION_UNKNOWN: u64 = u64::MAX;
+
 /// A descriptor of the normal process at the synchronisation.
 #[derive(Clone, Copy, Debug)]
 pub struct Inherited {
@@ -70,7 +74,7 @@ pub struct Inherited {
     pub dev: u64,
     /// Its inode number.
     pub ino: u64,
-    /// Offset of the description.
+    /// Offset of the description, or [`POSITION_UNKNOWN`].
     pub offset: u64,
     /// Size of the file in bytes.
     pub size: u64,
@@ -254,7 +258,7 @@ impl Emulator {
             size: inherited.size,
             dev: inherited.dev,
             ino: inherited.ino,
-            stream_next: inherited.offset,
+            stream_next: if inherited.offset == POSITION_UNKNOWN { 0 } else { inherited.offset },
             oracle: Oracle::keeping(self.identity.fsuid == 0),
             ..File::FREE
         };

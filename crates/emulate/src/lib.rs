@@ -50,7 +50,9 @@ mod walk;
 mod write;
 
 pub use descriptors::Kind;
-pub use emulator::{Counters, Emulator, Identity, Inherited, PROTECTED_MAX, SIGNALS_MAX, Start};
+pub use emulator::{
+    Counters, Emulator, Identity, Inherited, POSITION_UNKNOWN, PROTECTED_MAX, SIGNALS_MAX, Start,
+};
 pub use kernel::{Calls, Kernel, Mapped, Protecting};
 pub use outcome::Outcome;
 pub use pipes::PIPE_BYTES;

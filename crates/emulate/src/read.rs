@@ -138,11 +138,18 @@ impl<K: Kernel> Context<'_, K> {
         self.read_into(a[0], id, buffers, offset)
     }
 
-    fn readable(&self, fd: usize, at: Option<u64>) -> Result<FileId, Stop> {
+    /// What a read at `at`, or by the position, reads from.
+    fn readable(&mut self, fd: usize, at: Option<u64>) -> Result<FileId, Stop> {
         let id = self.id(fd)?;
         let file = self.e.table.file(id);
         file.seekable_if(at.is_some())?;
-        if file.readable() { Ok(id) } else { errno(EBADF) }
+        if !file.readable() {
+            return errno(EBADF);
+        }
+        if at.is_none() && file.kind != Kind::Directory {
+            self.placed(id)?;
+        }
+        Ok(id)
     }
 
     /// Reads the program's vector and makes its buffers ready.

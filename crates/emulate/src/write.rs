@@ -63,6 +63,9 @@ impl<K: Kernel> Context<'_, K> {
     /// `len` bytes were written in appearance.
     pub(crate) fn wrote(&mut self, id: FileId, len: u64, at: Option<u64>) -> Answer {
         self.share_size(id);
+        if at.is_none() {
+            self.placed(id)?;
+        }
         let file = self.e.table.file_mut(id);
         let beyond = at.unwrap_or(file.offset).saturating_add(len) > i64::MAX as u64;
         if beyond && file.kind.has_offset() {
@@ -153,7 +156,10 @@ impl<K: Kernel> Context<'_, K> {
         let delta = a[1] as i64;
         let base = match a[2] {
             SEEK_SET => 0,
-            SEEK_CUR => file.offset,
+            SEEK_CUR => {
+                self.placed(id)?;
+                self.e.table.file(id).offset
+            }
             SEEK_END => self.size_now(id)?,
             SEEK_DATA | SEEK_HOLE => return self.seek_data(id, a),
             _ => return errno(EINVAL),
@@ -220,10 +226,13 @@ impl<K: Kernel> Context<'_, K> {
     /// `sendfile(out, in, offset, count)`.
     pub(crate) fn sendfile(&mut self, a: [usize; 6]) -> Answer {
         let input = self.id(a[1])?;
-        let file = self.e.table.file(input);
-        if !file.readable() {
+        if !self.e.table.file(input).readable() {
             return errno(EBADF);
         }
+        if a[2] == 0 {
+            self.placed(input)?;
+        }
+        let file = self.e.table.file(input);
         let beyond = file.offset.saturating_add(a[3] as u64) > i64::MAX as u64;
         if a[2] == 0 && beyond && file.kind.has_offset() {
             return errno(EINVAL);
@@ -317,10 +326,13 @@ impl<K: Kernel> Context<'_, K> {
         (output, out_offset): (FileId, usize),
         len: u64,
     ) -> Answer {
-        let file = *self.e.table.file(input);
-        if !file.readable() {
+        if !self.e.table.file(input).readable() {
             return errno(EBADF);
         }
+        if in_offset == 0 {
+            self.placed(input)?;
+        }
+        let file = *self.e.table.file(input);
         let at = if in_offset == 0 { file.offset } else { self.load_words::<1>(in_offset)?[0] };
         let mut done = self.read_elsewhere(in_fd, input, (at, len), true)?;
         if self.e.table.file(output).is_pipe() {

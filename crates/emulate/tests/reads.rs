@@ -4,7 +4,7 @@
 mod machine;
 
 use machine::{Copy, FileSystem, TempDir, contents, raw};
-use runahead_emulate::{Inherited, Kind, Outcome, arch::nr};
+use runahead_emulate::{Inherited, Kind, Outcome, POSITION_UNKNOWN, arch::nr};
 use runahead_protocol::log::{FLAG_BEHIND, FLAG_END, FLAG_PREFETCHED};
 use runahead_protocol::stats::Park;
 use std::os::fd::AsRawFd;
@@ -402,6 +402,83 @@ fn inherited_files_are_opened_again_and_checked() {
     let address = copy.machine.own(&mut buffer);
     let outcome = copy.outcome(nr::GETDENTS64, &[fd as usize, address, 64]);
     assert_eq!(outcome, Outcome::Park(Park::Reopen), "names cannot be done without");
+}
+
+#[test]
+fn an_unknown_position_is_looked_up_where_it_is_needed() {
+    let dir = TempDir::new("positions");
+    let path = dir.file("f", 5000);
+    let file = std::fs::File::open(&path).unwrap();
+    let fd = file.as_raw_fd();
+    raw(nr::LSEEK, [fd as usize, 4000, 0, 0, 0, 0]);
+    let meta = file.metadata().unwrap();
+    let inherited = Inherited {
+        kind: Kind::Regular,
+        dev: meta.dev(),
+        ino: meta.ino(),
+        offset: POSITION_UNKNOWN,
+        size: meta.size(),
+        mode: meta.mode(),
+        status_flags: libc::O_RDWR as u32,
+        cloexec: true,
+    };
+    let copy = || {
+        let mut copy = Copy::new();
+        copy.emulator.inherit(fd, inherited);
+        copy
+    };
+    let mut explicit = copy();
+    let (result, bytes) = explicit.pread(fd as isize, 100, 1000);
+    assert_eq!((result, &bytes[..]), (100, &contents(5000)[1000..1100]));
+    let (result, bytes) = explicit.read(fd as isize, 4096);
+    assert_eq!((result, &bytes[..1000]), (1000, &contents(5000)[4000..]));
+    assert_eq!(copy().call(nr::LSEEK, &[fd as usize, 5, 1]), 4005);
+    let mut written = copy();
+    let mut bytes = [0u8; 2000];
+    let address = written.machine.own(&mut bytes);
+    assert_eq!(written.call(nr::WRITE, &[fd as usize, address, 2000]), 2000);
+    assert_eq!(written.call(nr::LSEEK, &[fd as usize, 0, 2]), 6000);
+    let mut moved = copy();
+    assert_eq!(moved.call(nr::LSEEK, &[fd as usize, 100, 0]), 100);
+    assert_eq!(moved.read(fd as isize, 10).1, contents(5000)[100..110]);
+
+    // Another file by now: nobody knows where the program was in this one.
+    let mut lost = Copy::new();
+    lost.emulator.inherit(fd, Inherited { ino: meta.ino() + 1, ..inherited });
+    let mut bytes = [0u8; 8];
+    let address = lost.machine.own(&mut bytes);
+    let outcome = lost.outcome(nr::READ, &[fd as usize, address, 8]);
+    assert_eq!(outcome, Outcome::Park(Park::Reopen));
+}
+
+#[test]
+fn a_directory_is_read_on_where_the_normal_process_stands() {
+    let dir = TempDir::new("listing");
+    (0..40).for_each(|nth| drop(dir.file(&format!("a file with a long name {nth}"), 1)));
+    let directory = std::fs::File::open(&dir.0).unwrap();
+    let fd = directory.as_raw_fd() as usize;
+    let mut entries = [0u8; 512];
+    let address = entries.as_mut_ptr().expose_provenance();
+    assert!(raw(nr::GETDENTS64, [fd, address, 512, 0, 0, 0]) > 0);
+    let meta = directory.metadata().unwrap();
+    let inherited = Inherited {
+        kind: Kind::Directory,
+        dev: meta.dev(),
+        ino: meta.ino(),
+        offset: POSITION_UNKNOWN,
+        size: meta.size(),
+        mode: meta.mode(),
+        status_flags: 0,
+        cloexec: true,
+    };
+    let mut copy = Copy::new();
+    copy.emulator.inherit(fd as i32, inherited);
+    let mut foreseen = [0u8; 512];
+    let address = copy.machine.own(&mut foreseen);
+    assert!(copy.call(nr::GETDENTS64, &[fd, address, 512]) > 0);
+    assert!(raw(nr::GETDENTS64, [fd, entries.as_mut_ptr().expose_provenance(), 512, 0, 0, 0]) > 0);
+    // d_off of the first entry, and the rest of it with its name.
+    assert_eq!(foreseen[..32], entries[..32]);
 }
 
 #[test]

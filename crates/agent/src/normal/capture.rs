@@ -9,11 +9,12 @@
 
 use super::{OFFSET_NONE, Request};
 use crate::config::CONFIG;
-use crate::state::{FDS_MAX, State};
+use crate::import::regions::is_single_threaded;
+use crate::state::{FDS_MAX, State, class};
 use crate::sys;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_emulate::{Emulator, Inherited, Kind};
+use runahead_emulate::{Emulator, Inherited, Kind, POSITION_UNKNOWN};
 
 /// Descriptors below this are looked at even where no hook has seen them.
 const UNSEEN_END: u32 = 32;
@@ -55,11 +56,12 @@ static CAPTURED: Shared =
     Shared(UnsafeCell::new(Captured { looks_left: 0, len: 0, open: [(0, NONE); FDS_MAX] }));
 
 /// Takes down the descriptors that hooks have seen, now and then others, and
-/// that of `request`, if the stall is a read's.
+/// that of `request`, if the stall is a read's. `listed`: the directory that this
+/// thread has waited for, if it is a directory's.
 ///
 /// # Safety
 /// The caller must hold the ration's lock.
-pub unsafe fn take(state: &State, request: Option<&Request>) {
+pub unsafe fn take(state: &State, request: Option<&Request>, listed: Option<i32>) {
     // SAFETY: the lock is held.
     let captured = unsafe { &mut *CAPTURED.0.get() };
     captured.len = 0;
@@ -69,7 +71,7 @@ pub unsafe fn take(state: &State, request: Option<&Request>) {
     let end = (seen as usize).max(request.map_or(0, |request| request.fd as usize + 1));
     let mut open_end = 0;
     for fd in 0..end.min(FDS_MAX) as i32 {
-        if let Some(inherited) = look(fd, request)
+        if let Some(inherited) = look(state, fd, request, listed)
             && let Some(slot) = captured.open.get_mut(captured.len)
         {
             *slot = (fd, inherited);
@@ -93,7 +95,12 @@ pub unsafe fn hand_over(emulator: &mut Emulator) {
     }
 }
 
-fn look(fd: i32, request: Option<&Request>) -> Option<Inherited> {
+fn look(
+    state: &State,
+    fd: i32,
+    request: Option<&Request>,
+    listed: Option<i32>,
+) -> Option<Inherited> {
     let mut stat = sys::Stat::default();
     // Nobody has asked for it, and the file may be another's than the read's.
     if !sys::known_fstat(fd, &mut stat) {
@@ -108,7 +115,11 @@ fn look(fd: i32, request: Option<&Request>) -> Option<Inherited> {
         .filter(|request| fd == request.fd && request.offset != OFFSET_NONE && !request.explicit);
     let offset = match kind {
         _ if own.is_some() => own.map_or(0, |request| request.offset),
-        Kind::Regular | Kind::Directory => sys::position(fd).max(0) as u64,
+        Kind::Regular => position(fd, stat.size),
+        Kind::Directory if listed == Some(fd) || is_listed_by_nobody_else(state, fd) => {
+            sys::position(fd).max(0) as u64
+        }
+        Kind::Directory => POSITION_UNKNOWN,
         _ => 0,
     };
     Some(Inherited {
@@ -121,4 +132,60 @@ fn look(fd: i32, request: Option<&Request>) -> Option<Inherited> {
         status_flags: sys::status_flags(fd).max(0) as u32,
         cloexec: false,
     })
+}
+
+/// The position of a regular file of `size` bytes, as far as that can be told
+/// without waiting for anybody.
+///
+/// lseek(2) takes the lock that a read by the position holds until it returns
+/// (fs/file.c, `fdget_pos`; Linux 3.14), and cannot be interrupted there, not
+/// even by SIGKILL. Another thread, or a process that shares the description,
+/// may be in such a read for as long as a device or a server takes, or for
+/// good (/proc/kmsg). `FIONREAD` takes no lock: it is the size less the
+/// position, of which an int is told (fs/ioctl.c, `do_vfs_ioctl`). Of larger
+/// files, and of directories that others may list, the copy looks it up where it
+/// needs it.
+fn position(fd: i32, size: i64) -> u64 {
+    const FIONREAD: usize = 0x541b;
+    let Ok(size) = u32::try_from(size) else { return POSITION_UNKNOWN };
+    let mut left = 0u32;
+    // SAFETY: a question; the kernel writes one int.
+    match unsafe { sys::ioctl(fd, FIONREAD, core::ptr::from_mut(&mut left) as usize) } {
+        0 => u64::from(size.wrapping_sub(left)),
+        _ => POSITION_UNKNOWN,
+    }
+}
+
+/// Whether lseek(2) of a directory waits for nobody, as far as can be known. Where
+/// it does, the position is that of this moment: after a wait for a directory the
+/// program goes on at once, and lists more before the copy could look it up.
+fn is_listed_by_nobody_else(state: &State, fd: i32) -> bool {
+    let class = state.class(fd as u32 as usize).map(|class| class.load(Relaxed));
+    class != Some(class::INHERITED) && is_single_threaded()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, SeekFrom};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_position_is_told_as_far_as_an_int_tells_it() {
+        const INT: u64 = 1 << 32;
+        let name = std::format!("runahead-position-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut file = std::fs::File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for (size, at) in [(0, 0), (5000, 0), (5000, 4321), (5000, 6000), (INT - 1, INT - 2)] {
+            file.set_len(size).unwrap();
+            file.seek(SeekFrom::Start(at)).unwrap();
+            assert_eq!(position(file.as_raw_fd(), size as i64), at, "of {size}");
+        }
+        file.set_len(INT).unwrap();
+        file.seek(SeekFrom::Start(1)).unwrap();
+        assert_eq!(position(file.as_raw_fd(), INT as i64), POSITION_UNKNOWN);
+        let directory = std::fs::File::open("/").unwrap();
+        assert_eq!(position(directory.as_raw_fd(), 1), POSITION_UNKNOWN, "no file");
+    }
 }

@@ -362,8 +362,12 @@ fn synchronise(
     state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
     let scouts = matches!(stall, Stall::Names(_));
     if !scouts {
+        let listed = match stall {
+            Stall::Directory(fd) => Some(*fd),
+            _ => None,
+        };
         // SAFETY: the lock is held: `ration` is what it guards.
-        unsafe { capture::take(state, request) };
+        unsafe { capture::take(state, request, listed) };
     }
     // What both kinds cost, the look at each descriptor above all, says nothing
     // of which is the cheaper.
