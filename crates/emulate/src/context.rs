@@ -6,6 +6,7 @@ use crate::descriptors::{File, FileId, Kind};
 use crate::emulator::{Emulator, POSITION_UNKNOWN};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, from_kernel, park};
+use crate::residency::{self, Method};
 use runahead_protocol::log::Log;
 use runahead_protocol::stats::Park;
 
@@ -29,6 +30,7 @@ pub(crate) struct Stat {
     pub(crate) uid: u32,
     pub(crate) rdev: u64,
     pub(crate) size: u64,
+    pub(crate) blocks: u64,
 }
 
 impl Stat {
@@ -40,6 +42,7 @@ impl Stat {
             uid: word(bytes, stat::UID) as u32,
             rdev: word(bytes, stat::RDEV),
             size: word(bytes, stat::SIZE),
+            blocks: word(bytes, stat::BLOCKS),
         }
     }
 }
@@ -137,6 +140,14 @@ impl<K: Kernel> Context<'_, K> {
         if (stat.dev, stat.ino) != (file.dev, file.ino) {
             return park(Park::Reopen);
         }
+        if file.kind == Kind::Regular && stat.blocks == 0 {
+            let flags = O_PATH | O_CLOEXEC;
+            let result = self.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]);
+            let Ok(path_fd) = self.opened(result) else { return park(Park::Reopen) };
+            let may_be_opened = self.may_be_opened(path_fd, &stat);
+            self.close_real(path_fd);
+            may_be_opened?;
+        }
         let Ok(real) = self.open_for_reading(normal, address_of(&name), directory, true) else {
             return park(Park::Reopen);
         };
@@ -209,6 +220,17 @@ impl<K: Kernel> Context<'_, K> {
     /// Whether `mincore` and `O_NOATIME` are ours to use on such a file.
     pub(crate) fn owned(&self, stat: &Stat) -> bool {
         self.e.identity.fsuid == 0 || self.e.identity.fsuid == stat.uid
+    }
+
+    /// Parks where opening a regular file, of which there is an `O_PATH`
+    /// descriptor, could be noticed. What has blocks is on none of the file systems
+    /// that are asked for.
+    pub(crate) fn may_be_opened(&mut self, path_fd: usize, stat: &Stat) -> Result<(), Stop> {
+        let method = match stat.blocks {
+            0 => residency::before_opening(self.k, &mut self.e.methods, path_fd, stat.dev),
+            _ => self.e.methods.get(stat.dev),
+        };
+        if method == Method::Delicate { park(Park::Unanswerable) } else { Ok(()) }
     }
 
     /// Opens a regular file or directory, known to be one, for reading,

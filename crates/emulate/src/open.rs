@@ -3,7 +3,8 @@
 //! Nothing is opened that could notice it: a path is first opened with
 //! `O_PATH`, which has no effect on what it names, and only regular files and
 //! directories are then opened for reading, through `/proc/self/fd`, so that
-//! it is exactly the inode that was looked at.
+//! it is exactly the inode that was looked at. No file is opened on file systems
+//! where that, or a read, does something.
 
 use crate::abi::*;
 use crate::arch::nr;
@@ -260,6 +261,7 @@ impl<K: Kernel> Context<'_, K> {
             S_IFREG => {
                 file.kind = Kind::Regular;
                 file.direct = request.has(O_DIRECT);
+                self.may_be_opened(path_fd, &stat)?;
                 if request.writes() {
                     return self.open_for_writing(file, path_fd, request);
                 }

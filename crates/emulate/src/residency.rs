@@ -51,7 +51,7 @@ pub enum Method {
     /// Not known yet; `RWF_NOWAIT` is tried first.
     #[default]
     Unasked = 0,
-    /// `preadv2(RWF_NOWAIT)`.
+    /// `preadv2(RWF_NOWAIT)`, unless that is refused.
     NoWait,
     /// `cachestat` for "nothing is there", else `mincore`.
     Cachestat,
@@ -186,15 +186,39 @@ pub fn refused_nowait<C: Calls>(c: &mut C, methods: &mut Methods, fd: usize, dev
     if !matches!(known, Method::Unasked | Method::NoWait) {
         return known;
     }
-    let kind = file_system(c, fd);
-    let method = if kind == OVERLAYFS {
-        Method::Mincore
-    } else if MADE_UP.contains(&kind) {
-        Method::MadeUp
-    } else if DELICATE.contains(&kind) {
-        Method::Delicate
-    } else {
-        Method::Cachestat
+    let method = method_of(file_system(c, fd));
+    methods.set(dev, method);
+    method
+}
+
+/// How files are asked on a file system of a `kind` that refuses `RWF_NOWAIT`.
+fn method_of(kind: u64) -> Method {
+    match kind {
+        OVERLAYFS => Method::Mincore,
+        _ if MADE_UP.contains(&kind) => Method::MadeUp,
+        _ if DELICATE.contains(&kind) => Method::Delicate,
+        _ => Method::Cachestat,
+    }
+}
+
+/// What is known of device `dev` before a regular file on it is opened, given an
+/// `O_PATH` descriptor of the file: opening is an effect by itself where files are
+/// delicate (trace_pipe has one reader at a time, Linux 6.6). One question for
+/// each device.
+pub fn before_opening<C: Calls>(
+    c: &mut C,
+    methods: &mut Methods,
+    path_fd: usize,
+    dev: u64,
+) -> Method {
+    let known = methods.get(dev);
+    if known != Method::Unasked {
+        return known;
+    }
+    let method = match method_of(file_system(c, path_fd)) {
+        // Those that must be known; of others a read says more.
+        method @ (Method::MadeUp | Method::Delicate) => method,
+        _ => Method::NoWait,
     };
     methods.set(dev, method);
     method

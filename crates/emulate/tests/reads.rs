@@ -451,6 +451,65 @@ fn an_unknown_position_is_looked_up_where_it_is_needed() {
     assert_eq!(outcome, Outcome::Park(Park::Reopen));
 }
 
+/// Flags of what was opened for more than a look.
+fn opened(copy: &Copy) -> Vec<usize> {
+    let opens = copy.machine.calls.iter().filter(|call| call.0 == nr::OPENAT);
+    opens.map(|call| call.1[2]).filter(|flags| flags & libc::O_PATH as usize == 0).collect()
+}
+
+#[test]
+fn what_is_delicate_is_not_even_opened() {
+    let dir = TempDir::new("delicate");
+    let path = dir.file("trace_pipe", 0);
+    for flags in [libc::O_RDONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_NONBLOCK] {
+        let mut copy = Copy::new();
+        copy.machine.fs = FileSystem::Delicate;
+        let name = copy.path(&path);
+        let arguments = [libc::AT_FDCWD as usize, name, flags as usize, 0];
+        let outcome = copy.outcome(nr::OPENAT, &arguments);
+        assert_eq!(outcome, Outcome::Park(Park::Unanswerable));
+        assert_eq!(opened(&copy), []);
+    }
+    let file = std::fs::File::open(&path).unwrap();
+    let meta = file.metadata().unwrap();
+    let mut copy = Copy::new();
+    copy.machine.fs = FileSystem::Delicate;
+    let inherited = Inherited {
+        kind: Kind::Regular,
+        dev: meta.dev(),
+        ino: meta.ino(),
+        offset: 0,
+        size: 0,
+        mode: meta.mode(),
+        status_flags: 0,
+        cloexec: true,
+    };
+    copy.emulator.inherit(file.as_raw_fd(), inherited);
+    let mut bytes = [0u8; 8];
+    let address = copy.machine.own(&mut bytes);
+    let outcome = copy.outcome(nr::READ, &[file.as_raw_fd() as usize, address, 8]);
+    assert_eq!(outcome, Outcome::Park(Park::Unanswerable));
+    assert_eq!(opened(&copy), []);
+}
+
+#[test]
+fn a_device_is_asked_once_whether_its_files_are_delicate() {
+    let dir = TempDir::new("asked");
+    let mut copy = Copy::new();
+    for name in ["a", "b", "c"] {
+        let path = dir.file(name, 0);
+        assert!(copy.open(&path, libc::O_RDONLY) >= 0);
+    }
+    assert_eq!(copy.machine.count(nr::FSTATFS), 1);
+    // Those that have blocks are none.
+    let mut copy = Copy::new();
+    let path = dir.file("d", 5000);
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let fd = copy.open(&path, libc::O_RDONLY);
+    assert_eq!(copy.read(fd, 100).1, contents(5000)[..100]);
+    assert_eq!(copy.machine.count(nr::FSTATFS), 0);
+}
+
 #[test]
 fn a_directory_is_read_on_where_the_normal_process_stands() {
     let dir = TempDir::new("listing");

@@ -28,6 +28,8 @@ pub enum FileSystem {
     Overlay,
     /// Like FUSE for somebody who neither owns nor may write the files.
     Foreign,
+    /// Like tracefs.
+    Delicate,
 }
 
 pub type PageId = (u64, u64, u64);
@@ -320,9 +322,10 @@ impl Calls for Machine {
             nr::MINCORE if !self.pretend_memory => return self.mincore(args),
             nr::CACHESTAT => return self.cachestat(args),
             nr::FADVISE64 if args[3] == 4 => return self.dont_need(args),
-            nr::FSTATFS if self.fs == FileSystem::Overlay => {
+            nr::FSTATFS if matches!(self.fs, FileSystem::Overlay | FileSystem::Delicate) => {
+                let kind = if self.fs == FileSystem::Overlay { 0x794c_7630 } else { 0x7472_6163 };
                 // SAFETY: the emulator's struct statfs; f_type is its first word.
-                unsafe { (args[1] as *mut u64).write(0x794c_7630) };
+                unsafe { (args[1] as *mut u64).write(kind) };
                 return 0;
             }
             nr::FACCESSAT2 if self.fs == FileSystem::Foreign => return -(libc::EACCES as isize),
