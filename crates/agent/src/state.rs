@@ -101,7 +101,7 @@ pub mod class {
     /// The class of a file that is asked by `method`.
     pub fn of(method: Method) -> u8 {
         match method {
-            Method::MadeUp | Method::Delicate => OTHER,
+            Method::MadeUp | Method::Sysfs | Method::Delicate => OTHER,
             method => REFUSED + method as u8,
         }
     }

@@ -14,7 +14,7 @@ use crate::emulator::Opened;
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, Place, State};
 use crate::outcome::{Answer, Stop, errno, park};
-use crate::residency::Oracle;
+use crate::residency::{Method, Oracle};
 use runahead_protocol::stats::Park;
 
 /// Flags that `F_GETFL` shows.
@@ -30,6 +30,10 @@ const STATUS_FLAGS: usize = O_ACCMODE
     | O_NOATIME
     | O_PATH
     | 0o4000000;
+
+/// Where reading sysfs changes nothing, and programs of every kind do: processors
+/// and memory nodes (get_nprocs(3), libnuma), large pages (jemalloc, Go, Java).
+const OF_NO_DEVICE: [&[u8]; 2] = [b"/sys/devices/system/", b"/sys/kernel/mm/"];
 
 /// Major number of the memory devices, and the minors of null, zero, full,
 /// random and urandom.
@@ -275,8 +279,21 @@ impl<K: Kernel> Context<'_, K> {
             let directory = if file.kind == Kind::Directory { O_DIRECTORY } else { 0 };
             file.real_plus1 = self.open_again(path_fd, directory, owned)? as i32 + 1;
             file.oracle = Oracle::keeping(owned);
+            let of_a_device = self.e.methods.get(stat.dev) == Method::Sysfs;
+            if of_a_device && file.kind == Kind::Regular && self.is_of_no_device(path)? {
+                file.oracle.method = Method::MadeUp;
+            }
         }
         self.add(file, request.has(O_CLOEXEC))
+    }
+
+    /// Whether the program's path in sysfs leads to what the kernel says of itself
+    /// and not a device's driver.
+    fn is_of_no_device(&mut self, path: usize) -> Result<bool, Stop> {
+        let len = self.load_path(path)?;
+        let path = self.e.path.get(..len).unwrap_or(&[]);
+        let below = OF_NO_DEVICE.iter().any(|place| path.starts_with(place));
+        Ok(below && path.split(|byte| *byte == b'/').all(|name| name != b".."))
     }
 
     /// A regular file that exists and is opened for writing: truncated or

@@ -23,8 +23,9 @@ const DEVICES_MAX: usize = 16;
 
 const OVERLAYFS: u64 = 0x794c_7630;
 /// File systems whose files are made up when read and never wait for
-/// storage: procfs, sysfs, cgroup, cgroup2, ramfs, devpts.
-const MADE_UP: [u64; 6] = [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270, 0x8584_58f6, 0x1cd1];
+/// storage: procfs, cgroup, cgroup2, ramfs, devpts.
+const MADE_UP: [u64; 5] = [0x9fa0, 0x0027_e0eb, 0x6367_7270, 0x8584_58f6, 0x1cd1];
+const SYSFS: u64 = 0x6265_6572;
 /// File systems where reading may do something or consume something:
 /// debugfs, tracefs, configfs, securityfs, selinuxfs, bpf, efivarfs,
 /// binfmt_misc, pstore, mqueue.
@@ -61,6 +62,9 @@ pub enum Method {
     Blind,
     /// Never waits for storage.
     MadeUp,
+    /// The same, but a read is answered by a device's driver, and some of what it
+    /// says it says once: hwmon's alarms are cleared by it.
+    Sysfs,
     /// Must not be read by a speculative process.
     Delicate,
 }
@@ -195,6 +199,7 @@ pub fn refused_nowait<C: Calls>(c: &mut C, methods: &mut Methods, fd: usize, dev
 fn method_of(kind: u64) -> Method {
     match kind {
         OVERLAYFS => Method::Mincore,
+        SYSFS => Method::Sysfs,
         _ if MADE_UP.contains(&kind) => Method::MadeUp,
         _ if DELICATE.contains(&kind) => Method::Delicate,
         _ => Method::Cachestat,
@@ -217,7 +222,7 @@ pub fn before_opening<C: Calls>(
     }
     let method = match method_of(file_system(c, path_fd)) {
         // Those that must be known; of others a read says more.
-        method @ (Method::MadeUp | Method::Delicate) => method,
+        method @ (Method::MadeUp | Method::Sysfs | Method::Delicate) => method,
         _ => Method::NoWait,
     };
     methods.set(dev, method);
@@ -254,7 +259,7 @@ pub fn question<C: Calls>(
         oracle.method = refused_nowait(c, methods, fd, dev);
     }
     match oracle.method {
-        Method::MadeUp => return Resident::All,
+        Method::MadeUp | Method::Sysfs => return Resident::All,
         Method::Blind | Method::Delicate => return Resident::Unknown,
         _ => {}
     }

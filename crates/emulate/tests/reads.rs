@@ -493,6 +493,26 @@ fn what_is_delicate_is_not_even_opened() {
 }
 
 #[test]
+fn what_a_driver_says_is_left_to_the_program() {
+    let processors = "/sys/devices/system/cpu/online";
+    let expected = std::fs::read(processors).unwrap();
+    let mut copy = Copy::new();
+    let fd = copy.open(processors, libc::O_RDONLY);
+    let (result, bytes) = copy.read(fd, 4096);
+    assert_eq!(&bytes[..result as usize], expected, "it says the same to everybody");
+    let roundabout = "/sys/devices/system/cpu/../../../kernel/uevent_seqnum";
+    for path in ["/sys/kernel/uevent_seqnum", roundabout] {
+        let mut copy = Copy::new();
+        let fd = copy.open(path, libc::O_RDONLY);
+        let mut bytes = [0u8; 64];
+        let address = copy.machine.own(&mut bytes);
+        let outcome = copy.outcome(nr::READ, &[fd as usize, address, 64]);
+        assert_eq!((outcome, bytes), (Outcome::Park(Park::Unanswerable), [0; 64]), "{path}");
+        assert_eq!(copy.machine.count(nr::PREADV2), 0, "{path}");
+    }
+}
+
+#[test]
 fn a_device_is_asked_once_whether_its_files_are_delicate() {
     let dir = TempDir::new("asked");
     let mut copy = Copy::new();

@@ -278,7 +278,7 @@ fn first_missing_elsewhere(
         return swap_exists().then_some(SAMPLES_ELSEWHERE);
     }
     let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
-    if matches!(method, Method::MadeUp | Method::Delicate) {
+    if matches!(method, Method::MadeUp | Method::Sysfs | Method::Delicate) {
         return None;
     }
     let mut oracle = asking::oracle(stat, method);
