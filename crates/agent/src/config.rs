@@ -56,6 +56,9 @@ pub struct Config {
     /// 1: this process or a parent has attached System V shared memory, which
     /// counts its attachments, or has mapped a device, which is in use then.
     pub attaches: AtomicU32,
+    /// 1: this process or a parent has used something that a second process would
+    /// disturb.
+    pub delicate: AtomicU32,
     /// Inode numbers of files that this process or a parent has locked by
     /// their description; 0: free.
     pub locked: [AtomicU64; LOCKED_MAX],
@@ -166,6 +169,7 @@ pub static CONFIG: Config = Config {
     silent: [const { Lease::free() }; SILENT_MAX],
     silenced: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
+    delicate: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),
     table: AtomicPtr::new(core::ptr::null_mut()),

@@ -194,6 +194,10 @@ fn begin_process(state: &'static State) {
     if unsafe { call(nr::PRCTL, &[PR_GET_DUMPABLE]) } != 1 {
         state.disable(Loss::NotDumpable);
     }
+    // What its parent uses, a forked child does, too.
+    if CONFIG.delicate.load(Relaxed) != 0 {
+        state.disable(Loss::Delicate);
+    }
 }
 
 /// Takes what a cell of [`CONFIG`] holds, once. Looked at first: a store to what

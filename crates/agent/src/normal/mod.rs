@@ -484,9 +484,16 @@ pub fn makes_descriptor(command: usize) -> bool {
 #[cold]
 pub fn delicate(state: &'static State) {
     if own(state) {
-        state.disable(Loss::Delicate);
+        is_delicate(state);
         end_speculation(state);
     }
+}
+
+/// From here on nothing is speculated, nor in children that are forked: they have
+/// what this process has (the descriptor that watches, the rings, the lock).
+fn is_delicate(state: &State) {
+    CONFIG.delicate.store(1, Relaxed);
+    state.disable(Loss::Delicate);
 }
 
 /// Before a prctl(2) that has this first argument.
