@@ -96,7 +96,7 @@ pub struct Config {
     /// where a site was not as the table says.
     pub unseen: AtomicU32,
     /// 1: the program's library is musl, which closes inside itself at a site that
-    /// must not be patched.
+    /// must not be patched, and has the notices' signal for its timers.
     pub is_musl: AtomicU32,
     /// 1: somebody else's filter looks at the calls of this process (seccomp(2)):
     /// none is made for convenience.

@@ -156,3 +156,46 @@ fn programs_are_spawned_from_small_stacks() {
     assert_eq!(found.replace(" agent", ""), expected.0);
     assert_eq!(found.matches(" agent").count(), found.lines().count() / 2, "{found}");
 }
+
+/// The signal by which musl tells its threads of timers is the notices', too, and has no
+/// handler any more once there is such a timer.
+#[test]
+fn timers_that_tell_threads_do_not_kill_beside_page_faults() {
+    let scratch = Scratch::new();
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <sys/mman.h>
+        #include <time.h>
+        #include <unistd.h>
+        #define LEN (4 << 20)
+        static void on_end(union sigval value) {}
+        static unsigned touched(int fd) {
+            unsigned sum = 0;
+            posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+            unsigned char *map = mmap(NULL, LEN, PROT_READ, MAP_PRIVATE, fd, 0);
+            if (map == MAP_FAILED) return 1;
+            for (long page = 0; page < LEN / 4096; page++) sum = sum * 31 + map[page * 389 % (LEN / 4096) * 4096];
+            return sum;
+        }
+        int main(int argc, char **argv) {
+            struct sigevent event = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_end };
+            timer_t timer;
+            int fd = open(argv[1], O_RDONLY);
+            printf("%u\n", touched(fd));
+            if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return 9;
+            printf("%u\n", touched(fd));
+            return 3;
+        }
+    "#;
+    let Some(program) = compile(&scratch, "timers", source, &["-O1"]) else { return };
+    let noise = speculation::noise(&scratch, 1024);
+    let expected = speculation::plainly(Command::new(&program).arg(&noise));
+    assert_eq!(expected.1, Some(3));
+    let command = [program.to_str().unwrap(), noise.to_str().unwrap()];
+    let run = speculation::run(&scratch, EVERY_READ_STALLS, &command, |_| {});
+    assert_eq!((&run.stdout, run.status), (&expected.0, expected.1), "{}", run.stats);
+    assert_eq!(run.count("/faults/notices"), 0, "{}", run.stats);
+}

@@ -224,7 +224,7 @@ losses! {
     /// The program makes or enters namespaces.
     Namespace = "it makes or enters namespaces, whose first process must be its own: no speculation",
     /// No notice of page faults.
-    NoNotice = "it gets no notice of page faults (perf events forbidden, and it cannot be watched instead): no speculation from them",
+    NoNotice = "it gets no notice of page faults (perf events forbidden, or with musl, and it cannot be watched instead): no speculation from them",
     /// Too many processes allowed for the user.
     ProcessLimit = "a process could not be made (RLIMIT_NPROC, a pids cgroup or memory): no speculation",
     /// `--record` and a limit on addresses, or no memory.

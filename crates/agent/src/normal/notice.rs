@@ -11,9 +11,11 @@
 //!   (static keys).
 //! * The signal is number 32, which glibc keeps for itself (for cancelling
 //!   threads, sent by `tgkill`) and lets no program block, wait for or
-//!   handle; musl has it for its timers. Where somebody else handles it
-//!   there is no notice. When glibc takes it back, at the first
-//!   pthread_cancel(3), its handler ignores ours.
+//!   handle. Where somebody else handles it there is no notice. When glibc
+//!   takes it back, at the first pthread_cancel(3), its handler ignores ours.
+//!   musl has it for its timers: the first whose end a thread is told of
+//!   (timer_create(3)) resets it, and the next notice would kill. So there is
+//!   none with musl.
 //! * A queued signal that finds the queue full is replaced by `SIGIO`, which
 //!   may kill (fs/fcntl.c, send_sigio_to_task). So each event gives at most
 //!   [`NOTICES_MAX`] notices before it is made anew by the handler, and none
@@ -127,7 +129,8 @@ pub fn want(state: &'static State) {
     if state.notice.load(Relaxed) != 0 || state.disabled.load(Relaxed) != 0 || !own(state) {
         return;
     }
-    let ready = queue_is_long() && install();
+    let is_kept = CONFIG.is_musl.load(Relaxed) == 0;
+    let ready = is_kept && queue_is_long() && install();
     state.notice.store(if ready { WANTED } else { REFUSED }, Relaxed);
     if ready {
         this_thread(state);
