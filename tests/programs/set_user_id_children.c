@@ -17,7 +17,7 @@ static int child_main(const char *what)
 	int seen = 0;
 	while (maps && fgets(line, sizeof line, maps))
 		seen += strstr(line, "runahead") != NULL && strstr(line, "set-") == NULL;
-	printf("%d; %u %u\n", getauxval(AT_SECURE) ? seen : 0, ahead(20), work());
+	printf("%d; %u %u %s\n", getauxval(AT_SECURE) ? seen : 0, ahead(20), work(), getenv("RUNAHEAD_SESSION") ? "session" : "-");
 	return 7;
 }
 static void copy_program(const char *name, uid_t uid, gid_t gid, mode_t mode)

@@ -59,6 +59,9 @@ pub struct Config {
     /// 1: this process or a parent has used something that a second process would
     /// disturb.
     pub delicate: AtomicU32,
+    /// 1: this process or a parent is told of what is done to files (inotify(7),
+    /// fanotify(7), F_NOTIFY).
+    pub watches: AtomicU32,
     /// Inode numbers of files that this process or a parent has locked by
     /// their description; 0: free.
     pub locked: [AtomicU64; LOCKED_MAX],
@@ -170,6 +173,7 @@ pub static CONFIG: Config = Config {
     silenced: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
     delicate: AtomicU32::new(0),
+    watches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),
     table: AtomicPtr::new(core::ptr::null_mut()),

@@ -400,7 +400,7 @@ impl Kind {
             Kind::WaitsById if normal::waits_for_all(fourth) => normal::before_alone(state),
             Kind::Alone => normal::before_alone(state),
             Kind::Namespaces => normal::before_namespaces(state),
-            Kind::Delicate => normal::delicate(state),
+            Kind::Delicate => normal::watches(state),
             Kind::Attaches => CONFIG.attaches.store(1, Relaxed),
             Kind::Locks => normal::before_lock(state, first as i32, second),
             Kind::Syscall if first == nr::FLOCK => {

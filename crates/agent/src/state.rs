@@ -351,6 +351,8 @@ pub struct State {
     pub begun_ns: AtomicU64,
     /// 1: it goes on with the program of the process that forked it.
     pub forked: AtomicU32,
+    /// 1: it may have locked files for itself (fcntl(2), F_SETLK).
+    pub locks: AtomicU32,
     /// 1: what is known of the executable has been asked.
     pub begun: AtomicU32,
     /// Processor time of speculative processes that have ended, in µs, as far

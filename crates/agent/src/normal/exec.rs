@@ -1,12 +1,13 @@
 //! `execve`: the speculative process ends first, and the new program's
 //! environment gets the session back, which the agent has taken out of this
-//! one's at start.
+//! one's at start, where the agent can be loaded into it.
 
+use super::loadable::{self, Place, ROOM_WORDS};
 use super::{bars, end_speculation, learnt, own, scratch};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
-use crate::state::State;
+use crate::state::{FDS_MAX, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -19,6 +20,9 @@ const VARIABLES_MAX: usize = 64 * 1024;
 
 /// Longest `LD_PRELOAD` that is joined with ours, in bytes.
 const PRELOAD_LEN_MAX: usize = 64 * 1024;
+
+/// Descriptors below this are looked at even where no hook has seen them.
+const UNSEEN_END: u32 = 32;
 
 const WORD: usize = size_of::<usize>();
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
@@ -107,6 +111,13 @@ fn with_session(
     // How large the stack is of a child by vfork(2) is its maker's to say: glibc's
     // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
     let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
+    let place = Place::of(&frame.args, environment_arg);
+    let descriptors = if own { descriptors_with_locks(state) } else { 0 };
+    // A program that watches what it executes would be told of our look, too.
+    let may_look = CONFIG.watches.load(Relaxed) == 0 && descriptors <= FDS_MAX;
+    if !may_look || !loads(state, place, descriptors, is_small) {
+        return plain(frame);
+    }
     if words <= SMALL_WORDS && !is_small {
         on_stack::<SMALL_WORDS>(frame, environment_arg, &given)
     } else if words <= LARGE_WORDS && own {
@@ -144,19 +155,46 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
 /// of the room that asking takes on the stack the rest needs some.
 #[inline(never)]
 fn target(args: &[usize; 6], environment_arg: usize) -> (isize, learnt::File) {
-    const AT_EMPTY_PATH: usize = 0x1000;
-    const AT_SYMLINK_NOFOLLOW: usize = 0x100;
-    let [first, second, _, _, fifth, _] = *args;
-    let (directory, path, flags) = match environment_arg {
-        2 => (sys::AT_FDCWD, first, 0),
-        _ => (first, second, fifth & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)),
-    };
+    let Place { directory, path, flags } = Place::of(args, environment_arg);
     let mut stat = sys::Stat::default();
     let at = core::ptr::from_mut(&mut stat) as usize;
     // SAFETY: the kernel reads the program's path, or answers EFAULT, and
     // writes one struct stat.
     let asked = unsafe { sys::call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) };
     (asked, learnt::File { dev: stat.dev, ino: stat.ino })
+}
+
+/// Below which of this process's descriptors there may be some by which it has locked
+/// files for itself (fcntl(2), F_SETLK); 0: there is none. A child has none of its
+/// parent's locks. musl's lockf(3) no hook sees.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn descriptors_with_locks(state: &State) -> usize {
+    let is_fresh = state.forked.load(Relaxed) != 0 && CONFIG.is_musl.load(Relaxed) == 0;
+    if is_fresh && state.locks.load(Relaxed) == 0 {
+        return 0;
+    }
+    state.fds_end.load(Relaxed).max(UNSEEN_END) as usize
+}
+
+/// Whether what is to be executed can have the agent; false, too, where there is no room
+/// to find out.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn loads(state: &State, place: Place, descriptors: usize, is_small: bool) -> bool {
+    if !is_small {
+        return loads_on_stack(place, descriptors);
+    }
+    let look = |room: &mut [usize]| match room.first_chunk_mut() {
+        Some(room) => loadable::loads(place, descriptors, room),
+        None => false,
+    };
+    scratch::with(state, ROOM_WORDS, look).unwrap_or(false)
+}
+
+/// By itself: what it takes on the stack what comes after it has again.
+#[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn loads_on_stack(place: Place, descriptors: usize) -> bool {
+    loadable::loads(place, descriptors, &mut [0; ROOM_WORDS])
 }
 
 /// Whether the dynamic linker will be able to open the agent. After a change of

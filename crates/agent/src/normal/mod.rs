@@ -15,6 +15,7 @@ mod exec;
 mod faults;
 pub mod group;
 mod learnt;
+mod loadable;
 pub mod logs;
 mod notice;
 mod outstanding;
@@ -74,6 +75,8 @@ enum Watch {
     Fcntl,
     /// Uses something that a second process would disturb.
     Delicate,
+    /// Watches files.
+    Files,
     /// May restrict the system calls; `prctl` may do more.
     Restrict,
     /// Waits for children, with options in this argument.
@@ -116,11 +119,8 @@ fn watch(number: usize) -> Watch {
         nr::CLOSE => Watch::Close,
         nr::CLOSE_RANGE => Watch::CloseRange,
         nr::FCNTL => Watch::Fcntl,
-        nr::INOTIFY_INIT
-        | nr::INOTIFY_INIT1
-        | nr::FANOTIFY_INIT
-        | nr::IO_URING_SETUP
-        | nr::USERFAULTFD => Watch::Delicate,
+        nr::INOTIFY_INIT | nr::INOTIFY_INIT1 | nr::FANOTIFY_INIT => Watch::Files,
+        nr::IO_URING_SETUP | nr::USERFAULTFD => Watch::Delicate,
         nr::PRCTL | nr::SECCOMP => Watch::Restrict,
         nr::WAIT4 => Watch::Wait(2),
         nr::WAITID => Watch::Wait(3),
@@ -248,6 +248,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         }
         Watch::Limit => notice::before_limit(state, frame),
         Watch::Delicate => delicate(state),
+        Watch::Files => watches(state),
         Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
         Watch::Restrict if frame.number == nr::PRCTL => before_prctl(first),
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
@@ -421,6 +422,8 @@ const SECCOMP_SET_MODE_FILTER: usize = 1;
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 const F_DUPFD: usize = 0;
 const F_SETFL: usize = 4;
+const F_SETLK: usize = 6;
+const F_SETLKW: usize = 7;
 const F_OFD_SETLK: usize = 37;
 const F_OFD_SETLKW: usize = 38;
 const F_SETLEASE: usize = 1024;
@@ -467,8 +470,10 @@ pub fn before_fcntl(state: &'static State, fd: usize, command: usize) {
         // O_DIRECT may change.
         F_SETFL => state.forget(fd as u32 as usize),
         // Opening the file once more would break the lease or be notified.
-        F_SETLEASE | F_NOTIFY => delicate(state),
+        F_SETLEASE => delicate(state),
+        F_NOTIFY => watches(state),
         F_OFD_SETLK | F_OFD_SETLKW => before_lock(state, fd as i32, 0),
+        F_SETLK | F_SETLKW => state.locks.store(1, Relaxed),
         // Refused while anybody has it mapped for writing.
         F_ADD_SEALS => before_alone(state),
         _ => {}
@@ -487,6 +492,15 @@ pub fn delicate(state: &'static State) {
         is_delicate(state);
         end_speculation(state);
     }
+}
+
+/// The program is told of what is done to files: of what we do, too.
+#[cold]
+pub fn watches(state: &'static State) {
+    if own(state) {
+        CONFIG.watches.store(1, Relaxed);
+    }
+    delicate(state);
 }
 
 /// From here on nothing is speculated, nor in children that are forked: they have
