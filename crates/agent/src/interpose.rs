@@ -420,6 +420,7 @@ impl Kind {
             Kind::Syscall if matches!(first, nr::IO_URING_SETUP | nr::USERFAULTFD) => {
                 normal::delicate(state);
             }
+            Kind::Syscall if first == nr::IO_SETUP => normal::before_asynchronous(state),
             _ => {}
         }
     }

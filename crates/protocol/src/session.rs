@@ -133,6 +133,9 @@ pub const TEST_HANDS_OVER: u64 = 1 << 11;
 /// Testing: the table of executables is there all the same.
 pub const TEST_WITH_TABLE: u64 = 1 << 12;
 
+/// Testing: direct I/O is as endangered by copies as before Linux 6.5.
+pub const TEST_LOSES_DIRECT_READS: u64 = 1 << 13;
+
 /// Reads a session text.
 ///
 /// Returns `None` where the version is missing or another one, or where the

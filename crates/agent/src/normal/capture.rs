@@ -83,6 +83,20 @@ pub unsafe fn take(state: &State, request: Option<&Request>, listed: Option<i32>
     state.fds_end.fetch_max(open_end, Relaxed);
 }
 
+/// Whether a file is among what was taken down whose reads are direct.
+///
+/// # Safety
+/// As for [`take`].
+pub unsafe fn reads_directly() -> bool {
+    // SAFETY: the lock is held.
+    let captured = unsafe { &*CAPTURED.0.get() };
+    // Of a pipe the flag means something else.
+    captured.open.iter().take(captured.len).any(|(_, one)| {
+        matches!(one.mode & sys::S_IFMT, sys::S_IFREG | sys::S_IFBLK)
+            && one.status_flags & sys::O_DIRECT as u32 != 0
+    })
+}
+
 /// Hands what was taken down to the emulator, in the copy.
 ///
 /// # Safety

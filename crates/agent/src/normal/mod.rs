@@ -9,6 +9,7 @@ pub mod bars;
 mod capture;
 mod control;
 mod credit;
+mod direct;
 mod directories;
 pub mod ending;
 mod exec;
@@ -77,6 +78,8 @@ enum Watch {
     Delicate,
     /// Watches files.
     Files,
+    /// Sets up asynchronous I/O (io_setup(2)).
+    Asynchronous,
     /// May restrict the system calls; `prctl` may do more.
     Restrict,
     /// Waits for children, with options in this argument.
@@ -121,6 +124,7 @@ fn watch(number: usize) -> Watch {
         nr::FCNTL => Watch::Fcntl,
         nr::INOTIFY_INIT | nr::INOTIFY_INIT1 | nr::FANOTIFY_INIT => Watch::Files,
         nr::IO_URING_SETUP | nr::USERFAULTFD => Watch::Delicate,
+        nr::IO_SETUP => Watch::Asynchronous,
         nr::PRCTL | nr::SECCOMP => Watch::Restrict,
         nr::WAIT4 => Watch::Wait(2),
         nr::WAITID => Watch::Wait(3),
@@ -249,6 +253,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         Watch::Limit => notice::before_limit(state, frame),
         Watch::Delicate => delicate(state),
         Watch::Files => watches(state),
+        Watch::Asynchronous => before_asynchronous(state),
         Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
         Watch::Restrict if frame.number == nr::PRCTL => before_prctl(first),
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
@@ -491,6 +496,14 @@ pub fn delicate(state: &'static State) {
     if own(state) {
         is_delicate(state);
         end_speculation(state);
+    }
+}
+
+/// Before io_setup(2): reads that nobody waits for may be direct ones.
+#[cold]
+pub fn before_asynchronous(state: &'static State) {
+    if direct::is_lost() {
+        delicate(state);
     }
 }
 

@@ -10,7 +10,7 @@ use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
-use super::{OFFSET_NONE, Request, areas, bars, capture, credit, learnt, sequence};
+use super::{OFFSET_NONE, Request, areas, bars, capture, credit, direct, learnt, sequence};
 use crate::arch::{Frame, nr};
 use crate::config::{CONFIG, LOGS, stalls_always};
 use crate::import::handover::{self, Side};
@@ -361,13 +361,23 @@ fn synchronise(
     // From here on: the look at the descriptors holds them for moments, too.
     state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
     let scouts = matches!(stall, Stall::Names(_));
-    if !scouts {
+    let loses_direct_reads = direct::is_lost();
+    if !scouts || loses_direct_reads {
         let listed = match stall {
             Stall::Directory(fd) => Some(*fd),
             _ => None,
         };
         // SAFETY: the lock is held: `ration` is what it guards.
         unsafe { capture::take(state, request, listed) };
+    }
+    // Whatever way a read was begun, by another thread, or by one that is over: one may
+    // be in flight now.
+    // SAFETY: as above.
+    if loses_direct_reads && unsafe { capture::reads_directly() } {
+        super::is_delicate(state);
+        state.detaching.store(0, SeqCst);
+        log.life.store(life::NONE, Relaxed);
+        return None;
     }
     // What both kinds cost, the look at each descriptor above all, says nothing
     // of which is the cheaper.

@@ -96,6 +96,7 @@ pub mod nr {
     pub const GETTID: usize = 186;
     pub const READAHEAD: usize = 187;
     pub const FUTEX: usize = 202;
+    pub const IO_SETUP: usize = 206;
     pub const GETDENTS64: usize = 217;
     pub const SET_TID_ADDRESS: usize = 218;
     pub const CLOCK_GETTIME: usize = 228;
