@@ -31,6 +31,20 @@ pub struct KernelRun {
     pub runtime: serde_json::Value,
 }
 
+impl KernelRun {
+    /// Time that the processor waited for storage, seconds: elapsed minus user and
+    /// system time (Figure 3(a)).
+    pub fn stall_s(&self) -> f64 {
+        (self.elapsed_s - self.cpu_s).max(0.0)
+    }
+
+    /// The same as a share of the elapsed time, 0 to 1: in plain runs, the ratio of
+    /// compute to I/O.
+    pub fn idle(&self) -> f64 {
+        self.stall_s() / self.elapsed_s
+    }
+}
+
 /// One kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelResult {
@@ -131,9 +145,8 @@ impl KernelResult {
     /// gone: (stall of plain − stall of hinted) / stall of plain, where the
     /// stall is elapsed minus user and system time (Figure 3(b)).
     pub fn stall_removed(&self) -> f64 {
-        let stall = |run: &KernelRun| (run.elapsed_s - run.cpu_s).max(0.0);
-        let plain = median(&self.plain, stall);
-        (plain - median(&self.hinted, stall)) / plain
+        let plain = median(&self.plain, KernelRun::stall_s);
+        (plain - median(&self.hinted, KernelRun::stall_s)) / plain
     }
 
     /// User time relative to plain.
@@ -217,6 +230,8 @@ mod tests {
         assert_eq!(kernel.coverage(), 0.75);
         assert_eq!(kernel.dropped(), 0.9);
         assert_eq!((kernel.cold(), kernel.warm()), (2.0, 1.02));
+        assert_eq!((kernel.plain[0].stall_s(), kernel.plain[0].idle()), (9.0, 0.9));
+        assert!((kernel.stall_removed() - 6.0 / 9.0).abs() < 1e-9);
         assert!(super::super::report::line(&kernel).contains("2.50×"));
     }
 

@@ -37,7 +37,7 @@ pub struct Kernels {
     /// Measure both programs under speculation as well
     #[arg(long)]
     speculate: bool,
-    /// Factor on every time of the device: at 0.05 to 0.1 today's processors have
+    /// Factor on every time of the device: at 0.02 to 0.03 today's processors have
     /// about the share of the elapsed time that the paper's had
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
