@@ -253,7 +253,7 @@ fn split(content: &[u8]) -> Vec<OsString> {
 }
 
 /// What a command line asks for, as far as it matters to the run-time layer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Line {
     /// It ends before linking, or in an object that is to be linked again: with
     /// the layer in it that would have it twice.
@@ -318,17 +318,7 @@ impl Line {
         ];
         // Of the linker's arguments.
         const LINKED_AGAIN: [&[u8]; 3] = [b"-r", b"-i", b"--relocatable"];
-        let mut line = Self {
-            ends_early: false,
-            has_input: false,
-            has_header: false,
-            has_library: false,
-            is_freestanding: false,
-            leaves_out_c: false,
-            names_c: false,
-            language: OsString::from("none"),
-            options_end: None,
-        };
+        let mut line = Self { language: OsString::from("none"), ..Self::default() };
         let mut rest = words.iter();
         while let Some(Word { text: argument, argument: number }) = rest.next() {
             let text = argument.as_encoded_bytes();

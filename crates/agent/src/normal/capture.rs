@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::{Emulator, Inherited, Kind, POSITION_UNKNOWN};
 
 /// Descriptors below this are looked at even where no hook has seen them.
-const UNSEEN_END: u32 = 32;
+pub const UNSEEN_END: u32 = 32;
 /// Synchronisations between two such looks: what the program had from the
 /// start is known after the first, and what it gets where no hook sees it
 /// (from a socket, by a system call of its own) is seldom read.

@@ -2,6 +2,7 @@
 //! environment gets the session back, which the agent has taken out of this
 //! one's at start, where the agent can be loaded into it.
 
+use super::capture::UNSEEN_END;
 use super::loadable::{self, Place, ROOM_WORDS};
 use super::{bars, end_speculation, learnt, own, scratch};
 use crate::arch::{Frame, import_nr, nr, syscall6};
@@ -20,9 +21,6 @@ const VARIABLES_MAX: usize = 64 * 1024;
 
 /// Longest `LD_PRELOAD` that is joined with ours, in bytes.
 const PRELOAD_LEN_MAX: usize = 64 * 1024;
-
-/// Descriptors below this are looked at even where no hook has seen them.
-const UNSEEN_END: u32 = 32;
 
 const WORD: usize = size_of::<usize>();
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
