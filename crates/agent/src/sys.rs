@@ -77,7 +77,10 @@ pub struct Stat {
     block_len: i64,
     /// What it takes on its device, in 512 bytes.
     pub blocks: i64,
-    rest: [u64; 9],
+    accessed: [u64; 2],
+    /// When the data were last changed: seconds since 1970, and ns.
+    pub modified: [u64; 2],
+    rest: [u64; 5],
 }
 
 /// File type bits of `mode`.

@@ -84,6 +84,11 @@ fn short_processes_are_left_alone_after_a_while() {
     assert!(with_agent(&said) <= short + samples as usize, "{said:?}");
     assert!(with_agent(&said[SLEEPS_AT..]) > 0, "a sample is taken still: {said:?}");
 
+    // Built anew in its place, it is another program.
+    std::fs::write(&probe, std::fs::read(&probe).unwrap()).unwrap();
+    let said = probes(runahead(&scratch, &[]), &call);
+    assert_eq!(with_agent(&said[..short]), short, "{said:?}");
+
     let counted = format!("--stats={}", scratch.join("run.json").display());
     let said = probes(runahead(&scratch, &[&counted]), &call);
     assert_eq!(with_agent(&said), EXECUTIONS, "who counts sees all");

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the file, with the version of its layout.
-pub const FILE_NAME: &str = "learnt-4";
+pub const FILE_NAME: &str = "learnt-5";
 
 /// Executables that are remembered; a power of two. With more, some forget
 /// each other.
@@ -68,11 +68,13 @@ struct Entry {
 /// Length of the file, in bytes.
 pub const FILE_LEN: usize = size_of::<Table>();
 
-/// The key of an executable (device and inode as stat(2) gives them) that is
-/// given so many arguments, its name counted: what is true of a program with
-/// one file to read need not be with a thousand. Never 0; two executables
-/// that share one learn from each other, which costs time at worst.
-pub fn key(dev: u64, ino: u64, arguments: usize) -> u64 {
+/// The key of an executable (device, inode and time of the last change of its data,
+/// in seconds and ns, as stat(2) gives them) that is given so many arguments, its name
+/// counted: what is true of a program with one file to read need not be with a
+/// thousand, and what is built in the place of another, or given its inode number, is
+/// another program. Never 0; two executables that share one learn from each other,
+/// which costs time at worst.
+pub fn key(dev: u64, ino: u64, modified: [u64; 2], arguments: usize) -> u64 {
     const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
     /// More arguments than this are all many.
     const MANY: usize = 255;
@@ -81,7 +83,8 @@ pub fn key(dev: u64, ino: u64, arguments: usize) -> u64 {
         let hash = (hash ^ word).wrapping_mul(PRIME);
         hash ^ hash >> 29
     };
-    [dev, ino, many].into_iter().fold(1, mix).max(1)
+    let [seconds, ns] = modified;
+    [dev, ino, seconds, ns, many].into_iter().fold(1, mix).max(1)
 }
 
 impl Table {
@@ -174,17 +177,21 @@ mod tests {
 
     #[test]
     fn executables_are_told_apart() {
-        let keys = [key(1, 2, 2), key(1, 3, 2), key(2, 2, 2), key(1, 2, 200)];
+        let at = [5, 6];
+        let other_places = [key(1, 3, at, 2), key(2, 2, at, 2)];
+        let other_times = [key(1, 2, [5, 7], 2), key(1, 2, [6, 6], 2)];
+        let first = [key(1, 2, at, 2), key(1, 2, at, 200)];
+        let keys = [first, other_places, other_times].concat();
         let table = table();
-        for (value, key) in keys.into_iter().enumerate() {
+        for (value, &key) in keys.iter().enumerate() {
             assert!(table.find(key).is_none());
             table.find_or_make(key).unwrap().store(value as u64 + 1, Relaxed);
         }
         for (value, key) in keys.into_iter().enumerate() {
             assert_eq!(table.find(key).unwrap().load(Relaxed), value as u64 + 1);
         }
-        assert_eq!(key(1, 2, 2), key(1, 2, 3), "one argument or two: much the same");
-        assert_eq!(key(1, 2, 300), key(1, 2, 3000));
+        assert_eq!(key(1, 2, at, 2), key(1, 2, at, 3), "one argument or two: much the same");
+        assert_eq!(key(1, 2, at, 300), key(1, 2, at, 3000));
     }
 
     #[test]
@@ -217,7 +224,7 @@ mod tests {
     fn a_full_table_forgets_and_goes_on() {
         let table = table();
         for ino in 0..10 * ENTRIES_MAX as u64 {
-            let key = key(1, ino, 1);
+            let key = key(1, ino, [0; 2], 1);
             table.find_or_make(key).unwrap().store(ino, Relaxed);
             assert_eq!(table.find(key).unwrap().load(Relaxed), ino);
         }

@@ -159,7 +159,7 @@ fn target(args: &[usize; 6], environment_arg: usize) -> (isize, learnt::File) {
     // SAFETY: the kernel reads the program's path, or answers EFAULT, and
     // writes one struct stat.
     let asked = unsafe { sys::call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) };
-    (asked, learnt::File { dev: stat.dev, ino: stat.ino })
+    (asked, learnt::File::from(&stat))
 }
 
 /// Below which of this process's descriptors there may be some by which it has locked

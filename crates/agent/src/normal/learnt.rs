@@ -180,6 +180,14 @@ pub struct File {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
+    /// When its data were last changed: seconds since 1970, and ns.
+    pub modified: [u64; 2],
+}
+
+impl From<&sys::Stat> for File {
+    fn from(&sys::Stat { dev, ino, modified, .. }: &sys::Stat) -> File {
+        File { dev, ino, modified }
+    }
 }
 
 /// How a program is to be executed.
@@ -203,7 +211,7 @@ pub fn target(state: &State, file: File, arguments: usize) -> Target {
     let Some(table) = table(state) else { return Target::Enlisted };
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
-    let key = key(file.dev, file.ino, count);
+    let key = key(file.dev, file.ino, file.modified, count);
     let Some(cell) = table.find(key) else { return Target::Enlisted };
     let is_known_short = Record::from_bits(cell.load(Relaxed)).is_known_short();
     match sampled(cell, Record::enlists) {
@@ -255,7 +263,8 @@ fn key_of(path: usize) -> Option<u64> {
     if unsafe { call(import_nr::NEWFSTATAT, &asked) } != 0 {
         return None;
     }
-    let key = key(stat.dev, stat.ino, CONFIG.arguments.load(Relaxed));
+    let File { dev, ino, modified } = File::from(&stat);
+    let key = key(dev, ino, modified, CONFIG.arguments.load(Relaxed));
     CONFIG.executable.store(key, Relaxed);
     Some(key)
 }
