@@ -74,7 +74,8 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
     let was_tried = state.epoch.load(Relaxed) != 0;
     let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS || was_tried;
     let stall_ns = state.mean_stall_ns();
-    if !has_waited || stall_ns >= LONG_STALL_NS {
+    // Of stalls that are none, no copy saves anything.
+    if !has_waited || stall_ns >= LONG_STALL_NS || stalls_always() {
         return None;
     }
     // Looked at now: at the first stall, after which there may have been no look, a
