@@ -1,6 +1,9 @@
 //! Where the agent and the site table are put, and what happens where they
 //! cannot be put anywhere.
 
+#[expect(dead_code, unused_macros, unused_imports, reason = "these tests use a part of it")]
+mod bed;
+mod cgroup;
 mod support;
 
 use std::fs;
@@ -8,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use cgroup::Cgroup;
 use support::{Scratch, is_root, skip, stdout_of, text};
 
 /// The agent's path as a program sees it.
@@ -47,6 +51,45 @@ fn what_programs_load_lies_in_memory() {
     let kept = scratch.join(".cache/runahead").join(Path::new(kept).file_name().unwrap());
     assert_eq!(fs::read(sites).unwrap(), fs::read(kept).unwrap(), "the one made once");
     fs::remove_file(path).unwrap();
+}
+
+/// They would be charged to it, for good.
+#[test]
+fn where_a_memory_cgroup_is_tight_nothing_is_put_into_memory() {
+    if !is_root() {
+        return skip("a memory cgroup needs root");
+    }
+    let memory = Path::new("/dev/shm");
+    if !is_in_memory(memory) {
+        return skip("/dev/shm is not in memory");
+    }
+    let runtime = tempfile::tempdir_in(memory).unwrap();
+    let in_memory = runtime.path().join("runahead/agent-");
+    let scratch = Scratch::new();
+    let launch = |limit_bytes: Option<u64>| {
+        let cgroup = limit_bytes.map(Cgroup::new);
+        let mut command = scratch.runahead();
+        command.env("XDG_RUNTIME_DIR", runtime.path());
+        if let Some(cgroup) = &cgroup {
+            cgroup.enter(&mut command);
+        }
+        let maps = stdout_of(command.args(["cat", "/proc/self/maps"]));
+        let path = maps.split_whitespace().find(|word| word.contains("/agent-")).unwrap();
+        (path.starts_with(in_memory.to_str().unwrap()), fs::metadata(path).unwrap().len())
+    };
+    let (is_in_memory, len) = launch(None);
+    assert!(is_in_memory);
+    let launch = |limit_bytes| launch(limit_bytes).0;
+    let forget = || fs::remove_dir_all(runtime.path().join("runahead")).unwrap();
+    forget();
+    let (tight, roomy) = (255 * len, 257 * len);
+    assert!(!launch(Some(tight)), "in {tight} bytes");
+    assert!(launch(Some(roomy)), "in {roomy} bytes");
+    assert!(launch(Some(tight)), "it is there and charged to others");
+    // What has been found out where it was tight is not gone by elsewhere.
+    forget();
+    assert!(!launch(Some(tight)));
+    assert!(launch(None));
 }
 
 /// `su` keeps the variable: whose directory it is could put another agent there.

@@ -208,6 +208,11 @@ pub fn install_agent(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> 
     Ok(path)
 }
 
+/// Whether the agent is installed in `directory` as it should be.
+pub fn has_agent(directory: &Path, agent: Agent<'_>) -> bool {
+    is_installed(&directory.join(file_name(agent)), agent).unwrap_or(false)
+}
+
 /// How long an agent that no launch installs any more is kept in memory: programs
 /// that were started with it execute others with it.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -218,8 +223,7 @@ const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// # Errors
 /// It could not be installed.
 pub fn install_agent_in_memory(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> {
-    let path = directory.join(file_name(agent));
-    if !is_installed(&path, agent)? {
+    if !has_agent(directory, agent) {
         remove_agents(directory, KEPT);
     }
     install_agent(directory, agent)

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use runahead_sites::SiteTable;
+use runahead_usual::memory::Groups;
 use rustix::fs::MemfdFlags;
 
 use super::collector::Collector;
@@ -23,6 +24,9 @@ pub struct Files {
     pub cache: PathBuf,
     /// Rate of the time-stamp counter; 0: unknown.
     pub tsc_per_us: u64,
+    /// They would lie in memory, but that this cgroup has little: not what the next
+    /// launch, which may be in another, should go by.
+    pub spare_memory: bool,
 }
 
 /// The same without a directory: memory files, to be held by a collector.
@@ -45,6 +49,7 @@ impl MemoryFiles {
             sites: collector.path_of(self.sites.as_raw_fd()).into(),
             cache: PathBuf::new(),
             tsc_per_us: clock::tsc_per_us(None),
+            spare_memory: false,
         }
     }
 }
@@ -99,22 +104,38 @@ fn install(
     let sites = directory.join(runahead_sites::file_name());
     let update = SiteTable::load_or_update(&sites, libraries)?;
     losses.extend(update.skipped.iter().map(|(path, skip)| skipped(path, skip)));
-    let (agent, sites) = match in_memory(agent, &sites) {
-        Ok(paths) => paths,
-        Err(_) => {
+    let memory = cache::in_memory();
+    let spare_memory = !cache::has_agent(&memory, agent) && is_memory_tight(agent);
+    let in_memory = if spare_memory { None } else { in_memory(&memory, agent, &sites).ok() };
+    let (agent, sites) = match in_memory {
+        Some(paths) => paths,
+        None => {
             cache::prepare(directory)?;
             (cache::install_agent(directory, agent)?, sites)
         }
     };
-    let cache = directory.to_owned();
-    Ok(Files { agent, sites, cache, tsc_per_us: clock::tsc_per_us(Some(directory)) })
+    let (cache, tsc_per_us) = (directory.to_owned(), clock::tsc_per_us(Some(directory)));
+    Ok(Files { agent, sites, cache, tsc_per_us, spare_memory })
 }
 
-/// The agent and a copy of the site table in the user's directory in memory.
-fn in_memory(agent: Agent<'_>, sites: &Path) -> Result<(PathBuf, PathBuf), cache::Unusable> {
-    let memory = cache::in_memory();
-    cache::prepare_in_memory(&memory)?;
-    Ok((cache::install_agent_in_memory(&memory, agent)?, cache::copy_sites(sites, &memory)?))
+/// Whether the agent would take a noticeable part of what this process's memory cgroups
+/// may have: files in memory are charged to that of the process that writes them, as
+/// long as they are there, and without swap space nothing pushes them out. In 24 MB,
+/// just what `tar t` of a file of 21 uses, each run took 130 ms and not 30.
+fn is_memory_tight(agent: Agent<'_>) -> bool {
+    const NOTICEABLE_PART: u64 = 256;
+    let limit_bytes = Groups::look().and_then(|groups| groups.limit_bytes());
+    limit_bytes.is_some_and(|bytes| bytes / NOTICEABLE_PART < agent.bytes.len() as u64)
+}
+
+/// The agent and a copy of the site table in `memory`, the user's directory there.
+fn in_memory(
+    memory: &Path,
+    agent: Agent<'_>,
+    sites: &Path,
+) -> Result<(PathBuf, PathBuf), cache::Unusable> {
+    cache::prepare_in_memory(memory)?;
+    Ok((cache::install_agent_in_memory(memory, agent)?, cache::copy_sites(sites, memory)?))
 }
 
 fn skipped(library: &Path, skip: &runahead_sites::table::Skip) -> String {

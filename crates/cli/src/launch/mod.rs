@@ -160,7 +160,7 @@ pub fn launch(options: Options, agent: Agent<'_>, command: Words) -> Result<Infa
             devices: devices.as_bytes(),
             test: options.test,
         };
-        if is_usual && !session.learnt.is_empty() {
+        if is_usual && !files.spare_memory && !session.learnt.is_empty() {
             let text = session::format(&session);
             if let Some((interpreter, text)) = interpreter.as_deref().zip(text.as_deref()) {
                 usual::remember(&usual::Found {
