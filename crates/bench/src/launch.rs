@@ -195,12 +195,8 @@ fn awaited<T>(read: impl Fn() -> Result<T>) -> Result<T> {
 /// # Errors
 /// If its output cannot be read.
 pub fn fingerprint(finished: &Finished, output: &Output, files: String) -> Result<Digest> {
-    Ok(Digest {
-        status: process::describe(finished.status),
-        stdout: digest::of_file(&output.path("stdout"))?,
-        stderr: digest::of_file(&output.path("stderr"))?,
-        files,
-    })
+    let [stdout, stderr] = output.digests()?;
+    Ok(Digest { status: process::describe(finished.status), stdout, stderr, files })
 }
 
 /// Fingerprint of what a program wrote, which is removed then.

@@ -28,6 +28,7 @@ pub mod launch;
 pub mod memory;
 pub mod neighbour;
 pub mod overhead;
+mod pipe;
 pub mod place;
 pub mod plot;
 mod probe;

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::digest;
 use crate::interrupt::{self, Running};
+use crate::pipe::Pipe;
 
 /// What to run, and where.
 #[derive(Clone, Debug)]
@@ -246,6 +248,8 @@ pub fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Usage)> {
 #[derive(Debug)]
 pub struct Output {
     directory: Scratch,
+    /// In the place of the files.
+    pipes: Option<[Pipe; 2]>,
 }
 
 impl Output {
@@ -254,16 +258,36 @@ impl Output {
     /// # Errors
     /// If no directory can be made.
     pub fn new() -> Result<Self> {
-        Ok(Self { directory: scratch_directory()? })
+        Ok(Self { directory: scratch_directory()?, pipes: None })
     }
 
-    /// The same on a disk: what lies in memory counts against the memory cgroup
-    /// of whoever wrote it, and stays there.
+    /// Pipes, of which only fingerprints are kept: what a program writes into files
+    /// counts against its memory cgroup. In memory it stays there; on a disk it is
+    /// dirty, and where the kernel, looking for what it can evict in a cgroup of version
+    /// 1, comes upon such a page alone, the program sleeps for 0.1 s
+    /// (`VMSCAN_THROTTLE_WRITEBACK`, Linux 6.18), which a page more or less decides.
     ///
     /// # Errors
-    /// If no directory can be made.
-    pub fn on_disk() -> Result<Self> {
-        Ok(Self { directory: scratch_directory_in(Path::new("/var/tmp"))? })
+    /// If no directory or pipe can be made.
+    pub fn piped() -> Result<Self> {
+        let directory = scratch_directory()?;
+        let pipe = |name| Pipe::new(&directory.path().join(name));
+        let pipes = Some([pipe("stdout")?, pipe("stderr")?]);
+        Ok(Self { directory, pipes })
+    }
+
+    /// Fingerprints of what a run has written to its standard output and error. Those
+    /// of pipes are there once.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn digests(&self) -> Result<[String; 2]> {
+        match &self.pipes {
+            Some(pipes) => Ok(pipes.each_ref().map(Pipe::take_digest)),
+            None => {
+                Ok([digest::of_file(&self.path("stdout"))?, digest::of_file(&self.path("stderr"))?])
+            }
+        }
     }
 
     /// Path of a file in it.

@@ -509,11 +509,10 @@ impl Bench<'_> {
     }
 }
 
-/// Where the commands' output goes. Files in memory would be charged to the
-/// cgroup that is to be tight, and nothing can push them out.
+/// Where the commands' output goes: not into files of the cgroup that is to be tight.
 fn output(condition: Condition) -> Result<Output> {
     match condition.memory_percent() {
-        Some(_) => Output::on_disk(),
+        Some(_) => Output::piped(),
         None => Output::new(),
     }
 }
