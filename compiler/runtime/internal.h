@@ -291,26 +291,49 @@ void expect_shifted(struct ra_site *site, struct ra_plan *p, struct ra_plan *las
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);
 
-/* ---- Hints (hint.c), of what is not affine too (indices.c, small.c) --------- */
+/* ---- Hints on their way (ring.c) --------------------------------------------- */
 
+/* That this thread has asked for so far. */
+extern __thread uint64_t queued_pages;
+/* No more is asked for as one range: more would be thrown out before its turn. */
+static inline uint64_t range_most(void) {
+    return 2 * ra.window;
+}
 /* First page from `first` on that is not believed in memory, or `end`. */
 uint64_t first_missing(uint64_t first, uint64_t end);
+bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
 /* Asks for what is missing of these bytes. */
 void prefetch_range(uint64_t low, uint64_t high);
 void prefetch_as(enum operation operation, uint64_t low, uint64_t high);
+
+/* ---- What is asked for ahead (advance.c), if not affine too (indices.c, small.c) */
+
+/* Iterations from tick to tick. */
+uint64_t strip_of(const struct ra_plan *p);
+/* Iterations of the tick level done so far. */
+uint64_t position(const struct ra_plan *p, const struct ra_frame *f);
+/* Looks at what nests inside of this one have asked for since it began. */
+void measure_inner(struct ra_plan *p, const struct ra_frame *f, uint64_t done);
+/* Looks, until something was, whether what a nest begins with is missing. */
+void look_whether_missing(const struct ra_plan *p);
+/* What was asked for ahead of this nest by the one before it need not be again. */
+void begin_at_frontier(struct ra_plan *p, struct ra_frame *f);
+/* Asks for what is ahead where so many iterations are done. */
+void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f, uint64_t done);
 /* What the next iterations touch was asked for only now: lets the helper pass it on
  * first. A program that overtakes it faults, and the kernel reads what lies around
  * the fault, and, from there on, ahead of it: instead of what was asked for. Not for
  * long unless it `has_asked` for any of that. */
 void let_helper_go_first(uint64_t turn, bool has_asked);
-/* Among the sites whose windows are reset when something is read again. */
-void list_site(struct ra_site *site);
 /* A nest too small to be worth looking at by itself: many of them in a row are
  * one walk. Extrapolates it, and asks to be called again half a window later. */
 void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p);
 void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
                      uint64_t done);
 void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, uint64_t iterations);
+
+/* Among the sites whose windows are reset when something is read again (hint.c). */
+void list_site(struct ra_site *site);
 
 /* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
 
@@ -321,7 +344,6 @@ void do_without_since(const char *why);
 /* A filter may kill for the layer's calls; NULL: there is none. One may also have been
  * put on after the layer began, before its threads do. */
 const char *why_not_call(void);
-bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
 uint64_t now_ns(void);
 /* Sleeps, as nanosleep does, but is no place where the thread may be cancelled. */
 void nap(long ns);

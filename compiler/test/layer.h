@@ -8,6 +8,7 @@
 #define storage_reads pretend_reads
 #define start_helper pretend_start
 #define start_up pretend_start_up
+#include "../runtime/advance.c"
 #include "../runtime/behind.c"
 #include "../runtime/hint.c"
 #include "../runtime/indices.c"
@@ -17,6 +18,7 @@
 #undef start_up
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PLACES = 86, ROWS = 86, PLANE = 88 * 88 * 40 };
 static const uint64_t ARRAY = 1 << 30;

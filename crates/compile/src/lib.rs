@@ -31,12 +31,14 @@ const PASS: [(&str, &str); 10] = sources!(
     "Outline.cpp",
     "Runahead.cpp"
 );
-const RUNTIME: [(&str, &str); 15] = sources!(
+const RUNTIME: [(&str, &str); 17] = sources!(
     "runtime":
     "runahead_rt.h",
     "internal.h",
     "plan.c",
     "hint.c",
+    "advance.c",
+    "ring.c",
     "indices.c",
     "small.c",
     "blocks.c",

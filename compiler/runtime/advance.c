@@ -1,0 +1,397 @@
+/* What is asked for ahead of a running loop: along its plan, and when that ends along
+ * those of the nests that followed it the last time. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+enum {
+    /* Of a stream at a time. A bound may not be to be believed: the guard of a loop
+     * that runs no times is no part of its count, which is 2^32 or 2^64 less
+     * something then. */
+    RANGES_PER_ADVANCE_MAX = 4096,
+    PLACES_PER_ADVANCE_MAX = 65536, /* looked at, whatever is asked for there */
+    LONG_RANGES_MAX = 8,            /* as long as a range is at most */
+    CHAIN_MAX = 8,
+    HELPER_WAITS_MAX = 120, /* of some 80 microseconds, */
+    SHORT_WAITS_MAX = 25,   /* where it passes on nothing meanwhile, or only others' hints */
+};
+/* Read though nothing wants it, where it parts two rows (the border of a grid):
+ * a disk does so in less time than it takes to position its heads. */
+static const uint64_t BRIDGED_BYTES = 16 << 10;
+
+/* How far this thread's last nest had prefetched those behind it, the first of them `first`:
+ * the next nest goes on from there. */
+static __thread struct {
+    struct ra_plan *first, *next;
+    uint64_t next_cursor, next_bytes;
+} frontier;
+
+struct budget {
+    int ranges, places;
+    bool is_later; /* not at the beginning of the nest */
+};
+
+/* A place that the walk comes back to: with its neighbours in the direction in
+ * which they will be wanted, the next ones before these are used up. And with what
+ * the walk has gone over since it was last here: that was when the first of the
+ * places came to a new page, the others do so at other times, and one may have
+ * come to a new piece and gone over the first page of it. */
+static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high,
+                            bool is_later) {
+    const uint64_t around = p->around[i];
+    int drift = atomic_load_explicit(&p->drift[i], memory_order_relaxed);
+    /* Within a nest the window is ahead already. */
+    const bool is_within = p->walk_level[i] < RA_LEVELS_MAX;
+    const uint64_t ahead = is_within ? 0 : around / 2;
+    const uint64_t back = is_within && is_later && low > 2 * around
+        ? PAGE + magnitude(p->stream[i].stride[p->walk_level[i]]) : 0;
+    if (drift > 0 && high - low < around) {
+        high = (high + ahead + around - 1) & ~(around - 1);
+        low -= back;
+    } else if (drift < 0 && high - low < around && low > 2 * around) {
+        low = (low - ahead) & ~(around - 1);
+        high += back;
+    }
+    prefetch_range(low, high);
+}
+
+/* How many iterations further on is the next page? */
+static uint64_t to_next_page(uint64_t at, int64_t stride) {
+    const uint64_t room = stride < 0 ? at & (PAGE - 1) : (PAGE - 1) - (at & (PAGE - 1));
+    return stride == 0 || magnitude(stride) > room ? 1 : room / magnitude(stride) + 1;
+}
+
+static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, uint64_t address,
+                           struct budget *budget) {
+    const struct ra_stream *s = &p->stream[i];
+    if (budget->ranges <= 0)
+        return;
+    if (p->dense_from[i] <= level) {
+        int64_t below, above;
+        spans(p, s, level, &below, &above);
+        budget->ranges--;
+        prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above,
+                        budget->is_later);
+        return;
+    }
+    const int64_t stride = s->stride[level];
+    const uint64_t most = stride || p->count[level] == 0 ? p->count[level] : 1;
+    uint64_t at;
+    for (uint64_t n = 0; n < most && budget->ranges > 0 && budget->places-- > 0;
+         n += to_next_page(at, stride)) {
+        at = address + n * (uint64_t)stride;
+        prefetch_inner(p, i, level + 1, at, budget);
+    }
+}
+
+/* ---- Nests beside the plan's ------------------------------------------------ */
+
+/* Bytes that nests inside of this one ask for in an iteration of the tick level. */
+static double inner_bytes(const struct ra_plan *p) {
+    return (double)atomic_load_explicit(&p->inner, memory_order_relaxed);
+}
+
+/* All that comes into memory in an iteration of the tick level. */
+static double bytes_of_iteration(const struct ra_plan *p) {
+    return p->bytes_per_iteration + inner_bytes(p);
+}
+
+/* At most a quarter of what 64 bits hold. */
+static uint64_t bytes_in_all(const struct ra_plan *p) {
+    const double inner = inner_bytes(p) * (double)p->total, most = (double)(UINT64_MAX / 8);
+    const uint64_t own = p->bytes < UINT64_MAX / 8 ? p->bytes : UINT64_MAX / 8;
+    return own + (inner < most ? (uint64_t)inner : UINT64_MAX / 8);
+}
+
+/* Iterations from tick to tick. With nests inside, no more than bring in a quarter of
+ * the window: what is next of this one must not wait for longer. */
+uint64_t strip_of(const struct ra_plan *p) {
+    const double inner = inner_bytes(p), most = (double)ra.window / 4;
+    if (inner * (double)p->strip <= most)
+        return p->strip;
+    return inner < most ? (uint64_t)(most / inner) : 1;
+}
+
+/* How many iterations of the tick level are asked for ahead: a window's worth, but
+ * two strips at least. */
+static uint64_t look_ahead(const struct ra_plan *p, uint64_t strip) {
+    const double inner = inner_bytes(p), all = p->bytes_per_iteration + inner;
+    if (inner <= 0 || (double)p->look_ahead * all <= (double)ra.window)
+        return p->look_ahead;
+    const uint64_t window = (uint64_t)((double)ra.window / all), least = 2 * strip;
+    return window > least ? window : least < p->look_ahead ? least : p->look_ahead;
+}
+
+static uint64_t burst_of(const struct ra_plan *p, uint64_t ahead) {
+    return ahead < p->look_ahead ? ahead / 2 : p->burst;
+}
+
+/* Nests whose bounds are known only inside of this one (rows of a sparse matrix), and
+ * others that share its loops, are no part of it, but what they bring in comes between
+ * what it asks for and its turn. Since this nest began they have asked for so much, of
+ * which a window and a block of a quarter of it may still be ahead of them. */
+void measure_inner(struct ra_plan *p, const struct ra_frame *f, uint64_t done) {
+    if (done <= f->begun_at)
+        return;
+    const double iterations = (double)(done - f->begun_at);
+    const double asked = (double)((queued_pages - f->others_from) << PAGE_SHIFT);
+    const double ahead = 1.25 * (double)ra.window;
+    const double now = asked > ahead ? (asked - ahead) / iterations : 0;
+    /* Less than the last time is to be believed only after a while. */
+    if (now > inner_bytes(p) || iterations * bytes_of_iteration(p) > 2 * (double)ra.window)
+        atomic_store_explicit(&p->inner, now < UINT32_MAX ? (uint32_t)now : UINT32_MAX,
+                              memory_order_relaxed);
+}
+
+/* Section 2.3 "prefetches several pages at a time for references with spatial
+ * locality": whole blocks, as far as the stream goes. Where nests inside bring in more
+ * than this one, long ones would be thrown out before their turn. */
+static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
+    int64_t below, above;
+    const bool is_short = p->block > SMALL_BYTES && inner_bytes(p) > p->bytes_per_iteration;
+    const uint64_t mask = (is_short ? SMALL_BYTES : p->block) - 1;
+    if (p->way[i] < 0 && high - low > range_most())
+        low = high - range_most(); /* where it begins */
+    if (p->way[i]) {
+        spans(p, &p->stream[i], 0, &below, &above);
+        uint64_t first = p->stream[i].base + (uint64_t)below;
+        uint64_t end = p->stream[i].base + (uint64_t)above;
+        if (p->way[i] > 0) {
+            high = (high + mask) & ~mask;
+            high = high < end ? high : end;
+        } else {
+            low &= ~mask;
+            low = low > first ? low : first;
+        }
+    }
+    prefetch_as(p->passed >> i & 1 ? PREFETCH_PASSED : PREFETCH, low, high);
+}
+
+/* A piece of the tick level's iterations, inside one row of them. */
+struct piece {
+    uint64_t from, first, n; /* counted through all rows; in the row; how many */
+    uint64_t index[RA_LEVELS_MAX];
+};
+
+static struct piece piece_at(const struct ra_plan *p, uint64_t from, uint64_t to) {
+    const uint32_t t = p->tick_level;
+    const uint64_t count = once(&p->count[t]), length = count ? count : 1;
+    struct piece piece = {.from = from, .first = from % length};
+    uint64_t row = from / length;
+    piece.n = length - piece.first < to - from ? length - piece.first : to - from;
+    for (uint32_t l = t; l-- > 0;) {
+        const uint64_t of_loop = once(&p->count[l]), outer = of_loop ? of_loop : 1;
+        piece.index[l] = row % outer;
+        row /= outer;
+    }
+    return piece;
+}
+
+/* Rows of a walk in places apart: looks only when it comes to new pages. */
+static void advance_walk(const struct ra_plan *p, uint32_t i, const struct piece *piece,
+                         uint64_t address, struct budget *budget) {
+    const uint32_t t = p->tick_level;
+    const int64_t stride = p->stream[i].stride[t];
+    if (stride == 0) {
+        prefetch_inner(p, i, t + 1, address, budget);
+        return;
+    }
+    uint64_t at;
+    for (uint64_t m = 0; m < piece->n && budget->ranges > 0 && budget->places-- > 0;
+         m += to_next_page(at, stride)) {
+        at = address + m * (uint64_t)stride;
+        prefetch_inner(p, i, t + 1, at, budget);
+        budget->is_later = true;
+    }
+}
+
+static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
+    struct budget budget = {.ranges = RANGES_PER_ADVANCE_MAX, .places = PLACES_PER_ADVANCE_MAX,
+                            .is_later = from > 0};
+    const struct ra_stream *s = &p->stream[i];
+    const uint32_t t = p->tick_level;
+    uint64_t low = 0, high = 0, seen_at = ~(uint64_t)0;
+    while (from < to && budget.ranges > 0 && budget.places-- > 0) {
+        const struct piece piece = piece_at(p, from, to);
+        uint64_t address = s->base + piece.first * (uint64_t)s->stride[t];
+        for (uint32_t l = 0; l < t; ++l)
+            address += piece.index[l] * (uint64_t)s->stride[l];
+        from += piece.n;
+        if (p->dense_from[i] > t) {
+            /* Whole rows that begin where the last one did touch what it did. */
+            if (piece.n < p->count[t] || address >> PAGE_SHIFT != seen_at)
+                advance_walk(p, i, &piece, address, &budget);
+            seen_at = piece.n < p->count[t] ? ~(uint64_t)0 : address >> PAGE_SHIFT;
+            budget.is_later = true;
+            continue;
+        }
+        int64_t below, above, moved = moved_in(s->stride[t], piece.n);
+        spans(p, s, t + 1, &below, &above);
+        if (moved < 0)
+            below += moved;
+        else
+            above += moved;
+        const uint64_t row_low = address + (uint64_t)below, row_high = address + (uint64_t)above;
+        const uint64_t both_low = row_low < low ? row_low : low;
+        const uint64_t both_high = row_high > high ? row_high : high;
+        if (row_low <= high + BRIDGED_BYTES && row_high + BRIDGED_BYTES >= low && high != 0 &&
+            both_high - both_low <= range_most()) {
+            low = both_low;
+            high = both_high;
+            continue;
+        }
+        if (high != 0)
+            prefetch_blocks(p, i, low, high);
+        budget.ranges -= high - low > range_most() / 2 ? RANGES_PER_ADVANCE_MAX / LONG_RANGES_MAX : 1;
+        low = row_low;
+        high = row_high;
+    }
+    if (high != 0)
+        prefetch_blocks(p, i, low, high);
+}
+
+/* Prefetches iterations [from, to) of the tick level, counted through the loops
+ * outside of it: the pipeline does not drain at the end of a row. One stream
+ * after the other, for disks to read long pieces of each. */
+static void advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
+    if (p->count[p->tick_level] == 0)
+        return; /* a bound that was not to be believed, or a plan in the making */
+    for (uint32_t i = 0; i < p->streams; ++i)
+        if (!(p->stream[i].flags & RA_FLAG_INDIRECT))
+            advance_stream(p, i, from, to);
+}
+
+uint64_t position(const struct ra_plan *p, const struct ra_frame *f) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l <= p->tick_level; ++l)
+        n = n * p->count[l] + f->index[l];
+    return n;
+}
+
+/* What is left of the window behind the end of this nest goes to the nests that
+ * followed it the last time. */
+static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t done) {
+    double left = (double)(p->total - done) * bytes_of_iteration(p);
+    if (!f->next && f->next_bytes == 0)
+        f->next = atomic_load_explicit(&p->next, memory_order_acquire);
+    for (int links = 0; f->next && links < CHAIN_MAX; ++links) {
+        struct ra_plan *n = f->next;
+        double room = (double)ra.window - left - (double)f->next_bytes;
+        if (room <= 0)
+            return;
+        const double each = bytes_of_iteration(n);
+        uint64_t to = n->total;
+        if (each > 0 && room / each < (double)to)
+            to = (uint64_t)(room / each);
+        if (to <= f->next_cursor ||
+            (to < n->total && to - f->next_cursor < burst_of(n, look_ahead(n, strip_of(n)))))
+            return;
+        advance(n, f->next_cursor, to); /* its indices may be gone by then */
+        f->next_cursor = to;
+        if (to < n->total)
+            return;
+        f->next_bytes += bytes_in_all(n) + 1;
+        f->next_cursor = 0;
+        f->next = atomic_load_explicit(&n->next, memory_order_acquire);
+        if (n == p)
+            f->next = NULL;
+    }
+}
+
+/* Has anything been missing so far? Until then nothing is waited for: all may be in
+ * memory. */
+static bool was_missing(void) {
+    return atomic_load_explicit(&ra.was_missing, memory_order_relaxed) ||
+           atomic_load_explicit(&ra.count.issued, memory_order_relaxed) != 0;
+}
+
+/* Is the first page of any stream missing? */
+static bool begins_missing(const struct ra_plan *p) {
+    unsigned char there;
+    bool is_missing = false;
+    const int saved = errno;
+    for (uint32_t i = 0; i < p->streams && !is_missing; ++i) {
+        const uint64_t page = p->stream[i].base & ~(PAGE - 1);
+        is_missing = !(p->stream[i].flags & RA_FLAG_INDIRECT) &&
+                     mincore((void *)(uintptr_t)page, PAGE, &there) == 0 && !(there & 1);
+    }
+    errno = saved;
+    return is_missing;
+}
+
+void look_whether_missing(const struct ra_plan *p) {
+    if (!was_missing() && begins_missing(p))
+        atomic_store_explicit(&ra.was_missing, true, memory_order_relaxed);
+}
+
+void let_helper_go_first(uint64_t turn, bool has_asked) {
+    if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn || !was_missing())
+        return;
+    int saved = errno;
+    const uint64_t before = atomic_load_explicit(&ra.served, memory_order_relaxed);
+    uint64_t served = before;
+    for (int waits = 0; waits < (has_asked ? HELPER_WAITS_MAX : SHORT_WAITS_MAX) &&
+                        atomic_load(&ra.active) && served < turn &&
+                        (waits < SHORT_WAITS_MAX || served != before);
+         ++waits) {
+        nap(20000);
+        served = atomic_load_explicit(&ra.served, memory_order_acquire);
+    }
+    errno = saved;
+}
+
+void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
+                  uint64_t done) {
+    const uint64_t given = f->strip[p->tick_level], before = queued_pages;
+    const uint64_t strip = given < p->count[p->tick_level] ? given : p->strip;
+    const uint64_t ahead = look_ahead(p, strip);
+    const uint64_t next_tick = strip < p->total - done ? done + strip : p->total;
+    uint64_t to = done + ahead;
+    if (to > p->total)
+        to = p->total;
+    if (f->asked_from < next_tick)
+        let_helper_go_first(f->asked_turn, true);
+    /* In bursts: disks that also write, or serve several streams, position
+     * their heads once for each. */
+    if (to > f->cursor && (to == p->total || to - f->cursor >= burst_of(p, ahead))) {
+        advance(p, f->cursor, to);
+        f->asked_from = f->cursor;
+        f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+        f->cursor = to;
+    }
+    if (f->asked_from < next_tick)
+        let_helper_go_first(f->asked_turn, queued_pages != before);
+    if (p->is_indirect) {
+        const bool is_late = f->looked < next_tick;
+        const uint64_t asked = queued_pages;
+        look_at_indices(site, p, f, done);
+        if (is_late)
+            let_helper_go_first(atomic_load_explicit(&ra.ring_head, memory_order_relaxed),
+                                queued_pages != asked);
+    }
+    if (f->cursor == p->total) {
+        prefetch_next(p, f, done);
+        frontier.first = atomic_load_explicit(&p->next, memory_order_acquire);
+        frontier.next = f->next;
+        frontier.next_cursor = f->next_cursor;
+        frontier.next_bytes = f->next_bytes;
+    }
+    f->others_from += queued_pages - before;
+}
+
+void begin_at_frontier(struct ra_plan *p, struct ra_frame *f) {
+    if (frontier.first == p) { /* indices were left to now */
+        if (frontier.next_bytes > 0) { /* it is the first of them */
+            const uint64_t own = bytes_in_all(p) + 1;
+            f->cursor = p->total;
+            f->next = frontier.next;
+            f->next_cursor = frontier.next_cursor;
+            f->next_bytes = frontier.next_bytes > own ? frontier.next_bytes - own : 0;
+        } else if (frontier.next == p) {
+            f->cursor = frontier.next_cursor;
+        }
+    }
+    frontier.first = NULL;
+}
