@@ -35,6 +35,10 @@ static bool isFrame(const Value *Local) {
 }
 
 bool runahead::isOutlinable(const BasicBlock &Block) {
+  // Which handler is for an exception, an index tells that each function has its own of;
+  // what compares it (llvm.eh.typeid.for) would stay in the other function.
+  if (Block.isEHPad() || isa<InvokeInst>(Block.getTerminator()))
+    return false;
   for (const Instruction &I : Block) {
     // The program may use it after the nest, when another function's frame is gone.
     if (isa<AllocaInst>(I) && !isFrame(&I))

@@ -4,7 +4,7 @@ import lit.formats
 
 config.name = "runahead"
 config.test_format = lit.formats.ShTest(True)
-config.suffixes = [".c", ".f90", ".ll"]
+config.suffixes = [".c", ".cc", ".f90", ".ll"]
 config.test_source_root = __file__.rsplit("/", 1)[0]
 config.test_exec_root = lit_config.params["scratch"]
 llvm = lit_config.params["llvm"]
@@ -25,6 +25,7 @@ target = "-mtriple=x86_64-unknown-linux-gnu"
 config.substitutions += [
     ("%opt", f"{llvm}/bin/opt {opaque} {target} -load-pass-plugin={plugin} -passes='function(runahead,verify)' -S"),
     ("%remarks", f"{llvm}/bin/opt {opaque} {target} -load-pass-plugin={plugin} -passes='function(runahead)' -pass-remarks=runahead -pass-remarks-missed=runahead -disable-output"),
+    ("%cxx", f"{llvm}/bin/clang++ -fpass-plugin={plugin}"),
     ("%clang", f"{llvm}/bin/clang -fpass-plugin={plugin}"),
     ("%plain", f"{llvm}/bin/clang"),
     ("%runtime", f"{runtime} -pthread -lm"),
