@@ -3,9 +3,6 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <errno.h>
-#include <sys/mman.h>
-
 enum {
     /* Of a stream at a time. A bound may not be to be believed: the guard of a loop
      * that runs no times is no part of its count, which is 2^32 or 2^64 less

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum {

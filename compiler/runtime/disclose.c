@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Absent where the C library is linked statically, or has them in a library of
  * its own that the program does not use. */

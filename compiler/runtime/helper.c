@@ -5,12 +5,7 @@
 
 #include <linux/close_range.h>
 #include <linux/futex.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     REFUSED_MAX = 1024,

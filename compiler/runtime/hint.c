@@ -7,7 +7,6 @@
  * Every failure ends as if this layer were absent. */
 #include "internal.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* Between two looks at whether small nests want a helper. */

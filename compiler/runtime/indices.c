@@ -2,9 +2,7 @@
  * ahead, and a[f(i)], which is computed ahead. */
 #include "internal.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     INDICES = 512,       /* looked at together, */

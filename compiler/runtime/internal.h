@@ -4,6 +4,7 @@
 #ifndef RUNAHEAD_INTERNAL_H
 #define RUNAHEAD_INTERNAL_H
 
+#include "calls.h"
 #include "runahead_rt.h"
 
 #include <stdatomic.h>
@@ -201,22 +202,14 @@ static inline uint64_t whole(double bytes) {
  * which exceptions it has seen. The layer reckons in one of its own, in functions
  * that are not inlined beside these: compilers move arithmetic across them. */
 static inline uint32_t own_arithmetic(void) {
-#ifdef __x86_64__
     const uint32_t masked = 0x1f80, flags = 0x3f, before = __builtin_ia32_stmxcsr();
     if ((before & ~flags) != masked)
         __builtin_ia32_ldmxcsr(masked);
     return before;
-#else
-    return 0;
-#endif
 }
 
 static inline void programs_arithmetic(uint32_t before) {
-#ifdef __x86_64__
     __builtin_ia32_ldmxcsr(before);
-#else
-    (void)before;
-#endif
 }
 
 /* A plan that is in use keeps its memory. */

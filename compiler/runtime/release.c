@@ -3,12 +3,8 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21

@@ -4,10 +4,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <errno.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 __thread uint64_t queued_pages;
 

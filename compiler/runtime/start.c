@@ -3,18 +3,12 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <time.h>
-#include <unistd.h>
 
 /* Plans take a small part of the memory that they are to save. */
 static const uint64_t PLAN_BYTES_MIN = 512 << 10, PLAN_BYTES_MAX = 16 << 20;
@@ -80,7 +74,9 @@ static uint64_t limit_of(const char *group, bool is_v2, uint64_t limit) {
 /* Memory that the program may use: the least of its cgroup's limits (version 1
  * and 2) and three quarters of the machine's. */
 static uint64_t memory_limit(void) {
-    uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
+    struct sysinfo machine = {0};
+    syscall(SYS_sysinfo, &machine);
+    uint64_t limit = (uint64_t)machine.totalram * machine.mem_unit / 4 * 3;
     static char text[8192];
     read_text("/proc/self/cgroup", text, sizeof(text));
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
@@ -207,7 +203,7 @@ static void write_statistics(void) {
  * than whoever starts it must not load their library or write to their file. */
 static bool prepare(void) {
     const char *off = secure_getenv("RUNAHEAD");
-    if ((off && strcmp(off, "off") == 0) || sysconf(_SC_PAGESIZE) != (long)PAGE)
+    if (off && strcmp(off, "off") == 0)
         return false;
     ra.stats = secure_getenv("RUNAHEAD_CC_STATS");
     if (ra.stats)

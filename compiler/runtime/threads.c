@@ -3,18 +3,12 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* The thread that ends the program, as the C library does with the last one. The
  * helper cannot: what exit handlers write would go to descriptors that it has not. */
@@ -42,47 +36,43 @@ bool can_see_end(void) {
     return state >= 0;
 }
 
-static DIR *open_tasks(void) {
-    const int fd = openat(own_process, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *tasks = fd < 0 ? NULL : fdopendir(fd);
-    if (fd >= 0 && !tasks)
+/* Is this thread of the layer, or of that of a library? Of several helpers that see
+ * each other one ends the program. */
+static bool is_thread_ours(long id, long own) {
+    char path[64], name[32];
+    snprintf(path, sizeof(path), "task/%ld/comm", id);
+    const int fd = openat(own_process, path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof(name) - 1);
+    if (fd >= 0)
         close(fd);
-    return tasks;
+    /* One that has ended may have made another, which was not there yet when the threads
+     * were listed; or there is no descriptor or memory to look at it. */
+    if (n <= 0)
+        return false;
+    name[n - 1] = 0;
+    if (strcmp(name, HELPER_NAME) == 0)
+        return id >= own;
+    return strcmp(name, OTHER_NAME) == 0 || is_library_thread(name);
 }
 
 /* Are the threads of this layer all that is left beside the main thread, and those of
- * the layers of libraries? Of several helpers that see this one ends the program. */
+ * the layers of libraries? */
 static bool is_the_rest_ours(void) {
     const long own = syscall(SYS_gettid), process = getpid();
-    DIR *tasks = open_tasks();
-    bool is_ours = tasks != NULL;
-    errno = 0;
-    for (struct dirent *task; is_ours && (task = readdir(tasks));) {
-        char path[64], name[32];
-        const long id = strtol(task->d_name, NULL, 10);
-        if (id <= 0 || id == process)
-            continue;
-        snprintf(path, sizeof(path), "task/%ld/comm", id);
-        const int fd = openat(own_process, path, O_RDONLY | O_CLOEXEC);
-        const ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof(name) - 1);
-        const int why = errno;
-        if (fd >= 0)
-            close(fd);
-        if (n > 0) {
-            name[n - 1] = 0;
-            if (strcmp(name, HELPER_NAME) == 0)
-                is_ours = id >= own;
-            else
-                is_ours = strcmp(name, OTHER_NAME) == 0 || is_library_thread(name);
-        } else { /* it has ended, or there is no descriptor or memory to look at it */
-            is_ours = n < 0 && why == (fd < 0 ? ENOENT : ESRCH);
+    const int tasks = openat(own_process, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _Alignas(struct dirent) char listed[4096];
+    bool is_ours = true;
+    long length = -1; /* where it cannot be listed: not all were seen */
+    while (is_ours && tasks >= 0 && (length = getdents64(tasks, listed, sizeof(listed))) > 0)
+        for (long at = 0; is_ours && at < length;) {
+            const struct dirent *task = (const void *)(listed + at);
+            const long id = strtol(task->d_name, NULL, 10);
+            is_ours = id <= 0 || id == process || is_thread_ours(id, own);
+            at += task->d_reclen;
         }
-        errno = 0;
-    }
-    is_ours &= errno == 0; /* or not all were seen */
-    if (tasks)
-        closedir(tasks);
-    return is_ours;
+    if (tasks >= 0)
+        close(tasks);
+    return is_ours && length == 0;
 }
 
 bool is_alone(void) {

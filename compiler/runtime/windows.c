@@ -13,11 +13,8 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 8

@@ -31,9 +31,10 @@ const PASS: [(&str, &str); 10] = sources!(
     "Outline.cpp",
     "Runahead.cpp"
 );
-const RUNTIME: [(&str, &str); 17] = sources!(
+const RUNTIME: [(&str, &str); 18] = sources!(
     "runtime":
     "runahead_rt.h",
+    "calls.h",
     "internal.h",
     "plan.c",
     "hint.c",
