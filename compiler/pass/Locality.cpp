@@ -590,6 +590,11 @@ bool Locality::mayDifferInVectors(const Instruction &I) {
 
 /// Strip-mining splits the iterations of a loop and keeps their order.
 bool Locality::isStripMinable(Loop *L) {
+  // Where an address tells where to go on, it goes on there, whatever block the list names.
+  const BasicBlock *Latch = L->getLoopLatch();
+  if (!Latch || isa<IndirectBrInst>(Latch->getTerminator()) ||
+      isa<CallBrInst>(Latch->getTerminator()))
+    return false;
   if (!L->isLoopSimplifyForm() ||
       !isSafeToExpand(Expander, SE, tripCount(L), L->getLoopPreheader()->getTerminator()))
     return false;
