@@ -304,22 +304,29 @@ static bool was_missing(void) {
            atomic_load_explicit(&ra.count.issued, memory_order_relaxed) != 0;
 }
 
-/* Is the first page of any stream missing? */
-static bool begins_missing(const struct ra_plan *p) {
-    unsigned char there;
+/* Is the first page of any stream without these flags missing? */
+static bool begins_missing(const struct ra_plan *p, uint32_t flags) {
     bool is_missing = false;
-    const int saved = errno;
-    for (uint32_t i = 0; i < p->streams && !is_missing; ++i) {
-        const uint64_t page = p->stream[i].base & ~(PAGE - 1);
-        is_missing = !(p->stream[i].flags & RA_FLAG_INDIRECT) &&
-                     mincore((void *)(uintptr_t)page, PAGE, &there) == 0 && !(there & 1);
-    }
-    errno = saved;
+    for (uint32_t i = 0; i < p->streams && !is_missing; ++i)
+        is_missing = !(p->stream[i].flags & flags) && !is_in_memory(p->stream[i].base);
     return is_missing;
 }
 
+bool is_in_memory(uint64_t address) {
+    unsigned char there;
+    const int saved = errno;
+    const bool is_missing =
+        mincore((void *)(uintptr_t)(address & ~(PAGE - 1)), PAGE, &there) == 0 && !(there & 1);
+    errno = saved;
+    return !is_missing;
+}
+
+bool reads_missing(const struct ra_plan *p) {
+    return begins_missing(p, RA_FLAG_INDIRECT | RA_FLAG_WRITE);
+}
+
 void look_whether_missing(const struct ra_plan *p) {
-    if (!was_missing() && begins_missing(p))
+    if (!was_missing() && begins_missing(p, RA_FLAG_INDIRECT))
         atomic_store_explicit(&ra.was_missing, true, memory_order_relaxed);
 }
 

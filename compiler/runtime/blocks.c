@@ -31,7 +31,7 @@ static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
     }
 }
 
-static bool is_worth_it(uint64_t bytes) {
+static bool is_worth_it(const void *from, uint64_t bytes) {
     if (bytes < 2 * SMALL_BYTES || ra_inside)
         return false;
     ra_inside = true;
@@ -44,22 +44,25 @@ static bool is_worth_it(uint64_t bytes) {
         is_active = false;
     }
     if (is_active && !has_helper()) {
-        start_helper();
-        is_active = atomic_load(&ra.active);
+        if (ra.is_told)
+            start_helper();
+        else
+            start_helper_if_wanted(NULL, from);
+        is_active = has_helper() && atomic_load(&ra.active);
     }
     ra_inside = false;
     return is_active;
 }
 
 void ra_memcpy(void *to, const void *from, uint64_t bytes) {
-    if (is_worth_it(bytes))
+    if (is_worth_it(from, bytes))
         blocks(to, from, 0, bytes);
     else
         memcpy(to, from, bytes);
 }
 
 void ra_memset(void *to, uint8_t value, uint64_t bytes) {
-    if (is_worth_it(bytes))
+    if (is_worth_it(NULL, bytes))
         blocks(to, NULL, value, bytes);
     else
         memset(to, value, bytes);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Between two looks at whether small nests want a helper. */
+/* Between two looks at whether a helper is wanted. */
 static const uint64_t WANTS_HELPER_NS = 1 * 1000000ull;
 
 /* As the pass has them. */
@@ -48,16 +48,28 @@ static void begin_with_long_strips(const struct ra_site *site, const struct ra_p
     }
 }
 
-/* Small nests by themselves, those of a program that computes in memory, need no threads.
- * As soon as something was read from storage they do: other nests may never come. */
-static void start_helper_if_reading(void) {
+void start_helper_if_wanted(const struct ra_plan *p, const void *from) {
     static _Atomic uint64_t looked_ns;
     const uint64_t now = now_ns();
-    if (now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < WANTS_HELPER_NS)
+    const bool fills = p && (ra.is_told || fills_memory((double)once(&p->bytes)));
+    if (!fills && now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < WANTS_HELPER_NS)
         return;
     atomic_store_explicit(&looked_ns, now, memory_order_relaxed);
-    if (storage_reads() != ra.reads_at_start)
+    const char *filtered = why_not_call(); /* before it is asked what it may kill for */
+    if (filtered)
+        do_without_since(filtered);
+    else if (fills || storage_reads() != ra.reads_at_start || (p && reads_missing(p)) ||
+             (from && !is_in_memory((uint64_t)(uintptr_t)from)))
         start_helper();
+}
+
+/* Its memory may have become another plan's: no strip is empty, or the loop, which counts
+ * to the end of its strip, would go on past it. */
+static void set_strip(const struct ra_plan *p, struct ra_frame *f) {
+    const uint64_t strip = strip_of(p);
+    const uint32_t t = __atomic_load_n(&p->tick_level, __ATOMIC_RELAXED);
+    if (strip < once(&p->count[t]))
+        f->strip[t] = strip ? strip : 1;
 }
 
 /* A nest that is hinted begins. */
@@ -68,15 +80,18 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
     if (p->bytes < SMALL_BYTES) {
         f->plan = RA_NOT_BEGUN;
         if (!has_helper())
-            start_helper_if_reading();
+            start_helper_if_wanted(NULL, NULL);
         small_nest(site, f, p);
         site->last = p;
         return;
     }
     if (!has_helper()) {
-        start_helper();
-        if (!atomic_load(&ra.active))
-            return; /* it may not be */
+        start_helper_if_wanted(p, NULL);
+        if (!has_helper() || !atomic_load(&ra.active)) { /* not yet, or it may not be */
+            f->plan = NULL;
+            set_strip(p, f);
+            return;
+        }
     }
     if (previous && previous != p)
         atomic_store_explicit(&previous->next, p, memory_order_release);
@@ -88,12 +103,7 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
         release_walks_between(p, site->last);
     site->last = p;
     look_whether_missing(p);
-    const uint64_t strip = strip_of(p);
-    const uint32_t t = __atomic_load_n(&p->tick_level, __ATOMIC_RELAXED);
-    /* Its memory may have become another plan's: no strip is empty, or the loop, which
-     * counts to the end of its strip, would go on past it. */
-    if (strip < once(&p->count[t]))
-        f->strip[t] = strip ? strip : 1;
+    set_strip(p, f);
     f->cursor = 0;
     f->next = NULL;
     f->next_cursor = 0;
@@ -173,6 +183,11 @@ uint64_t ra_begin_2(struct ra_site *site, struct ra_frame *f) {
 
 static __attribute__((noinline)) void tick(struct ra_site *site, struct ra_frame *f, uint64_t level) {
     struct ra_plan *p = f->plan;
+    if (!has_helper()) {
+        start_helper_if_wanted(NULL, NULL);
+        if (!has_helper() || !atomic_load(&ra.active))
+            return;
+    }
     if (!p) {
         /* It began while everything was in memory. */
         bool is_new;

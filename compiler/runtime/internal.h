@@ -123,6 +123,7 @@ struct ra_state {
     _Atomic(struct ra_site *) sites[PLANS_MAX]; /* small nests: windows to reset */
     _Atomic uint32_t site_count;
     struct counters count;
+    bool is_told; /* how much memory there is */
     bool release_allowed;
     bool manager; /* one for the machine is there */
     const char *stats;
@@ -307,6 +308,17 @@ uint64_t strip_of(const struct ra_plan *p);
 uint64_t position(const struct ra_plan *p, const struct ra_frame *f);
 /* Looks at what nests inside of this one have asked for since it began. */
 void measure_inner(struct ra_plan *p, const struct ra_frame *f, uint64_t done);
+/* Is this page in memory, as far as the kernel tells? Of anonymous memory it does not
+ * know which was never touched. */
+bool is_in_memory(uint64_t address);
+/* Is what a nest reads, and does not write, missing where it begins? */
+bool reads_missing(const struct ra_plan *p);
+/* A program that computes in memory needs no threads: with them it would lose what the C
+ * library saves in programs of one (locks of getc and malloc). They begin with a nest that
+ * fills the memory, or where the memory was told, where what a nest or a copy begins by
+ * reading is missing (it may be of a mapped file), and as soon as anything was read from
+ * storage. Looks at most once in a millisecond. */
+void start_helper_if_wanted(const struct ra_plan *p, const void *from);
 /* Looks, until something was, whether what a nest begins with is missing. */
 void look_whether_missing(const struct ra_plan *p);
 /* What was asked for ahead of this nest by the one before it need not be again. */

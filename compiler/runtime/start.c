@@ -219,7 +219,8 @@ static bool prepare(void) {
         atomic_store(&ra.ring[i].turn, i);
     ra.memory = memory_limit();
     const char *given = secure_getenv("RUNAHEAD_CC_MEMORY");
-    if (given && strtoull(given, NULL, 10) > 0)
+    ra.is_told = given && strtoull(given, NULL, 10) > 0;
+    if (ra.is_told)
         ra.memory = strtoull(given, NULL, 10);
     ra.window = ra.memory / 6;
     if (ra.window < (1 << 20))

@@ -3,7 +3,8 @@
 // RUN: %clang -O2 %s %runtime -o %t
 // RUN: %t
 // RUN: env RUNAHEAD_CC_STATS=%t.json %t early
-// RUN: env RUNAHEAD_CC_STATS=%t2.json %t late
+// RUN: %t late
+// RUN: env RUNAHEAD_CC_MEMORY=6000000 RUNAHEAD_CC_STATS=%t2.json %t late
 // RUN: %FileCheck %s --check-prefix=NOT <%t.json
 // RUN: %FileCheck %s --check-prefix=NOT <%t2.json
 // NOT: "off": "system calls are filtered (seccomp)"

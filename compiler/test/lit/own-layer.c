@@ -4,7 +4,7 @@
 // RUN: nm -D --defined-only %t.so | %FileCheck %s --check-prefix=LIBRARY
 // RUN: %clang -O2 -rdynamic -Dfunction=own -DPROGRAM %s %t.so %runtime -o %t
 // RUN: nm -D --defined-only %t | %FileCheck %s --check-prefix=PROGRAM
-// RUN: %t
+// RUN: env RUNAHEAD_CC_MEMORY=6000000 %t
 // LIBRARY-NOT: {{ ra_}}
 // LIBRARY: library
 // LIBRARY-NOT: {{ ra_}}
@@ -22,7 +22,7 @@ void function(double *a, long n) {
 
 void library(double *a, long n);
 
-// Each layer has three threads, from its first large nest on.
+// Each layer has three threads, from its first large nest on where the memory was told.
 static int threads(void) {
     DIR *tasks = opendir("/proc/self/task");
     int n = 0;

@@ -2,11 +2,11 @@
 // the program goes without hints, and ends. Where it is hidden later, it is seen still.
 // REQUIRES: namespaces
 // RUN: %clang -O2 %s %runtime -o %t
-// RUN: timeout -s KILL 20 %t
-// RUN: env RUNAHEAD_CC_STATS=%t.json timeout -s KILL 20 unshare -rm sh -c "mount -t tmpfs none /proc && exec %t"
+// RUN: env RUNAHEAD_CC_MEMORY=6000000 timeout -s KILL 20 %t
+// RUN: env RUNAHEAD_CC_MEMORY=6000000 RUNAHEAD_CC_STATS=%t.json timeout -s KILL 20 unshare -rm sh -c "mount -t tmpfs none /proc && exec %t"
 // RUN: %FileCheck %s <%t.json
 // CHECK: "off": "/proc cannot be read"
-// RUN: timeout -s KILL 20 unshare -rm %t hidden
+// RUN: env RUNAHEAD_CC_MEMORY=6000000 timeout -s KILL 20 unshare -rm %t hidden
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mount.h>
