@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -98,7 +99,61 @@ fn status_and_signals_are_the_commands_own() {
     assert_eq!(missing.status.code(), Some(127));
 }
 
+/// A manager at a socket, which must not come to serve there: what it says.
+fn is_refused(socket: &Path) -> String {
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60", RUNAHEAD, "manager", "--socket"])
+        .arg(socket)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_manager_takes_no_place_that_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "precious").unwrap();
+    let said = is_refused(&file);
+    assert!(said.contains("file is there and is no socket: give another"), "{said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    // Nor through a link, be there anything or not.
+    for target in [file.as_path(), Path::new("nothing")] {
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        assert!(is_refused(&link).contains("no socket"));
+        fs::remove_file(link).unwrap();
+    }
+    // A socket that answers something else than that nobody is there.
+    let datagrams = directory.path().join("datagrams");
+    let other = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
+    assert!(is_refused(&datagrams).contains("does not tell who serves it"));
+    assert!(datagrams.exists());
+    drop(other);
+    // A manager that is about to serve.
+    let socket = directory.path().join("socket");
+    let lock = fs::File::create(directory.path().join("socket.lock")).unwrap();
+    lock.lock().unwrap();
+    assert!(is_refused(&socket).contains("already"));
+}
+
 struct Manager(Child);
+
+impl Manager {
+    /// One that listens there.
+    fn at(socket: &Path) -> Manager {
+        let mut command = Command::new(RUNAHEAD);
+        command.args(["manager", "--socket"]).arg(socket).stdin(Stdio::null());
+        let manager = Manager(command.spawn().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while UnixStream::connect(socket).is_err() {
+            assert!(Instant::now() < deadline, "it does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        manager
+    }
+}
 
 impl Drop for Manager {
     fn drop(&mut self) {
@@ -112,21 +167,8 @@ fn a_manager_serves_commands_and_may_die() {
     let directory = tempfile::tempdir().unwrap();
     let (list, all) = files(directory.path());
     let socket = directory.path().join("socket");
-    let manager = Command::new(RUNAHEAD)
-        .args(["manager", "--socket"])
-        .arg(&socket)
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut manager = Manager(manager);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !socket.exists() {
-        assert!(Instant::now() < deadline, "it does not listen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let second =
-        Command::new(RUNAHEAD).args(["manager", "--socket"]).arg(&socket).output().unwrap();
-    assert!(String::from_utf8_lossy(&second.stderr).contains("already"), "two managers");
+    let mut manager = Manager::at(&socket);
+    assert!(is_refused(&socket).contains("already"), "two managers");
     let at = socket.to_str().unwrap();
     let script = "for i in $(seq 0 39); do cat \"file $i\"; done";
     let arguments = ["--files", "-", "--", "sh", "-c", script];
@@ -143,4 +185,8 @@ fn a_manager_serves_commands_and_may_die() {
     let arguments = ["--files", "-", "--", "sh", "-c", script];
     let alone = hint(directory.path(), &arguments, &list, at);
     assert!(alone.status.success() && alone.stdout == all);
+    // And another manager takes its place.
+    let _next = Manager::at(&socket);
+    let served = hint(directory.path(), &arguments, &list, at);
+    assert!(served.status.success() && served.stdout == all);
 }

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -227,6 +228,58 @@ fn a_report_goes_into_a_pipe_too() {
     let (first, report) = output.split_once('\n').unwrap();
     assert_eq!(first, "first");
     assert_eq!(serde_json::from_str::<Value>(report).unwrap()["exit_status"], 0);
+}
+
+/// The shell keeps the stream open and writes behind the report.
+#[test]
+fn a_report_goes_behind_the_output_that_is_a_file() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.file("out", "", 0o644);
+    let alias = scratch.join("alias");
+    std::os::unix::fs::symlink("/dev/stdout", &alias).unwrap();
+    let inode = fs::metadata(&file).unwrap().ino();
+    let name = file.to_str().unwrap();
+    for (stream, to, place) in [
+        (">", "", "/dev/stdout"),
+        (">", "", "/proc/self/fd/1"),
+        (">", "", alias.to_str().unwrap()),
+        (">", "", name),
+        ("2>", ">&2", "/dev/stderr"),
+        ("7>", ">&7", "/dev/fd/7"),
+    ] {
+        fs::write(&file, "").unwrap();
+        let script = format!("{{ \"$@\" {to}; echo last {to}; }} {stream}'{name}'");
+        let runahead = scratch.runahead_with(&agent);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).arg(runahead.get_program()).args(runahead.get_args());
+        shell.args([&format!("--stats={place}"), "echo", "first"]);
+        for (variable, value) in runahead.get_envs() {
+            match value {
+                Some(value) => shell.env(variable, value),
+                None => shell.env_remove(variable),
+            };
+        }
+        assert!(shell.status().unwrap().success(), "{place}");
+        let output = fs::read_to_string(&file).unwrap();
+        let parts = output.strip_prefix("first\n").and_then(|rest| rest.strip_suffix("last\n"));
+        let report = parts.unwrap_or_else(|| panic!("{place}: {output}"));
+        assert_eq!(serde_json::from_str::<Value>(report).unwrap()["exit_status"], 0, "{place}");
+        assert_eq!(fs::metadata(&file).unwrap().ino(), inode, "{place}: the same file");
+    }
+}
+
+/// A file that is only read from is no stream that a report goes into.
+#[test]
+fn a_report_replaces_a_file_that_is_read() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.file("run.json", "earlier\n", 0o644);
+    let stats = format!("--stats={}", file.display());
+    let mut command = scratch.runahead_with(&agent);
+    command.args([&stats, "cat"]).stdin(fs::File::open(&file).unwrap());
+    assert_eq!(stdout_of(&mut command), "earlier\n");
+    assert_eq!(report_in(&file)["exit_status"], 0);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `runahead hint`: discloses what a command will read that cannot say so itself.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -277,7 +279,6 @@ pub struct Manager {
 /// If it cannot listen.
 pub fn manage(manager: &Manager) -> Result<ExitCode> {
     use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::net::{UnixListener, UnixStream};
     let root = rustix::process::geteuid().is_root();
     let path = match &manager.socket {
         Some(path) => path.clone(),
@@ -288,19 +289,54 @@ pub fn manage(manager: &Manager) -> Result<ExitCode> {
             .join(runahead_manager::wire::SOCKET),
     };
     if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("make {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
     }
-    if path.exists() {
-        ensure!(UnixStream::connect(&path).is_err(), "a manager serves {} already", path.display());
-        std::fs::remove_file(&path)?;
-    }
+    let _place = take_place(&path)?;
     let listener =
         UnixListener::bind(&path).with_context(|| format!("listen at {}", path.display()))?;
     if root {
         // Everybody may hint: a client can only be told to read what it has open itself.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
     }
     runahead_manager::server::serve(&listener)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes sure that nothing is at `path`, where a manager that was killed may have left its
+/// socket. As long as the file that is returned is open, no other manager gets there: of two
+/// that start at once, the second would take away the first one's socket.
+///
+/// # Errors
+/// A manager serves it, or something else is there.
+fn take_place(path: &Path) -> Result<File> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let beside = Path::new(&beside);
+    // For its owner only: whoever can open it can lock it.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let lock = options.open(beside).with_context(|| format!("open {}", beside.display()))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!("a manager serves {} already", path.display()),
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("lock {}", beside.display()));
+        }
+    }
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(lock),
+        found => found.with_context(|| format!("look at {}", path.display()))?,
+    };
+    let is_socket = found.file_type().is_socket();
+    ensure!(is_socket, "{} is there and is no socket: give another", path.display());
+    match UnixStream::connect(path) {
+        Ok(_) => bail!("a manager serves {} already", path.display()),
+        // Nobody listens there any more.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
+            .with_context(|| format!("remove the socket {}, left by another", path.display()))?,
+        Err(error) => Err(error).with_context(|| {
+            format!("{} is there and does not tell who serves it: give another", path.display())
+        })?,
+    }
+    Ok(lock)
 }

@@ -2,9 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Links that are followed from one to the next, as Linux does (`MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
 
 /// Where a report goes, and so in which form.
 #[derive(Debug)]
@@ -13,7 +18,8 @@ pub enum Destination {
     Stderr,
     /// JSON, in a regular file that is replaced as a whole.
     File(PathBuf),
-    /// JSON, into what is no regular file (a pipe, a terminal).
+    /// JSON, behind all else that goes into what is no regular file (a pipe, a
+    /// terminal), or into a file that is open as a stream of the program's.
     Stream(File),
 }
 
@@ -24,23 +30,38 @@ impl Destination {
     /// # Errors
     /// Nothing could be written there.
     pub fn for_path(path: &Path) -> io::Result<Destination> {
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-            Ok(metadata) if !metadata.is_file() => {
-                let mut options = OpenOptions::new();
-                let flags = libc::O_NOCTTY;
-                Ok(Destination::Stream(options.append(true).custom_flags(flags).open(path)?))
+        let metadata = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Destination::file_at(path);
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            found => {
-                // Through a link, so that the link stays.
-                let path = if found.is_ok() { path.canonicalize()? } else { path.to_owned() };
-                let path = std::path::absolute(path)?;
-                let directory = path.parent().unwrap_or(Path::new("/"));
-                rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?;
-                Ok(Destination::File(path))
-            }
+            found => found?,
+        };
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
         }
+        if !metadata.is_file() {
+            return Ok(Destination::Stream(append_to(path)?));
+        }
+        // Another file in the place of the program's output would be all that is left
+        // of it.
+        let named = descriptor_named(path);
+        let standard = libc::STDIN_FILENO..=libc::STDERR_FILENO;
+        if let Some(stream) = named.into_iter().chain(standard).find_map(|fd| share(fd, &metadata))
+        {
+            return Ok(Destination::Stream(stream));
+        }
+        if named.is_some() {
+            return Ok(Destination::Stream(append_to(path)?));
+        }
+        // Through a link, so that the link stays.
+        Destination::file_at(&path.canonicalize()?)
+    }
+
+    fn file_at(path: &Path) -> io::Result<Destination> {
+        let path = std::path::absolute(path)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?;
+        Ok(Destination::File(path))
     }
 
     /// Whether it is for machines.
@@ -82,4 +103,40 @@ impl Destination {
             }
         }
     }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).custom_flags(libc::O_NOCTTY).open(path)
+}
+
+/// The number of the open file that a path stands for: `/dev/stdout`, `/dev/fd/N`,
+/// `/proc/PID/fd/N`, or a link to one of them. The process need not be this one.
+fn descriptor_named(path: &Path) -> Option<RawFd> {
+    let mut path = std::path::absolute(path).ok()?;
+    for _ in 0..LINKS_MAX {
+        let target = fs::read_link(&path).ok()?;
+        let directory = path.parent()?.canonicalize().ok()?;
+        if directory.starts_with("/proc") && directory.ends_with("fd") {
+            return path.file_name()?.to_str()?.parse().ok();
+        }
+        path = directory.join(target);
+    }
+    None
+}
+
+/// A descriptor of this process's once more, if it writes to the file that is
+/// meant. The place in the file is one for both, so that what others write to the
+/// stream afterwards goes behind the report.
+fn share(fd: RawFd, meant: &fs::Metadata) -> Option<File> {
+    // SAFETY: a number that is no open descriptor's is refused.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
+    if copy < 0 {
+        return None;
+    }
+    // SAFETY: made just now, and nobody else has it.
+    let file = unsafe { File::from_raw_fd(copy) };
+    let there = file.metadata().ok()?;
+    let is_meant = (there.dev(), there.ino()) == (meant.dev(), meant.ino());
+    let access = rustix::fs::fcntl_getfl(&file).ok()? & OFlags::RWMODE;
+    (is_meant && access != OFlags::RDONLY).then_some(file)
 }
