@@ -118,6 +118,7 @@ fn a_manager_takes_no_place_that_is_taken() {
     let said = is_refused(&file);
     assert!(said.contains("file is there and is no socket: give another"), "{said}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
     // Nor through a link, be there anything or not.
     for target in [file.as_path(), Path::new("nothing")] {
         let link = directory.path().join("link");

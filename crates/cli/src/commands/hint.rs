@@ -309,6 +309,41 @@ pub fn manage(manager: &Manager) -> Result<ExitCode> {
 /// # Errors
 /// A manager serves it, or something else is there.
 fn take_place(path: &Path) -> Result<File> {
+    // Nothing is made beside what is not ours.
+    has_socket(path)?;
+    let lock = lock_beside(path)?;
+    if !has_socket(path)? {
+        return Ok(lock);
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => bail!("a manager serves {} already", path.display()),
+        // Nobody listens there any more.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).with_context(|| format!("remove the old {}", path.display()))?;
+            Ok(lock)
+        }
+        Err(error) => Err(error).with_context(|| {
+            format!("{} is there and does not tell who serves it: give another", path.display())
+        }),
+    }
+}
+
+/// Whether a socket is there, and not nothing.
+///
+/// # Errors
+/// Something else is.
+fn has_socket(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => bail!("{} is there and is no socket: give another", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("look at {}", path.display())),
+    }
+}
+
+/// Locks the file beside a socket that tells that a manager has the place, be it in use yet
+/// or not. The kernel unlocks it when the manager has ended, however that was.
+fn lock_beside(path: &Path) -> Result<File> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".lock");
     let beside = Path::new(&beside);
@@ -317,26 +352,10 @@ fn take_place(path: &Path) -> Result<File> {
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     let lock = options.open(beside).with_context(|| format!("open {}", beside.display()))?;
     match lock.try_lock() {
-        Ok(()) => {}
+        Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!("a manager serves {} already", path.display()),
         Err(TryLockError::Error(error)) => {
-            return Err(error).with_context(|| format!("lock {}", beside.display()));
+            Err(error).with_context(|| format!("lock {}", beside.display()))
         }
     }
-    let found = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(lock),
-        found => found.with_context(|| format!("look at {}", path.display()))?,
-    };
-    let is_socket = found.file_type().is_socket();
-    ensure!(is_socket, "{} is there and is no socket: give another", path.display());
-    match UnixStream::connect(path) {
-        Ok(_) => bail!("a manager serves {} already", path.display()),
-        // Nobody listens there any more.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .with_context(|| format!("remove the socket {}, left by another", path.display()))?,
-        Err(error) => Err(error).with_context(|| {
-            format!("{} is there and does not tell who serves it: give another", path.display())
-        })?,
-    }
-    Ok(lock)
 }
