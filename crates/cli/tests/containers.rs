@@ -5,6 +5,7 @@ mod support;
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use support::Scratch;
@@ -163,6 +164,25 @@ fn speculation_copes_with_refusals_it_can_do_without() {
             |runahead| confine(runahead, refusing(refused)),
         );
         assert_eq!(run.losses(), "[]", "call {refused} refused");
+    }
+}
+
+#[test]
+fn programs_are_found_where_the_rights_of_files_cannot_be_asked_for() {
+    let scratch = Scratch::new();
+    let text = scratch.file("text", "#!/bin/sh\n", 0o644);
+    let old = &[libc::SYS_faccessat2][..];
+    let both = &[libc::SYS_faccessat2, libc::SYS_faccessat][..];
+    for (left_out, errno) in [(old, libc::EPERM), (old, libc::EACCES), (both, libc::EPERM)] {
+        let status = |program: &Path| {
+            let mut runahead = scratch.runahead();
+            confine(&mut runahead, filter(left_out, RET_ERRNO | errno as u32));
+            runahead.arg(program).status().unwrap().code()
+        };
+        for program in ["true", "/bin/true"] {
+            assert_eq!(status(Path::new(program)), Some(0), "{program} {left_out:?} {errno}");
+        }
+        assert_eq!(status(&text), Some(126), "{left_out:?} {errno}");
     }
 }
 

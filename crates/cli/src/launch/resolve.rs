@@ -101,10 +101,21 @@ fn examine(path: &Path) -> Result<(), Errno> {
     let status = rustix::fs::stat(path)?;
     match rustix::fs::FileType::from_raw_mode(status.st_mode) {
         rustix::fs::FileType::Directory => Err(Errno::ISDIR),
-        rustix::fs::FileType::RegularFile => {
-            rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)
-        }
+        rustix::fs::FileType::RegularFile => may_execute(path),
         _ => Err(Errno::ACCESS),
+    }
+}
+
+/// Asks the kernel for the file's rights. A seccomp filter that is older than `faccessat2`
+/// (Linux 5.8) may answer with any error, and not with the one of a call that does not
+/// exist, so the older call is asked, too; it is about the real user, who nearly always is
+/// the effective one.
+fn may_execute(path: &Path) -> Result<(), Errno> {
+    let ask = |flags| rustix::fs::accessat(CWD, path, Access::EXEC_OK, flags);
+    match ask(AtFlags::EACCESS).or_else(|_| ask(AtFlags::empty())) {
+        // No answers about a file that is to be executed: a filter's, and execve(2) decides.
+        Err(Errno::PERM | Errno::NOSYS) => Ok(()),
+        answer => answer,
     }
 }
 
