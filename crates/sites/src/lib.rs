@@ -15,12 +15,14 @@
 //! | [`find`] | which sites can be patched, and why the others cannot |
 //! | [`calls`] | which system calls are worth a hook |
 //! | [`table`] | the file in the cache directory |
+//! | [`replace`] | how files there are replaced |
 
 pub mod calls;
 mod constant;
 pub mod elf;
 pub mod find;
 pub mod image;
+pub mod replace;
 mod sweep;
 pub mod table;
 pub mod targets;

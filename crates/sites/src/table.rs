@@ -2,7 +2,7 @@
 //! launch that finds its libraries in it reads a few kilobytes and decodes
 //! nothing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::elf::{self, BuildId};
 use crate::find;
 use crate::image::FILE_LEN_MAX;
+use crate::replace::replace;
 
 /// Longest table file, in bytes.
 const TABLE_LEN_MAX: usize = size_of::<Header>()
@@ -85,7 +86,8 @@ impl SiteTable {
         }
         // Without a file the agent would be given a path that is not there.
         if update.added > 0 || (update.table.libraries.is_empty() && !cache_path.exists()) {
-            update.table.replace(cache_path)?;
+            let bytes = update.table.to_bytes();
+            replace(cache_path, 0o600, |file| file.write_all(&bytes))?;
         }
         Ok(update)
     }
@@ -129,25 +131,6 @@ impl SiteTable {
     /// The libraries, oldest entry first.
     pub fn libraries(&self) -> &[Library] {
         &self.libraries
-    }
-
-    /// Writes the table beside `path` and renames it there.
-    fn replace(&self, path: &Path) -> io::Result<()> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}", std::process::id()));
-        let beside = PathBuf::from(name);
-        // What an earlier process of this id left when it was killed.
-        let _ = fs::remove_file(&beside);
-        let written = (|| {
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600);
-            options.open(&beside)?.write_all(&self.to_bytes())?;
-            fs::rename(&beside, path)
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&beside);
-        }
-        written
     }
 
     /// The file's bytes ([`runahead_protocol::sites`]).

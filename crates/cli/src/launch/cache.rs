@@ -9,15 +9,16 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::agent_image::Agent;
+use runahead_sites::replace::replace;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 
 /// Mode of an installed agent: everybody may load it, nobody may change it.
@@ -261,33 +262,6 @@ pub fn copy_sites(sites: &Path, directory: &Path) -> io::Result<PathBuf> {
     }
     replace(&path, 0o600, |file| file.write_all(&bytes))?;
     Ok(path)
-}
-
-/// Puts a file at `path` that `write` has written whole.
-///
-/// # Errors
-/// It could not be made or written; nothing is left of it then.
-pub fn replace(
-    path: &Path,
-    mode: u32,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}-{}", std::process::id()));
-    // What an earlier process of this id left when it was killed.
-    let _ = fs::remove_file(&beside);
-    let mut options = OpenOptions::new();
-    let done = options
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&beside)
-        .and_then(|mut file| write(&mut file))
-        .and_then(|()| fs::rename(&beside, path));
-    if done.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    done
 }
 
 /// The name of an installed agent.

@@ -4,8 +4,11 @@
 
 use std::arch::x86_64::{__cpuid, _rdtsc};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use runahead_sites::replace::replace;
 
 /// How long the one measurement takes. The error of two clock readings, some
 /// 50 ns, is then below a ten-thousandth.
@@ -36,10 +39,7 @@ pub fn tsc_per_us(directory: Option<&Path>) -> u64 {
     if let Some(path) = kept {
         let text = [boot.as_slice(), rate.to_string().as_bytes()].concat();
         // Where it cannot be kept, it is measured again.
-        let beside = path.with_extension(std::process::id().to_string());
-        if fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path)).is_err() {
-            let _ = fs::remove_file(&beside);
-        }
+        let _ = replace(&path, 0o600, |file| file.write_all(&text));
     }
     rate
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::learnt::{FILE_LEN, FILE_NAME, PATH_LEN_MAX};
+use runahead_sites::replace::replace;
 
 use super::cache;
 
@@ -28,7 +29,7 @@ fn provide_in(directory: &Path) -> Option<PathBuf> {
     }
     // Written, not only made long: a page for which there is no memory must not be
     // found missing in the middle of a program.
-    cache::replace(&path, 0o600, |file| file.write_all(&[0; FILE_LEN])).ok()?;
+    replace(&path, 0o600, |file| file.write_all(&[0; FILE_LEN])).ok()?;
     Some(path)
 }
 

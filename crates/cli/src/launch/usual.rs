@@ -7,10 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::session::SESSION_VARIABLE;
+use runahead_sites::replace::replace;
 use runahead_usual::memory::Groups;
 use runahead_usual::{Devices, MAGIC, PathText, RECORD_LEN_MAX, Stamp};
 
-use super::{cache, libraries};
+use super::libraries;
 
 /// What a launch has found that may be usual from now on.
 #[derive(Debug)]
@@ -72,5 +73,5 @@ fn write(found: &Found<'_>) -> Option<()> {
     if fs::read(&path).is_ok_and(|there| there == bytes) {
         return Some(());
     }
-    cache::replace(&path, 0o600, |file| file.write_all(&bytes)).ok()
+    replace(&path, 0o600, |file| file.write_all(&bytes)).ok()
 }
