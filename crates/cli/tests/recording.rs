@@ -380,6 +380,42 @@ fn what_is_no_trace_is_an_error_that_says_so() {
 }
 
 #[test]
+fn a_trace_of_lines_may_hold_any_numbers() {
+    let scratch = Scratch::new();
+    let sim = |files: &str, steps: &str| {
+        let trace = format!("{{\"name\":\"x\",\"files\":[{files}]}}\n{steps}\n");
+        let path = scratch.file("lines", trace, 0o644);
+        let mut runahead = scratch.runahead();
+        runahead.args(["sim", "--disks", "1,4", "--policy", "nh,tip,extended", "--trace"]);
+        runahead.arg(path).output().unwrap()
+    };
+    for (files, steps, expected) in [
+        (r#"{"bytes":2000000000000,"directory":0}"#, "", "do not fit on 1 simulated disks"),
+        (r#"{"bytes":18446744073709551615,"directory":0}"#, "", "do not fit on 1 simulated disks"),
+        (
+            r#"{"bytes":8192,"directory":0}"#,
+            r#"{"write":{"file":0,"offset":0,"length":18446744073709551615}}"#,
+            "line 2: in the header the file ends before that",
+        ),
+    ] {
+        let output = sim(files, steps);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(expected) && !said.contains("panicked"), "{said}");
+    }
+    // These mean something.
+    for directory in [4_294_967_294_u32, u32::MAX] {
+        let files =
+            format!(r#"{{"bytes":90000,"directory":{directory}}},{{"bytes":1,"directory":0}}"#);
+        let to_the_end = r#"{"file":0,"offset":8192,"length":18446744073709551615}"#;
+        let steps = format!("{{\"hint\":[{to_the_end}]}}\n{{\"read\":{to_the_end}}}");
+        let output = sim(&files, &steps);
+        assert!(output.status.success(), "{output:?}");
+        assert!(text(&output.stdout).contains("tip"), "{output:?}");
+    }
+}
+
+#[test]
 fn recording_goes_with_observing_only() {
     let scratch = Scratch::new();
     let run = |arguments: &[&str]| scratch.runahead().args(arguments).output().unwrap();

@@ -382,7 +382,7 @@ impl Simulation {
         let this = &mut self.processes[process];
         let file = FileId(this.first_file + range.file);
         let bytes = self.layout.file_bytes(file);
-        let end = (range.offset + range.length).min(bytes);
+        let end = range.offset.saturating_add(range.length).min(bytes);
         this.burst_us += self.machine.costs.call_ns / 1000;
         if range.offset < end {
             this.call =

@@ -1,5 +1,6 @@
 //! Where files lie: cylinder groups, as the Fast File System places them (McKusick 1984).
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use runahead_policy::tip::{Block, FileId, Layout};
@@ -117,16 +118,14 @@ impl FileSystem {
         let groups = drive_blocks * u32::from(disks) / parameters.group_blocks;
         let group = |i| Group { first: i * parameters.group_blocks, used: 0 };
         let mut placer = Placer { parameters, groups: (0..groups).map(group).collect(), random };
-        let mut homes: Vec<Option<usize>> = Vec::new();
+        // By number: a trace may have any.
+        let mut homes: HashMap<u32, usize> = HashMap::new();
         let mut placed = Vec::new();
         for file in files {
-            let directory = file.directory as usize;
-            if homes.len() <= directory {
-                homes.resize(directory + 1, None);
-            }
-            let home = *homes[directory]
+            let home = *homes
+                .entry(file.directory)
                 // Not so near the end that a large file would go round to the beginning.
-                .get_or_insert_with(|| placer.random.below(u64::from(groups) * 3 / 4) as usize);
+                .or_insert_with(|| placer.random.below(u64::from(groups) * 3 / 4) as usize);
             let addresses = placer.place(home, blocks_of(file.bytes))?;
             placed.push(Placed { bytes: file.bytes, addresses });
         }

@@ -113,7 +113,7 @@ impl Program {
         let bytes = self.files.get(range.file as usize).map_or(0, |file| file.bytes);
         let end = match range.length {
             0 => bytes,
-            length => (range.offset + length).min(bytes),
+            length => range.offset.saturating_add(length).min(bytes),
         };
         (range.offset.min(end), end)
     }

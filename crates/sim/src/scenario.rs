@@ -1,5 +1,6 @@
 //! One simulation by names: applications, policy, disks, seed.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -226,17 +227,20 @@ impl Scenario {
     }
 
     /// Simulates other programs in place of its applications.
+    ///
+    /// # Panics
+    ///
+    /// If their files do not fit on the array ([`Scenario::fits`]).
     pub fn run_tasks(&self, tasks: Vec<Task>, config: Config) -> Report {
         let mut files = Vec::new();
-        let mut directories = 0;
-        for task in &tasks {
-            let specs = &task.program.files;
-            files.extend(
-                specs
-                    .iter()
-                    .map(|file| FileSpec { directory: directories + file.directory, ..*file }),
-            );
-            directories += specs.iter().map(|file| file.directory + 1).max().unwrap_or(0);
+        // No two programs share one, whatever their numbers are.
+        let mut directories = HashMap::new();
+        for (i, task) in tasks.iter().enumerate() {
+            for file in &task.program.files {
+                let next = directories.len() as u32;
+                let directory = *directories.entry((i, file.directory)).or_insert(next);
+                files.push(FileSpec { directory, ..*file });
+            }
         }
         let layout = self.layout(&files).expect("the files fit on the array");
         self.simulate(tasks, config, layout, false)

@@ -11,7 +11,7 @@ use std::io::{self, BufRead, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::filesystem::FileSpec;
+use crate::filesystem::{BLOCK_BYTES, FileSpec};
 use crate::program::{Op, Program, Range};
 
 #[derive(Serialize, Deserialize)]
@@ -24,8 +24,8 @@ struct Header {
 ///
 /// # Errors
 ///
-/// The reader's; `InvalidData`, with the line's number, if a line is not a step or names a
-/// file that the header has not.
+/// The reader's; `InvalidData`, with the line's number, if a line is not a step, names a file
+/// that the header has not, or writes behind a file's end.
 pub fn read_trace(reader: impl BufRead) -> io::Result<Program> {
     let mut lines = reader.lines().enumerate();
     let (_, first) = lines.next().ok_or_else(|| invalid(1, "the trace is empty"))?;
@@ -45,9 +45,20 @@ pub fn read_trace(reader: impl BufRead) -> io::Result<Program> {
         if named.is_some_and(|file| file as usize >= program.files.len()) {
             return Err(invalid(i + 1, "the header has no such file"));
         }
+        if let Op::Write(range) = &op
+            && !is_within(range, program.files[range.file as usize].bytes)
+        {
+            return Err(invalid(i + 1, "in the header the file ends before that"));
+        }
         program.ops.push(op);
     }
     Ok(program)
+}
+
+/// Whether a write is to blocks that a file has: files do not grow in the simulator.
+fn is_within(range: &Range, file_bytes: u64) -> bool {
+    let end = range.offset.checked_add(range.length.max(1));
+    end.is_some_and(|end| end.div_ceil(BLOCK_BYTES) <= file_bytes.div_ceil(BLOCK_BYTES))
 }
 
 /// Writes a program as a trace.
@@ -93,11 +104,13 @@ mod tests {
 
     #[test]
     fn a_program_survives_being_written_and_read() {
-        let program = App::Agrep.program(3, 0);
-        let mut bytes = Vec::new();
-        write_trace(&program, &mut bytes).unwrap();
-        let back = read_trace(&bytes[..]).unwrap();
-        assert_eq!((back.files, back.ops), (program.files, program.ops));
+        for app in App::ALL {
+            let program = app.program(3, 0);
+            let mut bytes = Vec::new();
+            write_trace(&program, &mut bytes).unwrap();
+            let back = read_trace(&bytes[..]).unwrap();
+            assert_eq!((back.files, back.ops), (program.files, program.ops));
+        }
     }
 
     #[test]
@@ -105,6 +118,22 @@ mod tests {
         let trace = b"{\"name\":\"x\",\"files\":[]}\n{\"compute\":1}\n{\"read\":{\"file\":0,\"offset\":0,\"length\":1}}\n";
         assert!(read_trace(&trace[..]).unwrap_err().to_string().starts_with("line 3:"));
         assert!(read_trace(&b"{}\n"[..]).unwrap_err().to_string().starts_with("line 1:"));
+    }
+
+    #[test]
+    fn writes_stay_within_the_file() {
+        let read = |offset: u64, length: u64| {
+            let header = r#"{"name":"x","files":[{"bytes":9000,"directory":0}]}"#;
+            let write = format!(r#"{{"write":{{"file":0,"offset":{offset},"length":{length}}}}}"#);
+            read_trace(format!("{header}\n{write}\n").as_bytes())
+        };
+        for (offset, length) in [(0, 9000), (8192, 8192), (16383, 0), (0, 0)] {
+            read(offset, length).unwrap();
+        }
+        for (offset, length) in [(16384, 0), (0, 16385), (8192, u64::MAX), (u64::MAX, 0)] {
+            let error = read(offset, length).unwrap_err().to_string();
+            assert!(error.starts_with("line 2: in the header the file ends"), "{error}");
+        }
     }
 
     #[test]

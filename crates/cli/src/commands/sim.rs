@@ -12,7 +12,7 @@ use runahead_sim::recording::Recording;
 use runahead_sim::scenario::{Policy, Scenario};
 use runahead_sim::tables::{self, Comparison, SWEEP_DEPTHS};
 use runahead_sim::workload::App;
-use runahead_sim::{Program, Report, Task, thesis, trace};
+use runahead_sim::{FileSpec, Program, Report, Task, thesis, trace};
 use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
@@ -116,6 +116,7 @@ pub fn run(command: Sim) -> Result<ExitCode> {
     }
     if let Some(path) = &command.trace {
         let program = load(path, command.disclose)?;
+        ensure_they_fit(&command, &program.files)?;
         let runs = command.runs(std::slice::from_ref(&program.name), |_, policy, disks, seed| {
             let scenario = Scenario::of(Vec::new(), policy, disks, seed);
             let task = Task { program: program.clone(), hints: policy.hints() };
@@ -175,17 +176,7 @@ fn replay(command: &Sim, path: &Path) -> Result<()> {
         config.buffers = command.buffers.unwrap_or(config.buffers);
         (scenario, config)
     };
-    // Before anything is simulated.
-    for &disks in &command.disks {
-        if !command.seed.iter().all(|&seed| array(disks, Policy::Nh, seed).0.fits(&files)) {
-            let bytes =
-                recording.files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
-            bail!(
-                "the files, {} MiB, do not fit on {disks} simulated disks of 1 GB: see --disks",
-                bytes >> 20
-            );
-        }
-    }
+    ensure_they_fit(command, &files)?;
     let programs =
         recording.programs().with_context(|| format!("{} cannot be simulated", path.display()))?;
     if !command.json {
@@ -208,6 +199,24 @@ fn replay(command: &Sim, path: &Path) -> Result<()> {
         (scenario.run_sharing(tasks, config).expect("the files fit, as just seen"), bound)
     });
     command.print_runs(&runs)
+}
+
+/// Looks before anything is simulated whether all files lie on each of the arrays.
+///
+/// # Errors
+/// They do not.
+fn ensure_they_fit(command: &Sim, files: &[FileSpec]) -> Result<()> {
+    for &disks in &command.disks {
+        let fits = |&seed| Scenario::of(Vec::new(), Policy::Nh, disks, seed).fits(files);
+        if !command.seed.iter().all(fits) {
+            let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
+            bail!(
+                "the files, {} MiB, do not fit on {disks} simulated disks of 1 GB: see --disks",
+                bytes >> 20
+            );
+        }
+    }
+    Ok(())
 }
 
 /// One configuration, over all seeds.
