@@ -92,21 +92,31 @@ pub fn survive_size_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Writing to a pipe that nobody reads is the end from now on, as it is for other
+/// commands, unless this one was started with that signal ignored: for subcommands
+/// that only print.
+pub fn end_without_readers() {
+    restore_signal(0);
+}
+
 /// Puts back what was found. Nothing may be printed afterwards.
 pub fn restore() {
+    (0..SIGNALS.len()).for_each(restore_signal);
     let noted = NOTED.load(Ordering::Relaxed);
-    for (index, signal) in SIGNALS.into_iter().enumerate() {
-        if noted & 1 << (FIRST_SIGNAL_BIT + index) == 0 {
-            // SAFETY: the default action runs no code of ours.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-    }
     for fd in 0..3 {
         if noted & 1 << fd != 0 {
             // SAFETY: the runtime opened it on /dev/null, and nothing in this
             // process owns it.
             unsafe { libc::close(fd) };
         }
+    }
+}
+
+/// Puts back what was found of one of [`SIGNALS`].
+fn restore_signal(index: usize) {
+    if NOTED.load(Ordering::Relaxed) & 1 << (FIRST_SIGNAL_BIT + index) == 0 {
+        // SAFETY: the default action runs no code of ours.
+        unsafe { libc::signal(SIGNALS[index], libc::SIG_DFL) };
     }
 }
 

@@ -521,3 +521,37 @@ fn wrong_options_are_explained() {
     let help = stdout_of(scratch.runahead().args(["run", "--help"]));
     assert!(help.contains("--stats") && help.contains("RUNAHEAD=off"), "{help}");
 }
+
+/// What is printed may find no reader, or no room.
+#[test]
+fn what_cannot_be_printed_is_no_panic() {
+    let scratch = Scratch::new();
+    for arguments in [
+        &["completions", "bash"][..],
+        &["sim", "--app", "agrep", "--disks", "1"],
+        &["sim", "--app", "agrep", "--disks", "1", "--json"],
+    ] {
+        let run = |stdout: Stdio, is_ignored: bool| {
+            let mut command = scratch.runahead();
+            let as_started = move || {
+                let action = if is_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+                // SAFETY: no handler is set.
+                unsafe { libc::signal(libc::SIGPIPE, action) };
+                Ok(())
+            };
+            // SAFETY: one system call.
+            unsafe { command.pre_exec(as_started) };
+            command.args(arguments).stdout(stdout).output().unwrap()
+        };
+        let unread = || std::io::pipe().unwrap().1;
+        let output = run(unread().into(), false);
+        assert_eq!(output.status.signal(), Some(libc::SIGPIPE), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        for output in [run(full.into(), false), run(unread().into(), true)] {
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let said = text(&output.stderr);
+            assert!(said.starts_with("runahead: write to standard output: "), "{said}");
+        }
+    }
+}

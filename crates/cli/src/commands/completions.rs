@@ -2,7 +2,7 @@
 //! as `--help`, so that they cannot drift from it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,9 +30,16 @@ pub struct ManPages {
 }
 
 /// Prints the completions of `command`.
-pub fn complete(arguments: &Completions, mut command: clap::Command) -> ExitCode {
-    clap_complete::generate(arguments.shell, &mut command, "runahead", &mut io::stdout());
-    ExitCode::SUCCESS
+///
+/// # Errors
+/// They cannot be written.
+pub fn complete(arguments: &Completions, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    // It panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "runahead", &mut script);
+    let mut to = io::stdout();
+    to.write_all(&script).and_then(|()| to.flush()).context("write to standard output")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes one page for the command and one for each subcommand.

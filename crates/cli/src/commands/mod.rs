@@ -87,12 +87,16 @@ pub fn run() -> anyhow::Result<ExitCode> {
     }
     let all = inherited::words(0).head(usize::MAX);
     let count = all.len();
-    match Cli::parse_from(all).command {
+    let command = Cli::parse_from(all).command;
+    if matches!(command, Command::Completions(_) | Command::Sim(_)) {
+        inherited::end_without_readers();
+    }
+    match command {
         Command::Bench(command) => bench::run(command),
         Command::C(command) => compile::run(Language::C, &command),
         Command::Cxx(command) => compile::run(Language::Cxx, &command),
         Command::Fortran(command) => compile::run(Language::Fortran, &command),
-        Command::Completions(command) => Ok(completions::complete(&command, Cli::command())),
+        Command::Completions(command) => completions::complete(&command, Cli::command()),
         Command::ManPages(command) => completions::manual(&command, Cli::command()),
         Command::Doctor(command) => doctor::run(&command),
         Command::Hint(command) => hint::run(&command),

@@ -1,7 +1,8 @@
 //! `runahead sim`: TIP on a simulated disk array.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -182,9 +183,9 @@ fn replay(command: &Sim, path: &Path) -> Result<()> {
     if !command.json {
         let [reads, files] = [recording.reads.len(), recording.files.len()];
         let [threads, programs] = [recording.streams.len(), programs.len()];
-        println!(
+        print(format_args!(
             "{reads} reads of {files} files by {threads} threads, {programs} at a time at most\n"
-        );
+        ))?;
     }
     let runs = command.runs(std::slice::from_ref(&recording.name), |_, policy, disks, seed| {
         let (scenario, config) = array(disks, policy, seed);
@@ -357,12 +358,12 @@ impl Sim {
         for run in runs {
             table.add_row(run.row());
         }
-        println!("{table}");
-        println!(
+        print(&table)?;
+        print(format_args!(
             "\nTimes in seconds; ratio: to {}; bound: offline, no policy is faster; reuse to unused: \
              blocks; ms/block: disk service.",
             self.policy[0]
-        );
+        ))?;
         Ok(())
     }
 
@@ -385,10 +386,10 @@ impl Sim {
         if self.json {
             return print_json(&json!({ "seed": self.seed[0], "sweeps": all }));
         }
-        println!("{table}");
-        println!(
+        print(&table)?;
+        print(format_args!(
             "\nStall in seconds by prefetch depth, without caching; the thesis prefetches to 73."
-        );
+        ))?;
         Ok(())
     }
 }
@@ -404,20 +405,20 @@ pub fn print_tables(which: Which, disks: &[u16], seeds: &[u64], as_json: bool) -
         return print_json(&json!({ "seeds": seeds, "table_6_25": singles, "table_6_26": pairs }));
     }
     if let Some(comparison) = &singles {
-        print_comparison("Table 6.25: elapsed time as a fraction of NH", comparison, disks);
+        print_comparison("Table 6.25: elapsed time as a fraction of NH", comparison, disks)?;
     }
     if let Some(comparison) = &pairs {
         if singles.is_some() {
-            println!();
+            print("")?;
         }
         let title = "Table 6.26: time until both have ended as a fraction of neither hinting";
-        print_comparison(title, comparison, disks);
+        print_comparison(title, comparison, disks)?;
     }
     Ok(())
 }
 
-fn print_comparison(title: &str, comparison: &Comparison, disks: &[u16]) {
-    println!("{title}; simulated / thesis\n");
+fn print_comparison(title: &str, comparison: &Comparison, disks: &[u16]) -> Result<()> {
+    print(format_args!("{title}; simulated / thesis\n"))?;
     let mut header = vec!["program".to_string(), "system".to_string()];
     header
         .extend(disks.iter().map(|&n| if n == 1 { "1 disk".into() } else { format!("{n} disks") }));
@@ -439,13 +440,13 @@ fn print_comparison(title: &str, comparison: &Comparison, disks: &[u16]) {
     for (key, cells) in rows {
         table.add_row([key, cells].concat());
     }
-    println!("{table}");
-    println!(
+    print(&table)?;
+    print(format_args!(
         "\n{} cells: mean absolute difference {:.3}, worst {:.3}",
         comparison.cells.len(),
         comparison.mean_difference,
         comparison.worst_difference
-    );
+    ))
 }
 
 fn parse_groups(specs: &[String]) -> Result<Vec<Group>> {
@@ -493,8 +494,15 @@ fn plain_table<T: ToString>(header: &[T]) -> Table {
 }
 
 fn print_json(value: &Value) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    print(serde_json::to_string_pretty(value)?)
+}
+
+/// Prints a line.
+///
+/// # Errors
+/// It cannot be written: a disk may be full, for which `println!` would panic.
+fn print(line: impl Display) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("write to standard output")
 }
 
 #[cfg(test)]
