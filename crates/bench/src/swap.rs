@@ -354,7 +354,7 @@ impl<'a> Subject<'a> {
             daemon: Some(options.runahead.clone()),
             ..UpOptions::new(&options.profile, mountpoint)
         })?;
-        let cgroup = Cgroup::new(&format!("runahead-bench-swap-{}", std::process::id()))?;
+        let cgroup = Cgroup::new("runahead-bench-swap")?;
         let report = scratch.path().join("report");
         let stranger =
             options.unprivileged.then(|| Stranger::new(&options.runahead)).transpose()?;
