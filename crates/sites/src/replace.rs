@@ -36,9 +36,10 @@ pub fn replace(
     done
 }
 
-/// A name that no other process takes. Process ids do not tell apart those of
-/// containers that share a home, each of which may be the first one there.
-fn name_beside(name: &OsStr) -> OsString {
+/// A name beside that of a file that is to be replaced, which no other process
+/// takes. Process ids do not tell apart those of containers that share a home,
+/// each of which may be the first one there.
+pub fn name_beside(name: &OsStr) -> OsString {
     let mut random = RandomState::new().build_hasher();
     // After a fork both go on with the same random keys.
     random.write_u32(std::process::id());

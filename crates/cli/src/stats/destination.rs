@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use runahead_sites::replace::name_beside;
 use rustix::fs::OFlags;
 
 /// Links that are followed from one to the next, as Linux does (`MAXSYMLINKS`).
@@ -90,9 +91,7 @@ impl Destination {
                 file.write_all(report)
             }
             Destination::File(path) => {
-                let mut beside = path.as_os_str().to_owned();
-                beside.push(format!(".{}", std::process::id()));
-                let beside = PathBuf::from(beside);
+                let beside = path.with_file_name(name_beside(path.file_name().unwrap_or_default()));
                 let mut options = OpenOptions::new();
                 let mut file = options.write(true).create_new(true).open(&beside)?;
                 let written = file.write_all(report).and_then(|()| fs::rename(&beside, path));
@@ -139,4 +138,24 @@ fn share(fd: RawFd, meant: &fs::Metadata) -> Option<File> {
     let is_meant = (there.dev(), there.ino()) == (meant.dev(), meant.ino());
     let access = rustix::fs::fcntl_getfl(&file).ok()? & OFlags::RWMODE;
     (is_meant && access != OFlags::RDONLY).then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a container the next run's collector may have the same process id.
+    #[test]
+    fn what_a_killed_process_left_is_in_nobodys_way() {
+        let directory =
+            std::env::temp_dir().join(format!("destination-test-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("run.json");
+        let left = directory.join(format!("run.json.{}", std::process::id()));
+        fs::write(&left, "{").unwrap();
+        Destination::for_path(&path).unwrap().write(b"{}").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"{}");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing else beside it");
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }
