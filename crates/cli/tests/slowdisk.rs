@@ -83,6 +83,54 @@ fn the_machines_own_disk_keeps_its_contents_and_leaves_no_image() {
 }
 
 #[test]
+fn a_backing_directory_keeps_the_contents_and_whatever_else_is_there() {
+    let bed = bed!();
+    let mut options = bed.options("cloud");
+    fs::create_dir(bed.path("images")).unwrap();
+    options.backing = Some(bed.path("images"));
+    let disk = SlowDisk::up(&options).unwrap();
+    fs::write(bed.path("mnt/f"), contents(1, 100_000)).unwrap();
+    disk.down(false).unwrap();
+    let disk = SlowDisk::up(&options).unwrap();
+    assert_eq!(fs::read(bed.path("mnt/f")).unwrap(), contents(1, 100_000));
+    disk.down(false).unwrap();
+
+    // Somebody's image, of another size, or in the place of swap space.
+    let image = bed.path("images/disk.img");
+    let refused = |options: &UpOptions, why: &str| {
+        let before = fs::read(&image).unwrap();
+        let error = SlowDisk::up(options).unwrap_err().to_string();
+        assert!(error.contains("disk.img") && error.contains(why), "{error}");
+        assert_eq!(fs::read(&image).unwrap(), before);
+        assert!(!bed.path("mnt").exists());
+    };
+    refused(&UpOptions { fs: FileSystem::Swap, ..options.clone() }, "overwrite");
+    fs::write(&image, contents(2, 70_000)).unwrap();
+    refused(&options, "--size");
+}
+
+#[test]
+fn the_machines_own_disk_follows_no_link_to_its_image() {
+    let bed = bed!();
+    let mut options = bed.options("nvme");
+    fs::create_dir(bed.path("images")).unwrap();
+    options.backing = Some(bed.path("images"));
+    let disk = SlowDisk::up(&options).unwrap();
+    let image = fs::read_dir(bed.path("images")).unwrap().next().unwrap().unwrap().path();
+    disk.down(false).unwrap();
+    let others = bed.path("others");
+    fs::write(&others, "others").unwrap();
+    symlink(&others, &image).unwrap();
+    let error = SlowDisk::up(&options).unwrap_err().to_string();
+    assert!(error.contains("create"), "{error}");
+    assert_eq!(fs::read(&others).unwrap(), b"others");
+    // What a machine left that went down is nobody's.
+    fs::remove_file(&image).unwrap();
+    fs::write(&image, "left").unwrap();
+    SlowDisk::up(&options).unwrap().down(false).unwrap();
+}
+
+#[test]
 fn an_overlay_over_the_device_goes_cold_with_it() {
     let bed = bed!();
     for profile in ["cloud", "object"] {

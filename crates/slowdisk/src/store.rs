@@ -38,9 +38,12 @@ unsafe impl Send for Store {}
 // device, whose content is then either the one or the other.
 unsafe impl Sync for Store {}
 
+/// Name of the file in a backing directory.
+pub const IMAGE: &str = "disk.img";
+
 impl Store {
-    /// Contents of `len` zero bytes in anonymous memory, or in a new file
-    /// `disk.img` in `directory` (kept there).
+    /// Contents of `len` bytes: zeros in anonymous memory, or [`IMAGE`] in `directory`,
+    /// as it is there (kept there).
     ///
     /// # Errors
     /// If the file cannot be made or mapped.
@@ -55,7 +58,7 @@ impl Store {
                 .write(true)
                 .create(true)
                 .truncate(false)
-                .open(directory.join("disk.img"))
+                .open(directory.join(IMAGE))
                 .context(|| format!("create a disk image in {}", directory.display()))?,
         };
         file.set_len(len).context(|| format!("make a disk image of {len} bytes"))?;

@@ -1,6 +1,7 @@
 //! Bringing a device up.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::control::Ask;
@@ -11,6 +12,7 @@ use crate::error::{Context, Error, Result};
 use crate::options::{FileSystem, UpOptions};
 use crate::profile::{Medium, Profile};
 use crate::state::{Lock, Owner, State, absolute};
+use crate::store::IMAGE;
 use crate::sys::{loop_device, mkfs, mounts, swap};
 
 /// Where the nvme profile keeps its image by default: on the machine's disk,
@@ -120,6 +122,8 @@ fn make_directory(path: &Path) -> Result<bool> {
 }
 
 fn build(state: &mut State, profile: &Profile) -> Result<()> {
+    let is_ours = matches!(profile.medium, Medium::Disks | Medium::Network);
+    let is_kept = is_ours && has_contents(&state.options)?;
     state.made_mountpoint = make_directory(&state.options.mountpoint)?;
     state.save()?;
     match profile.medium {
@@ -144,7 +148,9 @@ fn build(state: &mut State, profile: &Profile) -> Result<()> {
     }
     state.save()?;
     if let (Some(device), FileSystem::Ext4) = (&state.device, state.options.fs) {
-        mkfs::ext4(device, state.options.size_bytes, state.options.seed)?;
+        if !is_kept {
+            mkfs::ext4(device, state.options.size_bytes, state.options.seed)?;
+        }
         mount_device(state)?;
     }
     if let (Some(device), FileSystem::Swap) = (&state.device, state.options.fs) {
@@ -165,6 +171,30 @@ fn build(state: &mut State, profile: &Profile) -> Result<()> {
     state.save()
 }
 
+/// Whether the backing directory holds the contents of an earlier device.
+///
+/// # Errors
+/// If what is there cannot be this device's.
+fn has_contents(options: &UpOptions) -> Result<bool> {
+    let Some(backing) = &options.backing else { return Ok(false) };
+    let image = backing.join(IMAGE);
+    let refuse = |why| Err(Error::MountPoint { path: image.clone(), why });
+    match fs::symlink_metadata(&image) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).context(|| format!("look at {}", image.display())),
+        Ok(found) if !found.is_file() || found.len() != options.size_bytes => refuse(format!(
+            "it is there, {} bytes long, and not the contents of a device of {}: \
+             give the --size that it had, or another directory",
+            found.len(),
+            options.size_bytes
+        )),
+        Ok(_) if options.fs == FileSystem::Swap => {
+            refuse("it is there, and swap would overwrite it: give another directory".into())
+        }
+        Ok(_) => Ok(true),
+    }
+}
+
 /// Makes the loop device, remembering it at once for the cleaning up.
 fn attach(state: &mut State, file: PathBuf, rotational: bool) -> Result<()> {
     state.backing_file = Some(file.clone());
@@ -179,7 +209,14 @@ fn local_image(state: &State) -> Result<PathBuf> {
     let name = state.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let path = directory.join(format!("runahead-slowdisk-{name}.img"));
     let bytes = state.options.size_bytes;
-    let file = fs::File::create(&path).context(|| format!("create {}", path.display()))?;
+    // Of an earlier device whose machine went down; a link is not followed, in a
+    // directory that is everybody's.
+    if fs::symlink_metadata(&path).is_ok_and(|left| left.is_file()) {
+        fs::remove_file(&path).context(|| format!("remove {}", path.display()))?;
+    }
+    let mut open = fs::File::options();
+    let file = open.write(true).create_new(true).mode(0o600).open(&path);
+    let file = file.context(|| format!("create {}", path.display()))?;
     let made = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     if made.is_err() {
         let _ = fs::remove_file(&path);

@@ -144,7 +144,8 @@ struct Up {
     /// ext4; swap, in use before any other (with --backing); none for the bare block device
     #[arg(long, default_value = "ext4")]
     fs: FileSystem,
-    /// Keep the contents in this directory instead of memory
+    /// Keep the contents in this directory instead of memory: the next device of that size finds
+    /// them there (not on the machine's own disk, whose image goes with it)
     #[arg(long, value_name = "DIR")]
     backing: Option<PathBuf>,
     /// Multiply every modelled time
