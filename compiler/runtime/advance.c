@@ -11,12 +11,16 @@ enum {
     PLACES_PER_ADVANCE_MAX = 65536, /* looked at, whatever is asked for there */
     LONG_RANGES_MAX = 8,            /* as long as a range is at most */
     CHAIN_MAX = 8,
+    SAMPLES_MAX = 16, /* pages of a stream that are looked at before there is a helper */
     HELPER_WAITS_MAX = 120, /* of some 80 microseconds, */
     SHORT_WAITS_MAX = 25,   /* where it passes on nothing meanwhile, or only others' hints */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
+/* Of so much one page is looked at, less than a hundredth of what it takes to read it all
+ * from memory. */
+static const uint64_t SAMPLED_BYTES = 1 << 20;
 
 /* How far this thread's last nest had prefetched those behind it, the first of them `first`:
  * the next nest goes on from there. */
@@ -304,11 +308,11 @@ static bool was_missing(void) {
            atomic_load_explicit(&ra.count.issued, memory_order_relaxed) != 0;
 }
 
-/* Is the first page of any stream without these flags missing? */
-static bool begins_missing(const struct ra_plan *p, uint32_t flags) {
+/* Is the first page of any stream missing? */
+static bool begins_missing(const struct ra_plan *p) {
     bool is_missing = false;
     for (uint32_t i = 0; i < p->streams && !is_missing; ++i)
-        is_missing = !(p->stream[i].flags & flags) && !is_in_memory(p->stream[i].base);
+        is_missing = !(p->stream[i].flags & RA_FLAG_INDIRECT) && !is_in_memory(p->stream[i].base);
     return is_missing;
 }
 
@@ -321,12 +325,32 @@ bool is_in_memory(uint64_t address) {
     return !is_missing;
 }
 
-bool reads_missing(const struct ra_plan *p) {
-    return begins_missing(p, RA_FLAG_INDIRECT | RA_FLAG_WRITE);
+/* Is any of a few pages of the stream, in equal steps, missing? */
+static bool is_sample_missing(const struct ra_plan *p, const struct ra_stream *s) {
+    int64_t below, above;
+    spans(p, s, 0, &below, &above);
+    const uint64_t low = s->base + (uint64_t)below, bytes = (uint64_t)(above - below);
+    if (low >= ADDRESSES || bytes > ADDRESSES - low)
+        return false; /* a bound that is not to be believed */
+    const uint64_t few = bytes / SAMPLED_BYTES, samples = few < SAMPLES_MAX ? few + 1 : SAMPLES_MAX;
+    bool is_missing = false;
+    for (uint64_t k = 0; k < samples && !is_missing; ++k)
+        is_missing = !is_in_memory(low + bytes / samples * k);
+    return is_missing;
+}
+
+bool is_missing_of(const struct ra_plan *p, bool written) {
+    bool is_missing = false;
+    for (uint32_t i = 0; i < p->streams && !is_missing; ++i) {
+        const struct ra_stream *s = &p->stream[i];
+        is_missing = !(s->flags & RA_FLAG_INDIRECT) && !(s->flags & RA_FLAG_WRITE) == !written &&
+                     is_sample_missing(p, s);
+    }
+    return is_missing;
 }
 
 void look_whether_missing(const struct ra_plan *p) {
-    if (!was_missing() && begins_missing(p, RA_FLAG_INDIRECT))
+    if (!was_missing() && begins_missing(p))
         atomic_store_explicit(&ra.was_missing, true, memory_order_relaxed);
 }
 

@@ -11,6 +11,9 @@
 
 /* Between two looks at whether a helper is wanted. */
 static const uint64_t WANTS_HELPER_NS = 1 * 1000000ull;
+/* Of nests over so much each is looked at. */
+static const uint64_t LONG_BYTES = 4 << 20;
+enum { UNTIMED_MAX = 16 }; /* calls of small ones, without a helper, until the time is asked for */
 
 /* As the pass has them. */
 _Static_assert(offsetof(struct ra_frame, count) == 72 * sizeof(uint64_t), "where parameters are");
@@ -48,19 +51,45 @@ static void begin_with_long_strips(const struct ra_site *site, const struct ra_p
     }
 }
 
-void start_helper_if_wanted(const struct ra_plan *p, const void *from) {
-    static _Atomic uint64_t looked_ns;
+static _Atomic uint64_t looked_ns; /* whether a helper is wanted */
+
+static bool has_looked(uint64_t now) {
+    return now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < WANTS_HELPER_NS;
+}
+
+bool start_helper_if_wanted(const struct ra_plan *p, const void *from) {
     const uint64_t now = now_ns();
-    const bool fills = p && (ra.is_told || fills_memory((double)once(&p->bytes)));
-    if (!fills && now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < WANTS_HELPER_NS)
-        return;
+    const uint64_t bytes = p ? once(&p->bytes) : 0;
+    const bool fills = p && (ra.is_told || fills_memory((double)bytes));
+    if (!fills && bytes < LONG_BYTES && has_looked(now))
+        return false;
     atomic_store_explicit(&looked_ns, now, memory_order_relaxed);
     const char *filtered = why_not_call(); /* before it is asked what it may kill for */
-    if (filtered)
+    if (filtered) {
         do_without_since(filtered);
-    else if (fills || storage_reads() != ra.reads_at_start || (p && reads_missing(p)) ||
-             (from && !is_in_memory((uint64_t)(uintptr_t)from)))
+        return false;
+    }
+    if (fills || storage_reads() != ra.reads_at_start || (p && is_missing_of(p, false)) ||
+        (from && !is_in_memory((uint64_t)(uintptr_t)from))) {
         start_helper();
+        return false;
+    }
+    return p && is_missing_of(p, true);
+}
+
+/* Without a helper, a nest at a site whose last one was small. It need not call again
+ * before its first stream is somewhere else. */
+static bool needs_no_look(struct ra_site *site, struct ra_frame *f) {
+    static __thread uint32_t since_time; /* was asked for, which takes as long as all the rest */
+    const struct ra_plan *last = site->last;
+    if (ra.is_told || !last || once(&last->bytes) >= SMALL_BYTES ||
+        (++since_time % UNTIMED_MAX == 0 && !has_looked(now_ns())))
+        return false;
+    site->span = 0;
+    site->low = f->streams[0].base - SMALL_BYTES / 2;
+    site->span = SMALL_BYTES;
+    f->plan = RA_NOT_BEGUN;
+    return true;
 }
 
 /* Its memory may have become another plan's: no strip is empty, or the loop, which counts
@@ -74,6 +103,8 @@ static void set_strip(const struct ra_plan *p, struct ra_frame *f) {
 
 /* A nest that is hinted begins. */
 static __attribute__((noinline)) void begin_active(struct ra_site *site, struct ra_frame *f) {
+    if (!has_helper() && needs_no_look(site, f))
+        return;
     count(&ra.count.begins, 1);
     bool is_new;
     struct ra_plan *p = f->plan = plan_of(site, f->count, f->streams, &is_new);
@@ -86,10 +117,11 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
         return;
     }
     if (!has_helper()) {
-        start_helper_if_wanted(p, NULL);
+        const bool looks_again = start_helper_if_wanted(p, NULL);
         if (!has_helper() || !atomic_load(&ra.active)) { /* not yet, or it may not be */
             f->plan = NULL;
-            set_strip(p, f);
+            if (looks_again)
+                set_strip(p, f);
             return;
         }
     }

@@ -311,14 +311,17 @@ void measure_inner(struct ra_plan *p, const struct ra_frame *f, uint64_t done);
 /* Is this page in memory, as far as the kernel tells? Of anonymous memory it does not
  * know which was never touched. */
 bool is_in_memory(uint64_t address);
-/* Is what a nest reads, and does not write, missing where it begins? */
-bool reads_missing(const struct ra_plan *p);
+/* Is any of what a nest writes, or else of what it reads only, missing, as far as a few
+ * pages tell? */
+bool is_missing_of(const struct ra_plan *p, bool written);
 /* A program that computes in memory needs no threads: with them it would lose what the C
  * library saves in programs of one (locks of getc and malloc). They begin with a nest that
- * fills the memory, or where the memory was told, where what a nest or a copy begins by
- * reading is missing (it may be of a mapped file), and as soon as anything was read from
- * storage. Looks at most once in a millisecond. */
-void start_helper_if_wanted(const struct ra_plan *p, const void *from);
+ * fills the memory, or where the memory was told, where something is missing of what a nest
+ * or a copy reads (it may be of a mapped file), and as soon as anything was read from
+ * storage. Looks at most once in a millisecond, but at each nest that takes long. Whether
+ * to look again while this nest runs: something is missing of what it writes, which may be
+ * of a file, or memory that nobody has touched. */
+bool start_helper_if_wanted(const struct ra_plan *p, const void *from);
 /* Looks, until something was, whether what a nest begins with is missing. */
 void look_whether_missing(const struct ra_plan *p);
 /* What was asked for ahead of this nest by the one before it need not be again. */

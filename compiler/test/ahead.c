@@ -272,7 +272,7 @@ static void without_helper(void) {
     CHECK(first_missing(3 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT) == 3 * ARRAY >> PAGE_SHIFT);
     ++reads;
     usleep(2 * WANTS_HELPER_NS / 1000);
-    CHECK(beyond(&walk, 3 * ARRAY + 64 * LINE, 64, LINE) > 0);
+    CHECK(beyond(&walk, 3 * ARRAY + 64 * LINE, 256, LINE) > 0);
     CHECK(has_helper() && atomic_load(&ra.ring_head) > head);
     clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
 }
