@@ -43,8 +43,9 @@ pub fn wanted_kib(profile: &DeviceProfile) -> u64 {
 }
 
 /// Directory for what was there before: root's alone, as the change is, and gone
-/// with it at the next boot.
-pub const DIRECTORY: &str = "/run/runahead";
+/// with it at the next boot. Not the run-time directory of the manager's unit,
+/// which systemd removes whenever that stops.
+pub const DIRECTORY: &str = "/run/runahead-tune";
 
 /// Where the kernel keeps a device's readahead.
 #[derive(Debug, Clone)]
@@ -249,6 +250,22 @@ mod tests {
         let tuned = readahead.set(524).unwrap();
         fs::write(kept.join("readahead-8:1.json"), "half a rec").unwrap();
         assert_eq!(all(&kept), [tuned]);
+    }
+
+    /// systemd removes a unit's run-time directories when it stops, with all that is in them.
+    #[test]
+    fn no_unit_takes_the_records_away() {
+        let unit = include_str!("../../../dist/runahead-manager.service");
+        let named = unit.lines().filter_map(|line| line.trim().strip_prefix("RuntimeDirectory="));
+        let owned: Vec<PathBuf> = named
+            .flat_map(str::split_whitespace)
+            .filter_map(|name| name.split(':').next())
+            .map(|name| Path::new("/run").join(name))
+            .collect();
+        assert!(!owned.is_empty(), "the manager's socket is in none");
+        for directory in owned {
+            assert!(!Path::new(DIRECTORY).starts_with(&directory), "in {}", directory.display());
+        }
     }
 
     #[test]
