@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use runahead_manager::engine::Report;
 use runahead_manager::memory::Memory;
@@ -34,8 +35,18 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// The machine's manager where there is one, else one of our own.
+    /// The machine's manager where there is one that takes us, else one of our own.
     pub(crate) fn open(
+        mode: HintMode,
+        domain: &str,
+        memory: &mut Memory,
+        sharers: u64,
+    ) -> Option<Self> {
+        Self::open_at(wire::socket_path().as_deref(), mode, domain, memory, sharers)
+    }
+
+    fn open_at(
+        socket: Option<&Path>,
         mode: HintMode,
         domain: &str,
         memory: &mut Memory,
@@ -47,8 +58,8 @@ impl Backend {
             t_hit_us: t_hit_us(memory),
             ..Options::default()
         };
-        if let Some(path) = wire::socket_path()
-            && let Ok(connection) = Connection::open(&path, domain, &options)
+        if let Some(path) = socket
+            && let Ok(connection) = Connection::open(path, domain, &options)
         {
             let mut remote = Self::Remote(connection);
             remote.set_buffers(memory.buffers(0, 1));
@@ -153,4 +164,56 @@ fn t_hit_us(memory: &mut Memory) -> u32 {
         best = best.min(runahead_manager::actor::now_ns() - started);
     }
     u32::try_from(best.div_ceil(1000)).unwrap_or(2).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    /// What becomes of it where a manager does so with all clients.
+    fn opened(treat: impl Fn(UnixStream) + Send + 'static) -> Backend {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || listener.incoming().flatten().for_each(treat));
+        let mut memory = Memory::of_self();
+        Backend::open_at(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap()
+    }
+
+    #[test]
+    fn who_is_turned_away_has_a_manager_of_its_own() {
+        let turn_away = drop;
+        let mut turned_away = opened(turn_away);
+        assert!(matches!(turned_away, Backend::Embedded(_)), "{turned_away:?}");
+        let credit = Action::Credit(runahead_manager::engine::CREDIT);
+        assert_eq!(turned_away.take_actions(), [credit]);
+        // As one that has no place does: it has read what the client sent.
+        let listen_and_close = |mut stream: UnixStream| {
+            let _ = FromClient::receive(&mut stream);
+        };
+        assert!(matches!(opened(listen_and_close), Backend::Embedded(_)));
+    }
+
+    #[test]
+    fn a_manager_that_says_nothing_is_done_without() {
+        let kept = std::sync::Mutex::new(Vec::new());
+        let keep = move |stream| kept.lock().unwrap().push(stream);
+        assert!(matches!(opened(keep), Backend::Embedded(_)));
+    }
+
+    #[test]
+    fn a_manager_that_takes_us_is_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || runahead_manager::server::serve(&listener));
+        let mut memory = Memory::of_self();
+        let mut backend =
+            Backend::open_at(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap();
+        assert!(matches!(backend, Backend::Remote(_)), "{backend:?}");
+        let credit = Action::Credit(runahead_manager::engine::CREDIT);
+        assert_eq!(backend.take_actions(), [credit], "what it said first is not lost");
+    }
 }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use crate::engine::{Action, Mode, Options, ReadNote, Report, Segment};
 use crate::geometry::Geometry;
@@ -286,18 +286,25 @@ fn receive_action(stream: &mut impl Read) -> io::Result<Option<Action>> {
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
+    /// What the manager said first.
+    first: Option<Action>,
     actions: Receiver<Action>,
     alive: Arc<AtomicBool>,
 }
 
 /// How long a manager may leave a client's frames lying about.
 const SEND_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long a manager may take to say that it serves a client.
+const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Connection {
-    /// Connects to a manager. The thread that calls is unparked when there are actions.
+    /// Connects to a manager, and waits at most a second until it gives the first credit: one
+    /// that turns a client away closes the connection only then, when all was sent well. The
+    /// thread that calls is unparked when there are actions.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If nobody listens there, or who does turns this client away, says what makes no sense
+    /// or nothing at all.
     pub fn open(path: &Path, domain: &str, options: &Options) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(SEND_TIMEOUT))?;
@@ -323,7 +330,15 @@ impl Connection {
                 owner.unpark();
             },
         )?;
-        Ok(Self { stream, actions, alive })
+        let mut connection = Self { stream, first: None, actions, alive };
+        match connection.actions.recv_timeout(ANSWER_TIMEOUT) {
+            Ok(action) => connection.first = Some(action),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("the manager turns this process away"));
+            }
+            Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+        Ok(connection)
     }
 
     /// Whether the manager is there.
@@ -364,7 +379,7 @@ impl Connection {
 
     /// Takes what the manager decided.
     pub fn take_actions(&mut self) -> Vec<Action> {
-        self.actions.try_iter().collect()
+        self.first.take().into_iter().chain(self.actions.try_iter()).collect()
     }
 }
 
