@@ -21,8 +21,9 @@ use crate::layout::{FileInfo, LiveLayout};
 
 #[derive(Debug, Default)]
 struct Client {
-    /// By the client's number; none: not registered or gone.
-    files: Vec<Option<FileId>>,
+    /// By the client's number. A map: the numbers are what the client makes them, and one of
+    /// four millions must not cost room for all below it.
+    files: HashMap<u32, FileId>,
     /// Mirror of the stored segments, for reads that are only observed as bytes.
     fed: VecDeque<(FileId, u64, u64)>,
     /// Bytes of the first one that were observed.
@@ -32,9 +33,22 @@ struct Client {
     held: Option<Block>,
 }
 
-/// A file that some client has open.
+/// Who has a file open, each once, with its number for it; the last one is told to prefetch.
 #[derive(Debug, Default)]
 struct Owners(Vec<(ClientId, u32)>);
+
+impl Owners {
+    fn add(&mut self, client: ClientId, number: u32) {
+        self.0.retain(|&(owner, _)| owner != client);
+        self.0.push((client, number));
+    }
+}
+
+/// What a file takes in an engine, beside its extents, and what a client's number for one does:
+/// about, in bytes, with the room that tables keep for growth.
+const FILE_BYTES: usize = 256;
+/// See [`FILE_BYTES`].
+const NUMBER_BYTES: usize = 32;
 
 /// Decides for the processes that share one memory; see the [module](self).
 #[derive(Debug)]
@@ -43,6 +57,8 @@ pub struct Engine {
     tip: Option<Tip<LiveLayout>>,
     names: HashMap<(u64, u64), FileId>,
     owners: Vec<Owners>,
+    /// Numbers that clients have for files, all together.
+    numbers: usize,
     clients: BTreeMap<ClientId, Client>,
     disks: Vec<Disk>,
     in_flight: HashMap<u64, InFlight>,
@@ -66,6 +82,7 @@ impl Engine {
             tip: None,
             names: HashMap::new(),
             owners: Vec::new(),
+            numbers: 0,
             clients: BTreeMap::new(),
             disks: Vec::new(),
             in_flight: HashMap::new(),
@@ -113,8 +130,9 @@ impl Engine {
     /// A process has ended: its hints are freed, what only it wanted loses its value.
     pub fn disconnect(&mut self, client: ClientId) {
         let Some(gone) = self.clients.remove(&client) else { return };
-        for owners in &mut self.owners {
-            owners.0.retain(|&(owner, _)| owner != client);
+        self.numbers -= gone.files.len();
+        for file in gone.files.values() {
+            self.owners[file.0 as usize].0.retain(|&(owner, _)| owner != client);
         }
         let Some(tip) = &mut self.tip else { return };
         if let Some(held) = gone.held {
@@ -135,10 +153,11 @@ impl Engine {
         self.settle();
     }
 
-    /// A client registers a file under a number of its own.
+    /// A client registers a file under a number of its own, or again, or another file under
+    /// it. Of one with more than [`FILES_MAX`] of them the rest are ignored, hints with them.
     pub fn file(&mut self, client: ClientId, number: u32, info: &FileInfo) {
         let Some(known) = self.clients.get_mut(&client) else { return };
-        if number > FILES_MAX {
+        if known.files.len() > FILES_MAX as usize && !known.files.contains_key(&number) {
             return;
         }
         if self.tip.is_none() {
@@ -158,12 +177,20 @@ impl Engine {
             tip.layout_mut().add(info)
         });
         tip.layout_mut().set_bytes(id, info.bytes);
-        let index = number as usize;
-        if known.files.len() <= index {
-            known.files.resize(index + 1, None);
+        match known.files.insert(number, id) {
+            None => self.numbers += 1,
+            Some(before) if before != id => {
+                owners[before.0 as usize].0.retain(|&owner| owner != (client, number));
+            }
+            Some(_) => {}
         }
-        known.files[index] = Some(id);
-        owners[id.0 as usize].0.push((client, number));
+        owners[id.0 as usize].add(client, number);
+    }
+
+    /// Memory that what is known of files takes, about, in bytes.
+    pub fn files_bytes(&self) -> usize {
+        let extents = self.tip.as_ref().map_or(0, |tip| tip.layout().extents_bytes());
+        self.owners.len() * FILE_BYTES + self.numbers * NUMBER_BYTES + extents
     }
 
     /// A client discloses what it will read, behind what it disclosed before. Segments of
@@ -174,7 +201,7 @@ impl Engine {
         if let Some(tip) = self.tip.as_mut().filter(|_| self.options.mode != Mode::NoHints) {
             let mut stored = Vec::with_capacity(segments.len());
             for segment in segments {
-                let id = known.files.get(segment.file as usize).copied().flatten();
+                let id = known.files.get(&segment.file).copied();
                 let end = id.map_or(0, |id| {
                     let bytes = tip.layout().file_bytes(id);
                     match segment.length {
@@ -224,7 +251,7 @@ impl Engine {
     pub fn read(&mut self, client: ClientId, notes: &[ReadNote]) {
         for note in notes {
             let Some(known) = self.clients.get(&client) else { return };
-            if let Some(file) = known.files.get(note.file as usize).copied().flatten() {
+            if let Some(file) = known.files.get(&note.file).copied() {
                 let end = note.offset.saturating_add(note.length);
                 self.read_range(client, file, (note.offset, end), note.t_app_us);
             }

@@ -78,6 +78,11 @@ impl LiveLayout {
         }
     }
 
+    /// Memory that the extents take, in bytes.
+    pub fn extents_bytes(&self) -> usize {
+        self.extents * size_of::<Extent>()
+    }
+
     /// Where a block begins on the device, in bytes.
     pub fn address(&self, block: Block) -> u64 {
         let Some(placed) = self.files.get(block.file.0 as usize) else { return 0 };

@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,15 @@ use crate::wire::{FromClient, send_action};
 
 /// Clients at a time.
 const CLIENTS_MAX: usize = 256;
+/// Those of one user, who must not keep the others out, nor take all of the memory with their
+/// hints. Further ones are turned away: they have managers of their own.
+const CLIENTS_PER_USER_MAX: usize = 32;
+/// Memories that one user may name: an engine takes up to 100 MiB. Who is turned away for that
+/// is alone in its memory, and loses nothing.
+const MEMORIES_PER_USER_MAX: usize = 4;
+/// What is known of one user's files, in all engines: some 400,000 of them. Further ones are
+/// ignored, and their hints pass as consumed.
+const FILES_BYTES_PER_USER_MAX: usize = 128 << 20;
 /// How long a client may leave its frames lying about.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -49,6 +57,18 @@ struct Managers {
 }
 
 impl Managers {
+    /// Whether a client of this memory may be served.
+    fn has_room_for(&self, domain: &Domain) -> bool {
+        let of_user = self.engines.keys().filter(|(user, _)| *user == domain.0).count();
+        self.engines.contains_key(domain) || of_user < MEMORIES_PER_USER_MAX
+    }
+
+    /// What is known of a user's files, in bytes.
+    fn files_bytes(&self, user: u32) -> usize {
+        let own = self.engines.iter().filter(|((of, _), _)| *of == user);
+        own.map(|(_, engine)| engine.files_bytes()).sum()
+    }
+
     /// Sends what an engine decided to whom it concerns.
     fn deliver(&mut self, domain: &Domain) {
         loop {
@@ -88,8 +108,8 @@ impl Managers {
     }
 }
 
-fn locked(managers: &Mutex<Managers>) -> MutexGuard<'_, Managers> {
-    managers.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Serves clients for ever.
@@ -112,20 +132,18 @@ pub fn serve(listener: &UnixListener) -> io::Result<()> {
             }
         }
     })?;
-    let connected = Arc::new(AtomicUsize::new(0));
+    let places = Arc::new(Mutex::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let place = Place::take(&connected);
-        if place.is_full() {
-            // It hints to an embedded manager of its own.
-            continue;
-        }
+        // Who finds none is turned away, and hints to an embedded manager of its own.
+        let Ok(user) = peer(&stream) else { continue };
+        let Some(place) = Place::take(&places, user) else { continue };
         let managers = Arc::clone(&managers);
         let started = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
-            attend(stream, &managers);
+            attend(stream, user, &managers);
             drop(place);
         });
         drop(started);
@@ -133,26 +151,37 @@ pub fn serve(listener: &UnixListener) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection's place among [`CLIENTS_MAX`].
+/// Connections by user.
+type Places = Mutex<HashMap<u32, usize>>;
+
+/// A connection's place among [`CLIENTS_MAX`], and its user's [`CLIENTS_PER_USER_MAX`].
 struct Place {
-    taken: Arc<AtomicUsize>,
-    before: usize,
+    places: Arc<Places>,
+    user: u32,
 }
 
 impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Self {
-        let before = taken.fetch_add(1, Ordering::AcqRel);
-        Self { taken: Arc::clone(taken), before }
-    }
-
-    fn is_full(&self) -> bool {
-        self.before >= CLIENTS_MAX
+    /// A place; none where they are all taken.
+    fn take(places: &Arc<Places>, user: u32) -> Option<Self> {
+        let mut taken = locked(places);
+        let of_user = taken.get(&user).copied().unwrap_or(0);
+        if of_user >= CLIENTS_PER_USER_MAX || taken.values().sum::<usize>() >= CLIENTS_MAX {
+            return None;
+        }
+        taken.insert(user, of_user + 1);
+        Some(Self { places: Arc::clone(places), user })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.taken.fetch_sub(1, Ordering::AcqRel);
+        let mut taken = locked(&self.places);
+        if let Some(of_user) = taken.get_mut(&self.user) {
+            *of_user -= 1;
+            if *of_user == 0 {
+                taken.remove(&self.user);
+            }
+        }
     }
 }
 
@@ -173,15 +202,13 @@ fn peer(stream: &UnixStream) -> io::Result<u32> {
     if told < 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
 }
 
-/// Serves one client to its end.
-fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
+/// Serves one client of a user's to its end.
+fn attend(mut stream: UnixStream, user: u32, managers: &Mutex<Managers>) {
     let timeouts = (
         stream.set_write_timeout(Some(SEND_TIMEOUT)),
         stream.set_read_timeout(Some(HELLO_TIMEOUT)),
     );
-    let (Ok(()), Ok(()), Ok(outgoing), Ok(user)) =
-        (timeouts.0, timeouts.1, stream.try_clone(), peer(&stream))
-    else {
+    let (Ok(()), Ok(()), Ok(outgoing)) = (timeouts.0, timeouts.1, stream.try_clone()) else {
         return;
     };
     let Ok(Some(FromClient::Hello { domain, mode, t_hit_us })) = FromClient::receive(&mut stream)
@@ -194,6 +221,9 @@ fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
     let domain = (user, domain);
     let client = {
         let mut managers = locked(managers);
+        if !managers.has_room_for(&domain) {
+            return;
+        }
         managers.next += 1;
         let client = ClientId(managers.next);
         managers.clients.insert(client, (domain.clone(), outgoing));
@@ -209,10 +239,12 @@ fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
     while let Ok(Some(message)) = FromClient::receive(&mut stream) {
         let mut managers = locked(managers);
         let began = Instant::now();
+        let files_fit = managers.files_bytes(user) < FILES_BYTES_PER_USER_MAX;
         let Some(engine) = managers.engines.get_mut(&domain) else { break };
         match message {
             FromClient::Hello { .. } => break,
-            FromClient::File(number, info) => engine.file(client, number, &info),
+            FromClient::File(number, info) if files_fit => engine.file(client, number, &info),
+            FromClient::File(..) => {}
             FromClient::Segments(segments) => engine.disclose(client, &segments),
             FromClient::Cancel(segments) => engine.cancel(client, segments),
             FromClient::Reads(notes) => engine.read(client, &notes),
@@ -232,6 +264,8 @@ fn attend(mut stream: UnixStream, managers: &Mutex<Managers>) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::engine::{Action, ReadNote, Report, Segment};
     use crate::geometry::Geometry;
@@ -353,9 +387,82 @@ mod tests {
             let mut rude = UnixStream::connect(&path).unwrap();
             let _ = std::io::Write::write_all(&mut rude, &[i; 40]);
         }
-        let mut clients = vec![Connection::open(&path, "memory", &Options::default()).unwrap()];
+        let mut clients = vec![open_when_there_is_room(&path, "memory")];
         clients[0].disclose(&[Segment { file: 1, offset: 0, length: 1 }]);
         wait_for(&mut clients, |_, action| *action == Action::Credit(1));
         drop(silent);
+    }
+
+    /// Connects once those before that have gone have been seen off, at most half a minute.
+    fn open_when_there_is_room(path: &Path, domain: &str) -> Connection {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            match Connection::open(path, domain, &Options::default()) {
+                Ok(connection) => return connection,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn places_are_shared_by_users_and_come_free() {
+        let places = Arc::new(Places::default());
+        let mut taken = Vec::new();
+        for user in 0..CLIENTS_MAX / CLIENTS_PER_USER_MAX {
+            let own =
+                (0..2 * CLIENTS_PER_USER_MAX).filter_map(|_| Place::take(&places, user as u32));
+            taken.extend(own);
+            assert_eq!(taken.len(), (user + 1) * CLIENTS_PER_USER_MAX);
+        }
+        assert!(Place::take(&places, 999).is_none(), "more than there are");
+        taken.pop();
+        assert!(Place::take(&places, 0).is_none(), "more than one user's");
+        let freed = Place::take(&places, 999);
+        assert!(freed.is_some());
+        drop((taken, freed));
+        assert!(locked(&places).is_empty());
+    }
+
+    /// Whatever memories it names, and however many connections it makes.
+    #[test]
+    fn a_user_has_a_share_of_the_manager() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || serve(&listener));
+        let open = |domain: &str| Connection::open(&path, domain, &Options::default());
+        let mut clients: Vec<Connection> = (0..MEMORIES_PER_USER_MAX)
+            .map(|i| open(&format!("memory {i}")).expect("a memory's first"))
+            .collect();
+        assert!(open("one more").is_err(), "turned away");
+        clients.push(open_when_there_is_room(&path, "memory 0"));
+        clients.swap_remove(1);
+        clients.push(open_when_there_is_room(&path, "one more"));
+        while clients.len() < CLIENTS_PER_USER_MAX {
+            clients.push(open_when_there_is_room(&path, "memory 0"));
+        }
+        assert!(open("memory 0").is_err(), "turned away");
+        clients[0].disclose(&[Segment { file: 1, offset: 0, length: 1 }]);
+        wait_for(&mut clients, |told, action| told == 0 && *action == Action::Credit(1));
+    }
+
+    #[test]
+    fn what_is_known_of_a_users_files_is_counted_over_its_memories() {
+        let mut managers = Managers::default();
+        for (client, user, domain) in [(1, 7, "one"), (2, 7, "other"), (3, 8, "one")] {
+            let domain = (user, domain.to_owned());
+            assert!(managers.has_room_for(&domain));
+            let engine =
+                managers.engines.entry(domain).or_insert_with(|| Engine::new(Options::default()));
+            engine.connect(ClientId(client));
+            for number in 0..100 {
+                let file = FileInfo { inode: u64::from(number), ..info() };
+                engine.file(ClientId(client), number, &file);
+            }
+        }
+        let of_one = managers.files_bytes(8);
+        assert!(of_one > 0 && managers.files_bytes(7) == 2 * of_one);
+        assert_eq!(managers.files_bytes(9), 0);
     }
 }

@@ -296,6 +296,54 @@ fn nonsense_from_a_client_harms_nobody() {
     }
 }
 
+/// Else one small frame with a large number took 32 MiB, in a manager that anybody may call.
+#[test]
+fn a_number_takes_no_room_for_those_below_it() {
+    let mut engine = engine(64, 10);
+    let before = engine.files_bytes();
+    engine.file(A, FILES_MAX, &info(8, 10, 1));
+    engine.file(A, u32::MAX, &info(8, 10, 1));
+    assert!(engine.clients[&A].files.capacity() < 100);
+    // One file more, of one extent, and two numbers.
+    let grown = FILE_BYTES + 2 * NUMBER_BYTES + size_of::<Extent>();
+    assert_eq!(engine.files_bytes(), before + grown);
+    engine.disclose(A, &[Segment { file: u32::MAX, offset: 0, length: 0 }]);
+    let told = engine.take_actions();
+    let is_prefetch = |action: &Action| matches!(action, Action::Prefetch { file: u32::MAX, .. });
+    assert!(told.iter().any(|(_, action)| is_prefetch(action)), "{told:?}");
+}
+
+#[test]
+fn a_file_that_is_registered_again_has_one_owner() {
+    let b = ClientId(2);
+    let mut engine = engine(64, 10);
+    engine.connect(b);
+    engine.file(b, 3, &info(7, 10, 1));
+    let before = engine.files_bytes();
+    for _ in 0..1_000 {
+        engine.file(A, 0, &info(7, 10, 1));
+    }
+    assert_eq!(engine.owners[0].0, [(b, 3), (A, 0)]);
+    assert_eq!(engine.files_bytes(), before);
+    // Another number of the same client's, and the old one for another file.
+    engine.file(A, 1, &info(7, 10, 1));
+    engine.file(A, 0, &info(8, 10, 1));
+    assert_eq!(
+        (&engine.owners[0].0[..], &engine.owners[1].0[..]),
+        (&[(b, 3), (A, 1)][..], &[(A, 0)][..])
+    );
+    engine.file(b, 3, &info(8, 10, 1));
+    assert_eq!(
+        (&engine.owners[0].0[..], &engine.owners[1].0[..]),
+        (&[(A, 1)][..], &[(A, 0), (b, 3)][..])
+    );
+    engine.disconnect(A);
+    engine.disconnect(b);
+    assert!(engine.owners.iter().all(|owners| owners.0.is_empty()));
+    let extents = 2 * size_of::<Extent>();
+    assert_eq!(engine.files_bytes(), 2 * FILE_BYTES + extents, "no numbers are left");
+}
+
 #[test]
 fn fewer_buffers_give_memory_back() {
     let mut engine = engine(1_000, 2_000);

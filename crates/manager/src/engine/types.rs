@@ -135,7 +135,7 @@ impl Report {
     }
 }
 
-/// Most files that a client may register.
+/// Most files that a client may register, and that an engine knows.
 pub const FILES_MAX: u32 = 1 << 22;
 
 /// Fewest buffers that a manager works with, and most (2 GiB): headers take memory too.
