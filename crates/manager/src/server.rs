@@ -2,16 +2,20 @@
 //!
 //! Each client has a thread that receives; one lock guards the engines, one for each user and
 //! memory (cgroup). A client that ends, or sends what is no frame, is disconnected; nobody
-//! waits for a client that does not take its frames.
+//! waits for a client that does not take its frames: they are queued, and another thread of
+//! the client's sends them.
 //!
 //! What a client says of a file (its size, where it lies, that it cannot be read) counts for
 //! all clients of an engine, and which ranges are prefetched tells what others read. So
 //! clients of different users never share one, whatever they call their memory.
 
-use std::collections::HashMap;
-use std::io;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,8 +33,14 @@ const MEMORIES_PER_USER_MAX: usize = 4;
 /// What is known of one user's files, in all engines: some 400,000 of them. Further ones are
 /// ignored, and their hints pass as consumed.
 const FILES_BYTES_PER_USER_MAX: usize = 128 << 20;
-/// How long a client may leave its frames lying about.
+/// How long a client may leave its frames lying about where its socket is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes that may be queued for a client. A socket's buffer does not do: it takes some hundred
+/// frames, while a client that reads much in small segments, or whose memory shrinks, is told
+/// thousands of things at once.
+const OUTGOING_BYTES_MAX: usize = 1 << 20;
+/// Stack of a thread that sends.
+const SENDER_STACK_BYTES: usize = 64 << 10;
 
 /// How long a client may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,10 +59,53 @@ const TICK: Duration = Duration::from_secs(1);
 /// A user, and the name that its clients give to their memory.
 type Domain = (u32, String);
 
+/// Frames on their way to a client.
+struct Outgoing {
+    frames: Sender<Vec<u8>>,
+    queued_bytes: Arc<AtomicUsize>,
+    stream: UnixStream,
+}
+
+impl Outgoing {
+    /// Starts the thread that sends them.
+    fn start(stream: UnixStream) -> io::Result<Self> {
+        let (frames, queue) = channel::<Vec<u8>>();
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let (queued, mut sending) = (Arc::clone(&queued_bytes), stream.try_clone()?);
+        std::thread::Builder::new().stack_size(SENDER_STACK_BYTES).spawn(move || {
+            for frames in queue {
+                if sending.write_all(&frames).is_err() {
+                    // Its receiving thread ends by that, too.
+                    let _ = sending.shutdown(Shutdown::Both);
+                    return;
+                }
+                queued.fetch_sub(frames.len(), Ordering::AcqRel);
+            }
+        })?;
+        Ok(Self { frames, queued_bytes, stream })
+    }
+
+    /// Queues frames. False where the client has gone, or left more than
+    /// [`OUTGOING_BYTES_MAX`] lying about; what is decided at once may be more than that.
+    fn send(&self, frames: Vec<u8>) -> bool {
+        let bytes = frames.len();
+        let before = self.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
+        let fits = before == 0 || before + bytes <= OUTGOING_BYTES_MAX;
+        fits && self.frames.send(frames).is_ok()
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        // Both of its threads end by that.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
 #[derive(Default)]
 struct Managers {
     engines: HashMap<Domain, Engine>,
-    clients: HashMap<ClientId, (Domain, UnixStream)>,
+    clients: HashMap<ClientId, (Domain, Outgoing)>,
     next: u32,
 }
 
@@ -77,19 +130,17 @@ impl Managers {
             if actions.is_empty() {
                 return;
             }
-            let mut gone = Vec::new();
+            let mut frames: BTreeMap<ClientId, Vec<u8>> = BTreeMap::new();
             for (client, action) in &actions {
-                let Some((_, stream)) = self.clients.get_mut(client) else { continue };
-                if send_action(stream, action).is_err() {
-                    gone.push(*client);
-                }
+                // Nothing fails in memory.
+                let _ = send_action(frames.entry(*client).or_default(), action);
             }
-            for client in gone {
-                if let Some((_, stream)) = self.clients.remove(&client) {
-                    // Its receiving thread ends by that, too.
-                    let _ = stream.shutdown(std::net::Shutdown::Both);
+            for (client, frames) in frames {
+                let known = self.clients.get(&client);
+                if known.is_some_and(|(_, outgoing)| !outgoing.send(frames)) {
+                    self.clients.remove(&client);
+                    engine.disconnect(client);
                 }
-                engine.disconnect(client);
             }
         }
     }
@@ -208,7 +259,7 @@ fn attend(mut stream: UnixStream, user: u32, managers: &Mutex<Managers>) {
         stream.set_write_timeout(Some(SEND_TIMEOUT)),
         stream.set_read_timeout(Some(HELLO_TIMEOUT)),
     );
-    let (Ok(()), Ok(()), Ok(outgoing)) = (timeouts.0, timeouts.1, stream.try_clone()) else {
+    let (Ok(()), Ok(()), Ok(sending)) = (timeouts.0, timeouts.1, stream.try_clone()) else {
         return;
     };
     let Ok(Some(FromClient::Hello { domain, mode, t_hit_us })) = FromClient::receive(&mut stream)
@@ -218,6 +269,7 @@ fn attend(mut stream: UnixStream, user: u32, managers: &Mutex<Managers>) {
     if stream.set_read_timeout(None).is_err() {
         return;
     }
+    let Ok(outgoing) = Outgoing::start(sending) else { return };
     let domain = (user, domain);
     let client = {
         let mut managers = locked(managers);
@@ -264,10 +316,11 @@ fn attend(mut stream: UnixStream, user: u32, managers: &Mutex<Managers>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::path::Path;
 
     use super::*;
-    use crate::engine::{Action, ReadNote, Report, Segment};
+    use crate::engine::{Action, Mode, ReadNote, Report, Segment};
     use crate::geometry::Geometry;
     use crate::layout::FileInfo;
     use crate::wire::Connection;
@@ -403,6 +456,64 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// A write that waits would wait for ever here.
+    #[test]
+    fn nobody_waits_for_a_client_that_takes_no_frames() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let outgoing = Outgoing::start(ours).unwrap();
+        let frames = vec![0; 4096];
+        let most = 4 * OUTGOING_BYTES_MAX / frames.len();
+        let taken = (0..most).take_while(|_| outgoing.send(frames.clone())).count();
+        assert!(taken >= OUTGOING_BYTES_MAX / frames.len(), "{taken}");
+        assert!(taken < most, "no end");
+    }
+
+    #[test]
+    fn a_client_that_is_slow_for_a_while_gets_everything_in_order() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let outgoing = Outgoing::start(ours).unwrap();
+        let bytes: Vec<u8> = (0..OUTGOING_BYTES_MAX).map(|i| (i / 4096) as u8).collect();
+        assert!(bytes.chunks(24).all(|frame| outgoing.send(frame.to_vec())));
+        let mut received = vec![0; bytes.len()];
+        theirs.read_exact(&mut received).unwrap();
+        assert!(received == bytes, "something else came");
+        // What is decided at once may be more; and it ends when its client is dropped.
+        while outgoing.queued_bytes.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(outgoing.send(vec![1; 2 * OUTGOING_BYTES_MAX]));
+        drop(outgoing);
+        let mut rest = Vec::new();
+        theirs.read_to_end(&mut rest).unwrap();
+    }
+
+    /// The manager's actions for one that never reads them are dropped with it; another one
+    /// is served meanwhile, and after.
+    #[test]
+    fn a_client_that_floods_and_never_reads_is_seen_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || serve(&listener));
+        let mut clients = vec![Connection::open(&path, "memory", &Options::default()).unwrap()];
+        let mut silent = UnixStream::connect(&path).unwrap();
+        let served = |clients: &mut [Connection]| {
+            clients[0].disclose(&[Segment { file: 1, offset: 0, length: 1 }]);
+            wait_for(clients, |_, action| *action == Action::Credit(1));
+        };
+        let hello = FromClient::Hello { domain: "memory".into(), mode: Mode::Full, t_hit_us: 1 };
+        hello.send(&mut silent).unwrap();
+        let nothing = FromClient::Segments(vec![Segment { file: 9, offset: 0, length: 1 }]);
+        let mut sent = 0_u64;
+        while nothing.send(&mut silent).is_ok() {
+            if sent.is_multiple_of(1 << 12) {
+                served(&mut clients);
+            }
+            sent += 1;
+        }
+        served(&mut clients);
     }
 
     #[test]
