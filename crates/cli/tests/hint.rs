@@ -139,6 +139,39 @@ fn a_manager_takes_no_place_that_is_taken() {
     assert!(is_refused(&socket).contains("already"));
 }
 
+/// A hinted file that stayed open would keep its file system busy until the command has ended.
+#[test]
+fn a_command_unmounts_what_it_has_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = r#"
+        mount -t tmpfs none . && cd . && mkdir data || exit 77
+        mount -t tmpfs none data || exit 77
+        for i in 1 2 3 4 5 6 7 8; do
+            head -c 100000 /dev/zero > data/$i && echo data/$i || exit 1
+        done > list
+        export RUNAHEAD_MANAGER=embedded
+        exec timeout -k 5 60 "$RUNAHEAD" hint --files list --stats -- sh -c '
+            cat data/* > /dev/null
+            # What is in flight may take a moment; what is kept would stay.
+            until umount data; do sleep 0.1; done'
+    "#;
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .current_dir(directory.path())
+        .env("RUNAHEAD", RUNAHEAD)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if matches!(output.status.code(), Some(1 | 77)) && !said.contains("runahead:") {
+        let required = std::env::var_os("RUNAHEAD_REQUIRE_ROOT_TESTS");
+        assert!(required.is_none(), "it takes root to mount: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{}: {said}", output.status);
+    assert!(said.contains("blocks of 8 KiB prefetched"), "{said}");
+}
+
 struct Manager(Child);
 
 impl Manager {

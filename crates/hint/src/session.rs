@@ -5,6 +5,9 @@
 //! sleeps for long, so that a hint costs no system call.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,7 +17,7 @@ use std::time::{Duration, Instant};
 use runahead_manager::actor::{self, Actor, Done, Source};
 use runahead_manager::engine::{Action, CREDIT, FILES_MAX};
 use runahead_manager::memory::Memory;
-use runahead_manager::{Mode, ReadNote, Segment, Stats};
+use runahead_manager::{FileInfo, Mode, ReadNote, Segment, Stats};
 
 use crate::backend::{Backend, HintMode};
 use crate::observe::Observer;
@@ -78,6 +81,23 @@ enum Event {
     Segments(Piece),
     Reads(Vec<ReadNote>),
     Cancel(usize),
+    /// The file with this number is to be looked up anew.
+    Again(u32, Source),
+}
+
+/// A file whose identity is known.
+#[derive(Clone, Copy)]
+struct Hinted {
+    number: u32,
+    /// What it was like when it was looked at last.
+    state: State,
+}
+
+/// In what a file differs that has grown, or was given the inode of one that is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State {
+    born_ns: u64,
+    bytes: u64,
 }
 
 #[derive(Default)]
@@ -86,7 +106,7 @@ struct Inbox {
     reads: usize,
     sources: Vec<Source>,
     by_path: HashMap<PathBuf, u32>,
-    by_identity: HashMap<(u64, u64), u32>,
+    by_identity: HashMap<(u64, u64), Hinted>,
     /// Emptied pieces, whose memory need not be touched for the first time again.
     spare: Vec<Piece>,
 }
@@ -185,13 +205,25 @@ impl Session {
     /// # Errors
     /// [`Error::NotAFile`], [`Error::TooManyFiles`].
     pub fn fd_number(&self, fd: i32) -> Result<u32, Error> {
-        let identity = identity(fd).ok_or(Error::NotAFile)?;
+        let (identity, state) = look(fd).ok_or(Error::NotAFile)?;
+        let source = Source::Descriptor { pid: std::process::id(), fd, identity };
         let mut inbox = locked(&self.inbox);
-        if let Some(&number) = inbox.by_identity.get(&identity) {
+        let known = inbox.by_identity.get(&identity).copied();
+        // One that was made at another time is gone, and its inode another file's.
+        let known = known.filter(|known| known.state.born_ns == state.born_ns);
+        let Some(Hinted { number, state: before }) = known else {
+            let number = inbox.add(source)?;
+            inbox.by_identity.insert(identity, Hinted { number, state });
             return Ok(number);
+        };
+        let by = inbox.descriptor(number);
+        drop(inbox);
+        // It is not kept open: where the descriptor that it was hinted by is closed, this one
+        // serves.
+        let is_closed = by.is_some_and(|by| by != fd && self::identity(by) != Some(identity));
+        if is_closed || before != state {
+            locked(&self.inbox).renew(Hinted { number, state }, identity, source);
         }
-        let number = inbox.add(Source::Descriptor { pid: std::process::id(), fd, identity })?;
-        inbox.by_identity.insert(identity, number);
         Ok(number)
     }
 
@@ -278,7 +310,7 @@ impl Session {
 
     /// The number of the file with this identity, if it was hinted.
     pub fn known(&self, identity: (u64, u64)) -> Option<u32> {
-        locked(&self.inbox).by_identity.get(&identity).copied()
+        locked(&self.inbox).by_identity.get(&identity).map(|hinted| hinted.number)
     }
 
     fn wake(&self) {
@@ -353,6 +385,7 @@ impl Session {
             }
             let active = outstanding || server.is_busy();
             match (active, observing) {
+                (false, _) if server.actor.is_lingering() => self.sleep(actor::LINGER),
                 (true, true) => std::thread::park_timeout(2 * BUSY_SLEEP),
                 (true, false) if locked(&self.inbox).reads > 0 => {
                     std::thread::park_timeout(BUSY_SLEEP);
@@ -388,6 +421,35 @@ impl Inbox {
         self.sources.push(source);
         Ok(number)
     }
+
+    /// The descriptor that a file is found by, if it is not by its name.
+    fn descriptor(&self, number: u32) -> Option<i32> {
+        match self.sources.get(number as usize) {
+            Some(Source::Descriptor { fd, .. }) => Some(*fd),
+            _ => None,
+        }
+    }
+
+    /// A file was found: from now on reads of it are of this number, if it has none yet.
+    fn found(&mut self, number: u32, info: &FileInfo) {
+        let state = State { born_ns: info.born_ns, bytes: info.bytes };
+        let known = self.by_identity.entry((info.device, info.inode));
+        let known = known.or_insert(Hinted { number, state });
+        if known.state.born_ns != state.born_ns {
+            // That one is gone.
+            *known = Hinted { number, state };
+        }
+    }
+
+    /// Has a file looked up again, by another descriptor where it was found by one.
+    fn renew(&mut self, hinted: Hinted, identity: (u64, u64), source: Source) {
+        let Some(known) = self.sources.get_mut(hinted.number as usize) else { return };
+        if matches!(known, Source::Descriptor { .. }) {
+            *known = source;
+        }
+        self.events.push_back(Event::Again(hinted.number, known.clone()));
+        self.by_identity.insert(identity, hinted);
+    }
 }
 
 /// `st_dev` and `st_ino` of a regular file or block device.
@@ -404,12 +466,23 @@ pub(crate) fn identity(fd: i32) -> Option<(u64, u64)> {
     (kind == libc::S_IFREG || kind == libc::S_IFBLK).then_some((stat.st_dev, stat.st_ino))
 }
 
+/// The same, and the file's state.
+fn look(fd: i32) -> Option<((u64, u64), State)> {
+    let identity = identity(fd)?;
+    // SAFETY: it was open just now, is only asked about, and not closed.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+    let metadata = file.metadata().ok()?;
+    Some((identity, State { born_ns: actor::born_ns(&metadata), bytes: metadata.len() }))
+}
+
 /// Where a file stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Finding,
     Yes,
     No,
+    /// It was there, and could not be opened again.
+    Lost,
 }
 
 /// The manager's thread's own part.
@@ -461,9 +534,21 @@ impl Server {
                     self.cancel(segments, session, backend);
                     true
                 }
+                Event::Again(number, source) => {
+                    self.look_again(number, source);
+                    true
+                }
             };
         }
         news
+    }
+
+    /// Looks a file up anew; one whose turn to be looked up has not come will be anyway.
+    fn look_again(&mut self, number: u32, source: Source) {
+        if let Some(file) = self.files.get_mut(number as usize) {
+            *file = Found::Finding;
+            self.actor.find(number, source);
+        }
     }
 
     fn cancel(&mut self, segments: usize, session: &Session, backend: &mut Backend) {
@@ -494,12 +579,18 @@ impl Server {
         {
             while self.ready.len() < self.credit
                 && let Some(segment) = piece.front()
-                && self.files.get(segment.file as usize).is_some_and(|&file| file != Found::Finding)
+                && self
+                    .files
+                    .get(segment.file as usize)
+                    .is_some_and(|&file| file != Found::Finding && file != Found::Lost)
             {
                 self.ready.push(segment);
                 piece.pop_front();
             }
-            if self.ready.is_empty() && piece.len() > 0 {
+            if self.ready.is_empty()
+                && let Some(segment) = piece.front()
+            {
+                self.find_lost(segment.file, session);
                 break;
             }
             if piece.len() == 0
@@ -515,6 +606,16 @@ impl Server {
         fed
     }
 
+    /// Looks a file up anew that could not be opened again, as it is hinted once more.
+    fn find_lost(&mut self, number: u32, session: &Session) {
+        if self.files.get(number as usize) == Some(&Found::Lost) {
+            let source = locked(&session.inbox).sources.get(number as usize).cloned();
+            if let Some(source) = source {
+                self.look_again(number, source);
+            }
+        }
+    }
+
     /// Does what the manager decided, and reports what is done. True if there was something.
     fn act(&mut self, session: &Session, backend: &mut Backend) -> bool {
         let mut news = false;
@@ -523,18 +624,22 @@ impl Server {
             let actions = backend.take_actions();
             if done.is_empty() && actions.is_empty() {
                 self.feed(session, backend);
+                self.actor.close_unused();
                 return news;
             }
             news = true;
             for one in done {
                 match one {
                     Done::Prefetched(tag, report) => backend.done(tag, report),
+                    Done::Lost(tag, number, report) => {
+                        backend.done(tag, report);
+                        if let Some(file @ Found::Yes) = self.files.get_mut(number as usize) {
+                            *file = Found::Lost;
+                        }
+                    }
                     Done::Found(number, Ok(opened)) => {
                         let info = &opened.info;
-                        locked(&session.inbox)
-                            .by_identity
-                            .entry((info.device, info.inode))
-                            .or_insert(number);
+                        locked(&session.inbox).found(number, info);
                         backend.file(number, info);
                         self.actor.keep(number, &opened);
                         self.resolved(number, Found::Yes);
@@ -610,5 +715,58 @@ pub(crate) fn engine_mode(mode: HintMode) -> Mode {
         HintMode::Full => Mode::Full,
         HintMode::PrefetchOnly => Mode::PrefetchOnly,
         HintMode::NoHints => Mode::NoHints,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// What is to be looked up anew since the last call.
+    fn again(session: &Session) -> Vec<(u32, Source)> {
+        let events = std::mem::take(&mut locked(&session.inbox).events);
+        let again = events.into_iter().filter_map(|event| match event {
+            Event::Again(number, source) => Some((number, source)),
+            _ => None,
+        });
+        again.collect()
+    }
+
+    #[test]
+    fn a_file_that_is_hinted_again_is_found_by_a_descriptor_that_is_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        std::fs::write(&path, [7; 100]).unwrap();
+        let session = Session::idle(None);
+        let first = File::open(&path).unwrap();
+        let second = File::open(&path).unwrap();
+        for file in [&first, &second, &first] {
+            assert_eq!(session.fd_number(file.as_raw_fd()), Ok(0));
+            assert_eq!(again(&session), [], "the first one is open");
+        }
+        drop(first);
+        let by = |file: &File| {
+            let identity = identity(file.as_raw_fd()).unwrap();
+            Source::Descriptor { pid: std::process::id(), fd: file.as_raw_fd(), identity }
+        };
+        assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+        assert_eq!(again(&session), [(0, by(&second))]);
+        assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+        assert_eq!(again(&session), [], "once");
+        // Grown.
+        File::options().append(true).open(&path).unwrap().write_all(&[8; 100]).unwrap();
+        assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+        assert_eq!(again(&session), [(0, by(&second))]);
+        assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+        assert_eq!(again(&session), [], "once");
+        // Another file was given the inode.
+        let identity = identity(second.as_raw_fd()).unwrap();
+        let state = State { born_ns: 1, bytes: 200 };
+        locked(&session.inbox).by_identity.insert(identity, Hinted { number: 0, state });
+        assert_eq!(session.fd_number(second.as_raw_fd()), Ok(1));
+        assert_eq!((session.known(identity), again(&session)), (Some(1), vec![]));
     }
 }

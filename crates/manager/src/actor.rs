@@ -4,17 +4,22 @@
 //! descriptor numbers are what they would be, nothing of ours is inherited by its children,
 //! and, what matters most, closing a file here does not drop the POSIX locks that the program
 //! holds on it: those belong to a table.
+//!
+//! A file is open here only while something is done with it, and opened again for the next
+//! thing. Held for longer, a file system could not be unmounted that the program has done
+//! with, nor would the space of a file come free that it has removed.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crate::engine::Report;
 use crate::geometry::Geometry;
@@ -22,8 +27,14 @@ use crate::layout::{EXTENTS_MAX, FileInfo};
 use crate::{BLOCK_BYTES, CLUSTER_BLOCKS};
 use runahead_device::extents::extents;
 
-/// Files that are kept open at a time.
-const OPEN_MAX: usize = 512;
+/// Files that were just used and are kept open until [`Actor::close_unused`].
+const FRESH_MAX: usize = 128;
+/// Files that linger at a time; hints for others that cannot be opened again are lost.
+const LINGERING_MAX: usize = 512;
+/// How long a file that is better not opened again stays open after its last use.
+pub const LINGER: Duration = Duration::from_secs(1);
+/// `f_type` of FUSE, as statfs(2) tells it.
+const FUSE_MAGIC: u32 = 0x6573_5546;
 /// Threads that wait for prefetches and open files, at most: two for each disk.
 const WORKERS_MAX: usize = 64;
 /// Stack of a worker; they only make system calls.
@@ -154,10 +165,73 @@ fn open_read_only(path: &[u8]) -> io::Result<File> {
     Err(io::Error::last_os_error())
 }
 
+/// What a file is, and where it is opened.
+#[derive(Debug)]
+struct Place {
+    source: Source,
+    /// Its name, where it was found by a descriptor: the program may close that and read on,
+    /// through a mapping or another.
+    name: Option<Source>,
+    /// `st_dev` and `st_ino`, and when it was made.
+    identity: (u64, u64, u64),
+    /// It may be opened again; see [`drops_pages`].
+    reopens: bool,
+    /// Open as long as somebody has it.
+    open: Mutex<Weak<File>>,
+}
+
+impl Place {
+    /// The file, opened if it is not open, and if it still is the same.
+    fn file(&self) -> io::Result<Arc<File>> {
+        let mut open = locked(&self.open);
+        if let Some(file) = open.upgrade() {
+            return Ok(file);
+        }
+        let sources = [Some(&self.source), self.name.as_ref()];
+        let found = sources.into_iter().flatten().filter(|_| self.reopens).find_map(|source| {
+            let file = source.open().ok()?;
+            let metadata = file.metadata().ok()?;
+            let identity = (metadata.dev(), metadata.ino(), born_ns(&metadata));
+            (identity == self.identity).then_some(file)
+        });
+        let file = Arc::new(found.ok_or_else(|| io::Error::other("it cannot be opened again"))?);
+        *open = Arc::downgrade(&file);
+        Ok(file)
+    }
+
+    /// The file, where it is open. Waits for nobody who is just opening it.
+    fn if_open(&self) -> Option<Arc<File>> {
+        self.open.try_lock().ok()?.upgrade()
+    }
+}
+
+/// Whether the pages in memory go when a file is opened once more: FUSE does so, unless its
+/// server says otherwise (`FOPEN_KEEP_CACHE`). What was prefetched would be lost each time.
+fn drops_pages(file: &File) -> bool {
+    let mut told = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the kernel fills the whole structure where it succeeds.
+    let kind = unsafe {
+        if libc::fstatfs(file.as_raw_fd(), told.as_mut_ptr()) < 0 {
+            return false;
+        }
+        told.assume_init().f_type
+    };
+    kind as u32 == FUSE_MAGIC
+}
+
+/// The name of what was found by a descriptor.
+fn name_of(source: &Source, file: &File) -> Option<Source> {
+    matches!(source, Source::Descriptor { .. })
+        .then(|| std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd())).ok())
+        .flatten()
+        .map(Source::Path)
+}
+
 /// A file that was looked up.
 #[derive(Clone, Debug)]
 pub struct Opened {
     file: Arc<File>,
+    place: Arc<Place>,
     /// What the engine is told.
     pub info: FileInfo,
 }
@@ -167,13 +241,23 @@ pub struct Opened {
 pub enum Done {
     /// A prefetch.
     Prefetched(u64, Report),
+    /// The prefetch with this tag failed because the file with this number could not be
+    /// opened again: it is to be looked up before it is hinted once more.
+    Lost(u64, u32, Report),
     /// A file was opened and looked at.
     Found(u32, io::Result<Opened>),
 }
 
 enum Job {
-    Prefetch { tag: u64, file: Arc<File>, offset: u64, length: u64 },
+    Prefetch { tag: u64, number: u32, place: Arc<Place>, open: Option<Arc<File>>, range: Bytes },
     Find { number: u32, source: Source },
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy)]
+struct Bytes {
+    offset: u64,
+    length: u64,
 }
 
 #[derive(Default)]
@@ -202,10 +286,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Actor {
     shared: Arc<Shared>,
     workers: usize,
-    open: HashMap<u32, Arc<File>>,
-    /// Those that can be opened again by name, the one used longest ago first.
-    by_age: VecDeque<u32>,
-    sources: HashMap<u32, Source>,
+    places: HashMap<u32, Arc<Place>>,
+    /// Open until [`Self::close_unused`]: what is found or released is often used at once.
+    fresh: Vec<Arc<File>>,
+    /// Those that are better not opened again, and when they were used last.
+    lingering: HashMap<u32, (Arc<File>, Instant)>,
 }
 
 impl std::fmt::Debug for Actor {
@@ -227,69 +312,68 @@ impl Actor {
         Self {
             shared: Arc::new(shared),
             workers: 0,
-            open: HashMap::new(),
-            by_age: VecDeque::new(),
-            sources: HashMap::new(),
+            places: HashMap::new(),
+            fresh: Vec::new(),
+            lingering: HashMap::new(),
         }
     }
 
     /// Opens a file and looks at it; the answer is among [`Self::take_done`].
     pub fn find(&mut self, number: u32, source: Source) {
-        self.sources.insert(number, source.clone());
         self.push(Job::Find { number, source });
     }
 
-    /// Keeps a file that was found, for prefetches and releases under its number.
+    /// Takes a file that was found, for prefetches and releases under its number.
     pub fn keep(&mut self, number: u32, opened: &Opened) {
-        if matches!(self.sources.get(&number), Some(Source::Path(_))) {
-            self.by_age.push_back(number);
-        } else if self.open.len() >= OPEN_MAX {
-            // It could not be opened again: hints for it are lost.
-            return;
+        self.places.insert(number, Arc::clone(&opened.place));
+        self.lingering.remove(&number);
+        if !opened.place.reopens && self.lingering.len() < LINGERING_MAX {
+            self.lingering.insert(number, (Arc::clone(&opened.file), Instant::now()));
         }
-        self.open.insert(number, Arc::clone(&opened.file));
-        while self.open.len() > OPEN_MAX {
-            let Some(oldest) = self.by_age.pop_front() else { break };
-            self.open.remove(&oldest);
-        }
+        self.freshen(Arc::clone(&opened.file));
     }
 
-    fn file(&mut self, number: u32) -> Option<Arc<File>> {
-        if let Some(file) = self.open.get(&number) {
-            return Some(Arc::clone(file));
+    fn freshen(&mut self, file: Arc<File>) {
+        if self.fresh.len() == FRESH_MAX {
+            self.fresh.clear();
         }
-        let source = self.sources.get(&number)?.clone();
-        let file = Arc::new(source.open().ok()?);
-        self.open.insert(number, Arc::clone(&file));
-        self.by_age.push_back(number);
-        while self.open.len() > OPEN_MAX {
-            let oldest = self.by_age.pop_front()?;
-            self.open.remove(&oldest);
-        }
-        Some(file)
+        self.fresh.push(file);
+    }
+
+    /// Closes what nothing is done with. To be called whenever there is nothing more to do at
+    /// once, and where [files linger](Self::is_lingering), after [`LINGER`].
+    pub fn close_unused(&mut self) {
+        self.fresh.clear();
+        self.lingering.retain(|_, (_, used)| used.elapsed() < LINGER);
+    }
+
+    /// Whether a file is open that nothing may be done with any more.
+    pub fn is_lingering(&self) -> bool {
+        !self.lingering.is_empty()
     }
 
     /// Starts a prefetch; its report is among [`Self::take_done`].
     pub fn prefetch(&mut self, tag: u64, number: u32, offset: u64, length: u64) {
-        match self.file(number) {
-            Some(file) => self.push(Job::Prefetch { tag, file, offset, length }),
-            None => {
-                let failed = Report { ended_ns: now_ns(), ..Report::default() };
-                locked(&self.shared.done).push(Done::Prefetched(tag, failed));
-            }
+        let Some(place) = self.places.get(&number).map(Arc::clone) else {
+            locked(&self.shared.done).push(Done::Prefetched(tag, failed()));
+            return;
+        };
+        if let Some((_, used)) = self.lingering.get_mut(&number) {
+            *used = Instant::now();
         }
+        let open = place.if_open();
+        self.push(Job::Prefetch { tag, number, place, open, range: Bytes { offset, length } });
     }
 
     /// Gives a range of the page cache back. Dirty pages and those that somebody has mapped
     /// stay.
     pub fn release(&mut self, number: u32, offset: u64, length: u64) {
-        if let Some(file) = self.file(number) {
-            let (offset, length) = (offset as libc::off_t, length as libc::off_t);
-            // SAFETY: plain call on an open descriptor.
-            unsafe {
-                libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_DONTNEED)
-            };
-        }
+        let Some(place) = self.places.get(&number) else { return };
+        let Ok(file) = place.file() else { return };
+        let (offset, length) = (offset as libc::off_t, length as libc::off_t);
+        // SAFETY: plain call on an open descriptor.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_DONTNEED) };
+        self.freshen(file);
     }
 
     /// What is done since the last call.
@@ -364,15 +448,24 @@ fn work(shared: &Shared) {
 
 fn perform(job: Job, shared: &Shared) -> Done {
     match job {
-        Job::Prefetch { tag, file, offset, length } => {
-            Done::Prefetched(tag, read_ahead(&file, offset, length))
+        Job::Prefetch { tag, number, place, open, range } => {
+            match open.map_or_else(|| place.file(), Ok) {
+                Ok(file) => Done::Prefetched(tag, read_ahead(&file, range)),
+                Err(_) => Done::Lost(tag, number, failed()),
+            }
         }
         Job::Find { number, source } => Done::Found(number, find(&source, shared)),
     }
 }
 
+/// The report of a prefetch that did not come about.
+fn failed() -> Report {
+    Report { ended_ns: now_ns(), ..Report::default() }
+}
+
 /// Reads a range into the page cache and waits until it is there.
-fn read_ahead(file: &File, offset: u64, length: u64) -> Report {
+fn read_ahead(file: &File, range: Bytes) -> Report {
+    let Bytes { offset, length } = range;
     let started_ns = now_ns();
     let cpu_before = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut advised = 0;
@@ -387,7 +480,7 @@ fn read_ahead(file: &File, offset: u64, length: u64) -> Report {
     let cpu_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_before;
     if advised < 0 {
         // No readahead on this file: nothing that could be waited for either.
-        return Report { ended_ns: now_ns(), ..Report::default() };
+        return failed();
     }
     // A byte of the last page: it is there when the whole request is, and nothing is copied.
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
@@ -420,11 +513,26 @@ fn find(source: &Source, shared: &Shared) -> io::Result<Opened> {
     let info = FileInfo {
         device: metadata.dev(),
         inode: metadata.ino(),
+        born_ns: born_ns(&metadata),
         bytes: size_of(&file, metadata.len()),
         extents: extents(&file, 0..u64::MAX, EXTENTS_MAX, false).unwrap_or_default(),
         geometry,
     };
-    Ok(Opened { file: Arc::new(file), info })
+    let file = Arc::new(file);
+    let place = Place {
+        source: source.clone(),
+        name: name_of(source, &file),
+        identity: (info.device, info.inode, info.born_ns),
+        reopens: !drops_pages(&file),
+        open: Mutex::new(Arc::downgrade(&file)),
+    };
+    Ok(Opened { file, place: Arc::new(place), info })
+}
+
+/// When a file was made, in ns since 1970; 0 where that is not known.
+pub fn born_ns(metadata: &Metadata) -> u64 {
+    let born = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    born.map_or(0, |born| u64::try_from(born.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A file's size, or a block device's.
@@ -550,13 +658,109 @@ mod tests {
             let Done::Prefetched(_, report) = next(&mut actor) else { panic!("no report") };
             assert_eq!(report.ok, there, "at {offset}");
         }
-        // Removed: the open file is still there; by its name it is not found again.
+        // Removed: as long as it is open it is still there; by its name it is not found again.
         std::fs::remove_file(&path).unwrap();
         actor.prefetch(3, 0, 0, 8192);
         let Done::Prefetched(3, report) = next(&mut actor) else { panic!("no report") };
         assert!(report.ok);
+        drop(opened);
+        actor.close_unused();
+        actor.prefetch(4, 0, 0, 8192);
+        let Done::Lost(4, 0, report) = next(&mut actor) else { panic!("it is there") };
+        assert!(!report.ok && report.ended_ns > 0);
         actor.find(1, Source::Path(path));
         let Done::Found(1, found) = next(&mut actor) else { panic!("not found") };
         assert!(found.is_err());
+    }
+    /// Whether this process has it open.
+    fn is_open(path: &std::path::Path) -> bool {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).any(|at| at == path)
+    }
+
+    /// A file of two blocks, by a descriptor of this process's.
+    fn by_descriptor(path: &std::path::Path) -> (File, Source) {
+        std::fs::write(path, vec![7; 16_384]).unwrap();
+        let file = File::open(path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let identity = (metadata.dev(), metadata.ino());
+        let (pid, fd) = (std::process::id(), file.as_raw_fd());
+        (file, Source::Descriptor { pid, fd, identity })
+    }
+
+    #[test]
+    fn a_file_is_open_while_something_is_done_with_it_and_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        for is_by_path in [true, false] {
+            let (file, descriptor) = by_descriptor(&path);
+            let source = if is_by_path { Source::Path(path.clone()) } else { descriptor };
+            let mut actor = Actor::new();
+            actor.find(0, source);
+            let Done::Found(0, Ok(opened)) = next(&mut actor) else { panic!("not found") };
+            actor.keep(0, &opened);
+            drop(opened);
+            // By its name, where the descriptor is closed.
+            drop(file);
+            assert!(is_open(&path), "what is found is used at once");
+            for tag in 0..3 {
+                actor.close_unused();
+                assert!(!is_open(&path), "before prefetch {tag}");
+                actor.prefetch(tag, 0, 0, 8192);
+                let Done::Prefetched(_, report) = next(&mut actor) else { panic!("no report") };
+                assert!(report.ok && !is_open(&path), "after prefetch {tag}");
+                actor.release(0, 0, 0);
+            }
+            assert!(!actor.is_lingering());
+            // Another file of that name is not the one that was hinted.
+            let other = directory.path().join("other");
+            std::fs::write(&other, vec![8; 16_384]).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+            actor.close_unused();
+            actor.prefetch(9, 0, 0, 8192);
+            assert!(matches!(next(&mut actor), Done::Lost(9, 0, _)), "another file was read");
+        }
+    }
+
+    #[test]
+    fn a_removed_file_is_there_by_its_descriptor_until_that_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, source) = by_descriptor(&directory.path().join("data"));
+        let mut actor = Actor::new();
+        actor.find(0, source);
+        let Done::Found(0, Ok(opened)) = next(&mut actor) else { panic!("not found") };
+        actor.keep(0, &opened);
+        drop(opened);
+        std::fs::remove_file(directory.path().join("data")).unwrap();
+        actor.close_unused();
+        actor.prefetch(1, 0, 0, 8192);
+        let Done::Prefetched(1, report) = next(&mut actor) else { panic!("no report") };
+        assert!(report.ok);
+        drop(file);
+        actor.prefetch(2, 0, 0, 8192);
+        assert!(matches!(next(&mut actor), Done::Lost(2, 0, _)));
+    }
+
+    #[test]
+    fn what_is_better_not_opened_again_stays_open_for_a_while() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let (_file, source) = by_descriptor(&path);
+        let mut actor = Actor::new();
+        actor.find(0, source);
+        let Done::Found(0, Ok(mut opened)) = next(&mut actor) else { panic!("not found") };
+        assert!(opened.place.reopens || drops_pages(&opened.file));
+        Arc::get_mut(&mut opened.place).unwrap().reopens = false;
+        actor.keep(0, &opened);
+        drop(opened);
+        actor.prefetch(1, 0, 0, 8192);
+        assert!(matches!(next(&mut actor), Done::Prefetched(1, _)));
+        assert!(actor.is_lingering());
+        while actor.is_lingering() {
+            std::thread::sleep(LINGER / 8);
+            actor.close_unused();
+        }
+        actor.prefetch(2, 0, 0, 8192);
+        assert!(matches!(next(&mut actor), Done::Lost(2, 0, _)), "it was opened again");
     }
 }

@@ -55,7 +55,8 @@ const NUMBER_BYTES: usize = 32;
 pub struct Engine {
     options: Options,
     tip: Option<Tip<LiveLayout>>,
-    names: HashMap<(u64, u64), FileId>,
+    /// By device, inode and time of birth.
+    names: HashMap<(u64, u64, u64), FileId>,
     owners: Vec<Owners>,
     /// Numbers that clients have for files, all together.
     numbers: usize,
@@ -168,7 +169,7 @@ impl Engine {
         }
         let tip = self.tip.as_mut().expect("just made");
         let owners = &mut self.owners;
-        let name = (info.device, info.inode);
+        let name = (info.device, info.inode, info.born_ns);
         if owners.len() > FILES_MAX as usize && !self.names.contains_key(&name) {
             return;
         }

@@ -13,6 +13,9 @@ pub struct FileInfo {
     pub device: u64,
     /// See `device`.
     pub inode: u64,
+    /// When it was made, in ns since 1970, 0 where the file system does not tell: a file that
+    /// is removed leaves its inode's number to another.
+    pub born_ns: u64,
     /// Its size in bytes.
     pub bytes: u64,
     /// Where it lies, in the order of the file; empty where the file system does not tell.
@@ -133,7 +136,7 @@ mod tests {
             Extent { logical: 0, physical: 131_072, length: 65536 },
             Extent { logical: 65536, physical: 1 << 20, length: 65536 },
         ];
-        let info = FileInfo { device: 1, inode: 2, bytes: 200_000, extents, geometry };
+        let info = FileInfo { device: 1, inode: 2, born_ns: 3, bytes: 200_000, extents, geometry };
         let file = layout.add(&info);
         let block = |number| Block { file, number };
         assert_eq!(layout.address(block(1)), 131_072 + 8192);

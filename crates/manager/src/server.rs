@@ -327,7 +327,7 @@ mod tests {
 
     fn info() -> FileInfo {
         let geometry = Geometry { disks: 2, stripe_unit: 65536, latency_us: 1000 };
-        FileInfo { device: 1, inode: 2, bytes: 1 << 20, extents: Vec::new(), geometry }
+        FileInfo { device: 1, inode: 2, born_ns: 0, bytes: 1 << 20, extents: Vec::new(), geometry }
     }
 
     /// Does what the clients are told until one of them is told what fits, at most half a

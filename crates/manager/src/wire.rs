@@ -16,7 +16,7 @@ use crate::geometry::Geometry;
 use crate::layout::{EXTENTS_MAX, Extent, FileInfo};
 
 /// Version of the frames: both sides must have the same.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Longest frame: a file with all its extents, or a piece of segments.
 const FRAME_BYTES_MAX: usize = 256 << 10;
 /// Elements of one frame of segments or reads.
@@ -140,6 +140,7 @@ impl FromClient {
                     u64::from(*number),
                     info.device,
                     info.inode,
+                    info.born_ns,
                     info.bytes,
                     u64::from(disks),
                     stripe_unit,
@@ -199,7 +200,8 @@ impl FromClient {
             }
             1 => {
                 let number = words.small()?;
-                let (device, inode, bytes) = (words.next()?, words.next()?, words.next()?);
+                let (device, inode) = (words.next()?, words.next()?);
+                let (born_ns, bytes) = (words.next()?, words.next()?);
                 let (disks, stripe_unit) = (words.small::<u16>()?, words.next()?);
                 let latency_us = words.small()?;
                 let geometry = Geometry {
@@ -216,7 +218,7 @@ impl FromClient {
                     }
                     extents.push(Extent { logical, physical, length });
                 }
-                Self::File(number, FileInfo { device, inode, bytes, extents, geometry })
+                Self::File(number, FileInfo { device, inode, born_ns, bytes, extents, geometry })
             }
             2 => {
                 let mut segments = Vec::with_capacity(words.0.len() / 24);
@@ -431,7 +433,10 @@ mod tests {
         let extents = vec![Extent { logical: 0, physical: 5, length: 9 }];
         let messages = [
             FromClient::Hello { domain: "cgroup-1".into(), mode: Mode::PrefetchOnly, t_hit_us: 3 },
-            FromClient::File(3, FileInfo { device: 1, inode: 2, bytes: 3, extents, geometry }),
+            FromClient::File(
+                3,
+                FileInfo { device: 1, inode: 2, born_ns: 4, bytes: 3, extents, geometry },
+            ),
             FromClient::Segments(vec![Segment { file: 1, offset: 2, length: 3 }; 5]),
             FromClient::Cancel(9),
             FromClient::Reads(vec![ReadNote { file: 1, offset: 2, length: 3, t_app_us: 4 }; 2]),

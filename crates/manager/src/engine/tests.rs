@@ -12,6 +12,7 @@ pub(super) fn info(inode: u64, blocks: u64, disks: u16) -> FileInfo {
     FileInfo {
         device: 1,
         inode,
+        born_ns: 0,
         bytes,
         extents: vec![Extent { logical: 0, physical: inode << 32, length: bytes }],
         geometry: Geometry { disks, stripe_unit: 65536, latency_us: 10_000 },
@@ -342,6 +343,24 @@ fn a_file_that_is_registered_again_has_one_owner() {
     assert!(engine.owners.iter().all(|owners| owners.0.is_empty()));
     let extents = 2 * size_of::<Extent>();
     assert_eq!(engine.files_bytes(), 2 * FILE_BYTES + extents, "no numbers are left");
+}
+
+/// What was read of a file that is gone is not in memory for the one that has its inode now.
+#[test]
+fn a_file_with_the_inode_of_another_is_prefetched() {
+    let mut engine = engine(64, 10);
+    let mut cache = Cache::default();
+    let mut is_prefetched = |engine: &mut Engine| {
+        let before = cache.prefetched;
+        engine.disclose(A, &[whole()]);
+        cache.rest(engine);
+        engine.cancel(A, 1);
+        cache.prefetched > before
+    };
+    assert!(is_prefetched(&mut engine));
+    assert!(!is_prefetched(&mut engine), "it is in memory");
+    engine.file(A, 0, &FileInfo { born_ns: 1, ..info(7, 10, 1) });
+    assert!(is_prefetched(&mut engine));
 }
 
 #[test]
