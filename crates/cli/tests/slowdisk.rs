@@ -104,7 +104,13 @@ fn a_backing_directory_keeps_the_contents_and_whatever_else_is_there() {
         assert_eq!(fs::read(&image).unwrap(), before);
         assert!(!bed.path("mnt").exists());
     };
-    refused(&UpOptions { fs: FileSystem::Swap, ..options.clone() }, "overwrite");
+    let swap = UpOptions { fs: FileSystem::Swap, ..options.clone() };
+    refused(&swap, "overwrite");
+    // What was swap space may be so again.
+    fs::remove_file(&image).unwrap();
+    for _ in 0..2 {
+        SlowDisk::up(&swap).unwrap().down(false).unwrap();
+    }
     fs::write(&image, contents(2, 70_000)).unwrap();
     refused(&options, "--size");
 }

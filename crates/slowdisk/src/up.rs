@@ -188,6 +188,8 @@ fn has_contents(options: &UpOptions) -> Result<bool> {
             found.len(),
             options.size_bytes
         )),
+        // Nobody finds again what was swapped out to an earlier one.
+        Ok(_) if options.fs == FileSystem::Swap && swap::is_space(&image) => Ok(false),
         Ok(_) if options.fs == FileSystem::Swap => {
             refuse("it is there, and swap would overwrite it: give another directory".into())
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +55,16 @@ pub fn preflight(backing: Option<&Path>) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Whether a file holds swap space of 4 KiB pages, as mkswap(8) makes it.
+pub fn is_space(image: &Path) -> bool {
+    const SIGNATURE: &[u8; 10] = b"SWAPSPACE2";
+    const PAGE: u64 = 4096;
+    let mut found = [0; SIGNATURE.len()];
+    let at = PAGE - SIGNATURE.len() as u64;
+    fs::File::open(image).is_ok_and(|file| file.read_exact_at(&mut found, at).is_ok())
+        && found == *SIGNATURE
 }
 
 /// Makes a device swap space and puts it into use before any other.
