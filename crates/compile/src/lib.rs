@@ -165,7 +165,8 @@ impl Compiler {
         }
         // Threads of the run-time layer may be anywhere in its text: a library with such a
         // layer stays when the program closes it. To programs it makes no difference.
-        command.arg(&self.runtime).args(["-pthread", "-lm", "-Wl,-z,nodelete"]);
+        // Not `-pthread`, which defines a macro for what is compiled in the same command.
+        command.arg(&self.runtime).args(["-lpthread", "-lm", "-Wl,-z,nodelete"]);
         if is_given && !inputs.is_empty() {
             command.arg("-x").arg(language);
         }
@@ -269,6 +270,8 @@ struct Line {
     /// The C library is not linked by itself, but (`-lc`) by name.
     leaves_out_c: bool,
     names_c: bool,
+    /// For a machine that the pass leaves alone, and the run-time layer is not for.
+    is_other: bool,
     /// That of what follows; `none` where it goes by names.
     language: OsString,
     /// The argument behind which, or from which file on, all are inputs.
@@ -277,7 +280,7 @@ struct Line {
 
 impl Line {
     fn of(words: &[Word]) -> Self {
-        const ENDS_EARLY: [&str; 14] = [
+        const ENDS_EARLY: [&str; 26] = [
             "-c",
             "-S",
             "-E",
@@ -292,9 +295,21 @@ impl Line {
             "--relocatable",
             "--version",
             "--help",
+            "--analyze",
+            "-emit-ast",
+            "--emit-static-lib",
+            "-rewrite-objc",
+            "-rewrite-legacy-objc",
+            "-fdriver-only",
+            "-verify-pch",
+            "-extract-api",
+            "-print-search-dirs",
+            "--print-supported-cpus",
+            "-dumpmachine",
+            "-dumpversion",
         ];
         // Those whose value is the next argument, which is no input then.
-        const WITH_VALUE: [&str; 23] = [
+        const WITH_VALUE: [&str; 65] = [
             "-o",
             "-I",
             "-D",
@@ -318,7 +333,51 @@ impl Line {
             "-Xassembler",
             "-mllvm",
             "-module-dir",
+            "-target",
+            "-isysroot",
+            "--sysroot",
+            "--config",
+            "-MJ",
+            "-B",
+            "-e",
+            "-F",
+            "-A",
+            "-G",
+            "-b",
+            "-arch",
+            "-rpath",
+            "--param",
+            "-iprefix",
+            "-iwithprefix",
+            "-iwithprefixbefore",
+            "-iwithsysroot",
+            "-iframework",
+            "-isystem-after",
+            "-ivfsoverlay",
+            "-cxx-isystem",
+            "-stdlib++-isystem",
+            "-working-directory",
+            "-resource-dir",
+            "-specs",
+            "-framework",
+            "-undefined",
+            "-dumpdir",
+            "-ccc-gcc-name",
+            "-Xanalyzer",
+            "-Xarch_host",
+            "-Xcuda-ptxas",
+            "-Xopenmp-target",
+            "--std",
+            "--include",
+            "--include-directory",
+            "--define-macro",
+            "--undefine-macro",
+            "--library-directory",
+            "--prefix",
+            "--output",
         ];
+        // Those whose value is an argument of the linker's.
+        const TO_LINKER: [&str; 2] = ["-Xlinker", "--for-linker"];
         // Of the linker's arguments.
         const LINKED_AGAIN: [&[u8]; 3] = [b"-r", b"-i", b"--relocatable"];
         let mut line = Self { language: OsString::from("none"), ..Self::default() };
@@ -336,15 +395,25 @@ impl Line {
                 text.strip_prefix(b"-x").or_else(|| text.strip_prefix(b"--language="))
             {
                 line.language = OsStr::from_bytes(value).to_owned();
-            } else if argument == "-Xlinker" {
+            } else if is(&TO_LINKER) {
                 let value = rest.next().map(|value| value.text.as_encoded_bytes());
                 line.ends_early |= value.is_some_and(|value| LINKED_AGAIN.contains(&value));
+                line.names_c |= value.is_some_and(is_c_library);
+            } else if argument == "-l" {
+                let value = rest.next().map(|value| value.text.as_encoded_bytes());
+                line.has_library = true;
+                line.names_c |= value.is_some_and(|value| is_c_library(&[b"-l", value].concat()));
+            } else if argument == "-target" {
+                line.is_other |= rest.next().is_some_and(|target| is_other(&target.text));
+            } else if let Some(target) = text.strip_prefix(b"--target=") {
+                line.is_other |= is_other(OsStr::from_bytes(target));
             } else if is(&WITH_VALUE) {
                 rest.next();
             } else if let Some(values) = text.strip_prefix(b"-Wl,") {
+                let values = || values.split(|byte| *byte == b',');
                 line.has_library = true;
-                line.ends_early |=
-                    values.split(|byte| *byte == b',').any(|value| LINKED_AGAIN.contains(&value));
+                line.ends_early |= values().any(|value| LINKED_AGAIN.contains(&value));
+                line.names_c |= values().any(is_c_library);
             } else if text == b"-" || !text.starts_with(b"-") {
                 line.add_input(argument);
             } else {
@@ -352,13 +421,15 @@ impl Line {
                 line.has_library |= text.starts_with(b"-l");
                 line.is_freestanding |= is(&["-ffreestanding", "-fno-hosted"]);
                 line.leaves_out_c |= is(&["-nostdlib", "-nodefaultlibs", "-nolibc"]);
-                line.names_c |= argument == "-lc";
+                line.names_c |= is_c_library(text);
+                line.is_other |= is(&["-m32", "-mx32", "-m16"]);
             }
         }
         line
     }
 
     fn add_input(&mut self, argument: &OsStr) {
+        self.names_c |= is_c_library(argument.as_encoded_bytes());
         let is_header = match self.language.as_encoded_bytes() {
             b"none" => is_header(Path::new(argument)),
             language => language.ends_with(b"-header"),
@@ -375,8 +446,24 @@ impl Line {
     /// Does it end in a linked program or library? Headers by themselves are
     /// compiled for later.
     fn links(&self) -> bool {
-        !self.ends_early && (self.has_input || (self.has_library && !self.has_header))
+        let has_something = self.has_input || (self.has_library && !self.has_header);
+        !self.ends_early && !self.is_other && has_something
     }
+}
+
+/// Is this, among the linker's arguments, the C library?
+fn is_c_library(argument: &[u8]) -> bool {
+    let name = argument
+        .strip_prefix(b"-l:")
+        .or_else(|| Path::new(OsStr::from_bytes(argument)).file_name().map(OsStr::as_bytes));
+    argument == b"-lc" || name.is_some_and(|name| name == b"libc.a" || name.starts_with(b"libc.so"))
+}
+
+/// Is this target another machine or system than the pass and its layer are for?
+fn is_other(target: &OsStr) -> bool {
+    let target = target.as_encoded_bytes();
+    let is_linux = target.split(|byte| *byte == b'-').any(|part| part.starts_with(b"linux"));
+    !(target.starts_with(b"x86_64-") && is_linux) || target.ends_with(b"x32")
 }
 
 fn is_header(path: &Path) -> bool {
@@ -510,6 +597,21 @@ mod tests {
             ("-Wl,-O1,--relocatable a.o -o b.o", false),
             ("-Xlinker -r a.o -o b.o", false),
             ("-Xlinker -shared a.o", true),
+            ("--for-linker -r a.o -o b.o", false),
+            ("-m32 a.c", false),
+            ("-mx32 a.o -o a", false),
+            ("--target=aarch64-linux-gnu a.c", false),
+            ("-target x86_64-pc-windows-msvc a.c", false),
+            ("--target=x86_64-linux-gnux32 a.c", false),
+            ("--target=x86_64-unknown-linux-gnu a.c", true),
+            ("-target x86_64-linux-musl a.o", true),
+            ("-target x86_64-linux-gnu a.h -o a.h.gch", false),
+            ("-isysroot / -v", false),
+            ("--sysroot / -B bin -MJ a.json a.c", true),
+            ("-l m", true),
+            ("--analyze -Werror a.c", false),
+            ("-emit-ast a.c", false),
+            ("--emit-static-lib a.o -o liba.a", false),
         ] {
             assert_eq!(Line::of(&expanded(&words(line))).links(), expected, "{line}");
         }
@@ -527,7 +629,7 @@ mod tests {
 
     #[test]
     fn the_run_time_layer_is_no_source_whatever_the_language() {
-        const LAYER: &str = "runahead_rt.o -pthread -lm -Wl,-z,nodelete";
+        const LAYER: &str = "runahead_rt.o -lpthread -lm -Wl,-z,nodelete";
         for (line, expected) in [
             ("a.c", format!("a.c {LAYER}")),
             ("-x c a", format!("-x c a -x none {LAYER}")),
@@ -565,8 +667,20 @@ mod tests {
             assert_eq!(line_of(line), words(line));
         }
         // As libtool links libraries.
-        let named = line_of("-shared -nostdlib crti.o a.o -lc -o a.so");
-        assert!(named.contains(&"runahead_rt.o".into()), "{named:?}");
+        for c in [
+            "-lc",
+            "-l c",
+            "-Wl,--start-group,-lc,--end-group",
+            "-Xlinker -lc",
+            "-l:libc.so.6",
+            "/usr/lib/libc.a",
+            "sysroot/lib/libc.so.6",
+        ] {
+            let named = line_of(&format!("-shared -nostdlib crti.o a.o {c} -o a.so"));
+            assert!(named.contains(&"runahead_rt.o".into()), "{named:?}");
+        }
+        let others = line_of("-shared -nostdlib crti.o a.o -lcrypto libcc.a -o a.so");
+        assert!(!others.contains(&"runahead_rt.o".into()), "{others:?}");
     }
 
     #[test]
