@@ -270,8 +270,10 @@ struct Line {
     /// The C library is not linked by itself, but (`-lc`) by name.
     leaves_out_c: bool,
     names_c: bool,
-    /// For a machine that the pass leaves alone, and the run-time layer is not for.
-    is_other: bool,
+    /// The machine to compile for, where it is named.
+    target: Option<OsString>,
+    /// Whether its pointers have 64 bits, where that is said.
+    is_64_bit: Option<bool>,
     /// That of what follows; `none` where it goes by names.
     language: OsString,
     /// The argument behind which, or from which file on, all are inputs.
@@ -404,9 +406,9 @@ impl Line {
                 line.has_library = true;
                 line.names_c |= value.is_some_and(|value| is_c_library(&[b"-l", value].concat()));
             } else if argument == "-target" {
-                line.is_other |= rest.next().is_some_and(|target| is_other(&target.text));
+                line.target = rest.next().map(|target| target.text.clone());
             } else if let Some(target) = text.strip_prefix(b"--target=") {
-                line.is_other |= is_other(OsStr::from_bytes(target));
+                line.target = Some(OsStr::from_bytes(target).to_owned());
             } else if is(&WITH_VALUE) {
                 rest.next();
             } else if let Some(values) = text.strip_prefix(b"-Wl,") {
@@ -422,7 +424,9 @@ impl Line {
                 line.is_freestanding |= is(&["-ffreestanding", "-fno-hosted"]);
                 line.leaves_out_c |= is(&["-nostdlib", "-nodefaultlibs", "-nolibc"]);
                 line.names_c |= is_c_library(text);
-                line.is_other |= is(&["-m32", "-mx32", "-m16"]);
+                if is(&["-m64", "-m32", "-mx32", "-m16"]) {
+                    line.is_64_bit = Some(argument == "-m64");
+                }
             }
         }
         line
@@ -447,7 +451,15 @@ impl Line {
     /// compiled for later.
     fn links(&self) -> bool {
         let has_something = self.has_input || (self.has_library && !self.has_header);
-        !self.ends_early && !self.is_other && has_something
+        !self.ends_early && !self.is_for_another_machine() && has_something
+    }
+
+    /// The pass leaves code for other machines alone, and the layer does not link with it.
+    /// Of several options the last one counts.
+    fn is_for_another_machine(&self) -> bool {
+        let with_m64 = self.is_64_bit == Some(true);
+        let is_other = |target: &OsString| !is_for_layer(target.as_encoded_bytes(), with_m64);
+        self.is_64_bit == Some(false) || self.target.as_ref().is_some_and(is_other)
     }
 }
 
@@ -459,11 +471,17 @@ fn is_c_library(argument: &[u8]) -> bool {
     argument == b"-lc" || name.is_some_and(|name| name == b"libc.a" || name.starts_with(b"libc.so"))
 }
 
-/// Is this target another machine or system than the pass and its layer are for?
-fn is_other(target: &OsStr) -> bool {
-    let target = target.as_encoded_bytes();
-    let is_linux = target.split(|byte| *byte == b'-').any(|part| part.starts_with(b"linux"));
-    !(target.starts_with(b"x86_64-") && is_linux) || target.ends_with(b"x32")
+/// Is code for this target (`x86_64-linux-gnu`), perhaps with `-m64`, for x86-64 on Linux,
+/// with pointers of 64 bits? Parts may be missing and stand in any order.
+fn is_for_layer(target: &[u8], with_m64: bool) -> bool {
+    const X86_64: [&[u8]; 2] = [b"x86_64", b"amd64"];
+    const X86: [&[u8]; 4] = [b"i386", b"i486", b"i586", b"i686"];
+    let mut parts = target.split(|byte| *byte == b'-');
+    let is_linux = parts.clone().any(|part| part.starts_with(b"linux"));
+    let is_x32 = parts.clone().any(|part| part.ends_with(b"x32"));
+    is_linux
+        && (with_m64 || !is_x32)
+        && parts.any(|part| X86_64.contains(&part) || (with_m64 && X86.contains(&part)))
 }
 
 fn is_header(path: &Path) -> bool {
@@ -600,7 +618,14 @@ mod tests {
             ("--for-linker -r a.o -o b.o", false),
             ("-m32 a.c", false),
             ("-mx32 a.o -o a", false),
+            ("-m32 -m64 a.c", true),
+            ("-m64 -m32 a.c", false),
             ("--target=aarch64-linux-gnu a.c", false),
+            ("--target=aarch64-linux-gnu --target=x86_64-linux-gnu a.c", true),
+            ("--target=i686-linux-gnu a.c", false),
+            ("--target=i686-linux-gnu -m64 a.c", true),
+            ("--target=x86_64-linux-gnux32 -m64 a.c", true),
+            ("-target x86_64-linux-gnu -m32 a.c", false),
             ("-target x86_64-pc-windows-msvc a.c", false),
             ("--target=x86_64-linux-gnux32 a.c", false),
             ("--target=x86_64-unknown-linux-gnu a.c", true),
