@@ -167,6 +167,11 @@ impl Compiler {
         // layer stays when the program closes it. To programs it makes no difference.
         // Not `-pthread`, which defines a macro for what is compiled in the same command.
         command.arg(&self.runtime).args(["-lpthread", "-lm", "-Wl,-z,nodelete"]);
+        if let Some(c_library) = line.c_library.filter(|_| line.leaves_out_c) {
+            // The layer needs more of it than what came before, and it something of the
+            // compiler's library and perhaps of the loader (which -lc knows of) in turn.
+            command.arg(c_library).arg("-Wl,--push-state,--as-needed,-lc,-lgcc,--pop-state");
+        }
         if is_given && !inputs.is_empty() {
             command.arg("-x").arg(language);
         }
@@ -269,7 +274,7 @@ struct Line {
     is_freestanding: bool,
     /// The C library is not linked by itself, but (`-lc`) by name.
     leaves_out_c: bool,
-    names_c: bool,
+    c_library: Option<OsString>,
     /// The machine to compile for, where it is named.
     target: Option<OsString>,
     /// Whether its pointers have 64 bits, where that is said.
@@ -400,11 +405,11 @@ impl Line {
             } else if is(&TO_LINKER) {
                 let value = rest.next().map(|value| value.text.as_encoded_bytes());
                 line.ends_early |= value.is_some_and(|value| LINKED_AGAIN.contains(&value));
-                line.names_c |= value.is_some_and(is_c_library);
+                value.into_iter().for_each(|value| line.note_library(value));
             } else if argument == "-l" {
                 let value = rest.next().map(|value| value.text.as_encoded_bytes());
                 line.has_library = true;
-                line.names_c |= value.is_some_and(|value| is_c_library(&[b"-l", value].concat()));
+                line.note_library(&[b"-l", value.unwrap_or_default()].concat());
             } else if argument == "-target" {
                 line.target = rest.next().map(|target| target.text.clone());
             } else if let Some(target) = text.strip_prefix(b"--target=") {
@@ -415,7 +420,7 @@ impl Line {
                 let values = || values.split(|byte| *byte == b',');
                 line.has_library = true;
                 line.ends_early |= values().any(|value| LINKED_AGAIN.contains(&value));
-                line.names_c |= values().any(is_c_library);
+                values().for_each(|value| line.note_library(value));
             } else if text == b"-" || !text.starts_with(b"-") {
                 line.add_input(argument);
             } else {
@@ -423,7 +428,7 @@ impl Line {
                 line.has_library |= text.starts_with(b"-l");
                 line.is_freestanding |= is(&["-ffreestanding", "-fno-hosted"]);
                 line.leaves_out_c |= is(&["-nostdlib", "-nodefaultlibs", "-nolibc"]);
-                line.names_c |= is_c_library(text);
+                line.note_library(text);
                 if is(&["-m64", "-m32", "-mx32", "-m16"]) {
                     line.is_64_bit = Some(argument == "-m64");
                 }
@@ -433,7 +438,9 @@ impl Line {
     }
 
     fn add_input(&mut self, argument: &OsStr) {
-        self.names_c |= is_c_library(argument.as_encoded_bytes());
+        if Path::new(argument).file_name().is_some_and(|name| is_c_library(name.as_bytes())) {
+            self.c_library = Some(argument.to_owned());
+        }
         let is_header = match self.language.as_encoded_bytes() {
             b"none" => is_header(Path::new(argument)),
             language => language.ends_with(b"-header"),
@@ -442,9 +449,17 @@ impl Line {
         self.has_input |= !is_header;
     }
 
+    /// Takes note if an option (`-lc`, `-l:libc.a`) is the C library. A file among the
+    /// linker's arguments may be another's value (`-soname,libc.so.6`).
+    fn note_library(&mut self, option: &[u8]) {
+        if option == b"-lc" || option.strip_prefix(b"-l:").is_some_and(is_c_library) {
+            self.c_library = Some(OsStr::from_bytes(option).to_owned());
+        }
+    }
+
     /// Is there no C library, which the run-time layer needs?
     fn is_without_library(&self) -> bool {
-        self.is_freestanding || (self.leaves_out_c && !self.names_c)
+        self.is_freestanding || (self.leaves_out_c && self.c_library.is_none())
     }
 
     /// Does it end in a linked program or library? Headers by themselves are
@@ -463,12 +478,9 @@ impl Line {
     }
 }
 
-/// Is this, among the linker's arguments, the C library?
-fn is_c_library(argument: &[u8]) -> bool {
-    let name = argument
-        .strip_prefix(b"-l:")
-        .or_else(|| Path::new(OsStr::from_bytes(argument)).file_name().map(OsStr::as_bytes));
-    argument == b"-lc" || name.is_some_and(|name| name == b"libc.a" || name.starts_with(b"libc.so"))
+/// Is this the name of a file with the C library?
+fn is_c_library(name: &[u8]) -> bool {
+    name == b"libc.a" || name == b"libc.so" || name.starts_with(b"libc.so.")
 }
 
 /// Is code for this target (`x86_64-linux-gnu`), perhaps with `-m64`, for x86-64 on Linux,
@@ -704,8 +716,26 @@ mod tests {
             let named = line_of(&format!("-shared -nostdlib crti.o a.o {c} -o a.so"));
             assert!(named.contains(&"runahead_rt.o".into()), "{named:?}");
         }
-        let others = line_of("-shared -nostdlib crti.o a.o -lcrypto libcc.a -o a.so");
-        assert!(!others.contains(&"runahead_rt.o".into()), "{others:?}");
+        for others in ["-lcrypto libcc.a", "-Wl,-soname,libc.so.6 libc_pic.a"] {
+            let line = line_of(&format!("-shared -nostdlib crti.o a.o {others} -o a.so"));
+            assert!(!line.contains(&"runahead_rt.o".into()), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_c_library_that_is_named_is_searched_for_what_the_run_time_layer_needs() {
+        const ITS: &str = "-Wl,--push-state,--as-needed,-lc,-lgcc,--pop-state";
+        for (given, again) in [
+            ("-lc", "-lc"),
+            ("-l c", "-lc"),
+            ("-Wl,--start-group,-lc,-lgcc,--end-group", "-lc"),
+            ("-l:libc.a -lgcc", "-l:libc.a"),
+            ("own/libc.a", "own/libc.a"),
+        ] {
+            let line = line_of(&format!("-nodefaultlibs a.o {given}"));
+            assert!(line.ends_with(&words(&format!("{again} {ITS}"))), "{line:?}");
+        }
+        assert!(!line_of("a.o -lc").contains(&ITS.into()));
     }
 
     #[test]
