@@ -1,8 +1,21 @@
 //! `runahead cc`: what is not its own option is the compiler's.
 
-use std::process::Command;
+use std::fs;
+use std::process::{Command, Output};
 
 const RUNAHEAD: &str = env!("CARGO_BIN_EXE_runahead");
+
+/// What `runahead cc` did, unless a compiler is missing.
+fn run(command: &mut Command) -> Option<Output> {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("is installed: install") {
+        eprintln!("skipped: {errors}");
+        return None;
+    }
+    assert!(output.status.success(), "{errors}");
+    Some(output)
+}
 
 /// Build systems recognise a compiler by it.
 #[test]
@@ -11,14 +24,31 @@ fn the_version_is_the_compilers() {
     for arguments in [&["--version"][..], &["--llvm", "19", "--version"]] {
         let mut command = Command::new(RUNAHEAD);
         command.arg("cc").args(arguments).env("XDG_CACHE_HOME", cache.path());
-        let output = command.output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        if errors.contains("is installed: install") {
-            eprintln!("skipped: {errors}");
-            return;
-        }
-        assert!(output.status.success(), "{errors}");
+        let Some(output) = run(&mut command) else { return };
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("clang version"), "{said}");
+    }
+}
+
+/// Threads of the run-time layer do not make a program one that is compiled for threads.
+/// The layer links where the program names its C library itself.
+#[test]
+fn what_is_linked_with_the_layer_is_compiled_and_linked_as_without() {
+    const SOURCE: &str = "#ifdef _REENTRANT
+#error _REENTRANT is defined
+#endif
+int main(void) { return 0; }
+";
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::write(directory.path().join("a.c"), SOURCE).unwrap();
+    let libc = ["-nodefaultlibs", "-l:libc.so.6"];
+    let all = ["-static", "-nodefaultlibs", "-Wl,--start-group,-lc,-lgcc,-lgcc_eh,--end-group"];
+    for libraries in [&[][..], &libc, &all] {
+        let mut command = Command::new(RUNAHEAD);
+        command.args(["cc", "-O2", "a.c", "-o", "a"]).args(libraries);
+        command.current_dir(directory.path()).env("XDG_CACHE_HOME", directory.path());
+        if run(&mut command).is_some() {
+            assert!(Command::new(directory.path().join("a")).status().unwrap().success());
+        }
     }
 }

@@ -287,7 +287,7 @@ struct Line {
 
 impl Line {
     fn of(words: &[Word]) -> Self {
-        const ENDS_EARLY: [&str; 26] = [
+        const ENDS_EARLY: [&str; 32] = [
             "-c",
             "-S",
             "-E",
@@ -314,9 +314,15 @@ impl Line {
             "--print-supported-cpus",
             "-dumpmachine",
             "-dumpversion",
+            "--dependencies",
+            "--user-dependencies",
+            "-emit-interface-stubs",
+            "-emit-cir",
+            "-fmodule-header",
+            "-print-supported-cpus",
         ];
         // Those whose value is the next argument, which is no input then.
-        const WITH_VALUE: [&str; 65] = [
+        const WITH_VALUE: [&str; 103] = [
             "-o",
             "-I",
             "-D",
@@ -382,7 +388,47 @@ impl Line {
             "--library-directory",
             "--prefix",
             "--output",
+            "--force-link",
+            "-imultilib",
+            "-iframeworkwithsysroot",
+            "--imacros",
+            "--include-directory-after",
+            "--include-prefix",
+            "--include-with-prefix",
+            "--include-with-prefix-after",
+            "--include-with-prefix-before",
+            "--system-header-prefix",
+            "--no-system-header-prefix",
+            "-vfsoverlay",
+            "-Xarch_device",
+            "-Xcuda-fatbinary",
+            "-Xflang",
+            "-mmlir",
+            "-mthread-model",
+            "-meabi",
+            "-fintrinsic-modules-path",
+            "-module-dependency-dir",
+            "-serialize-diagnostics",
+            "--serialize-diagnostics",
+            "-dependency-file",
+            "-dependency-dot",
+            "-fdebug-compilation-dir",
+            "-fmodules-user-build-path",
+            "-fmodule-implementation-of",
+            "-fnew-alignment",
+            "-ftrapv-handler",
+            "-gen-cdb-fragment-path",
+            "-object-file-name",
+            "-ccc-install-dir",
+            "--analyzer-output",
+            "--assert",
+            "--dyld-prefix",
+            "--resource",
+            "--rtlib",
+            "--stdlib",
         ];
+        // Those that name a machine and have a value all the same.
+        const NAMED_WITH_VALUE: [&[u8]; 2] = [b"-Xarch_", b"-Xopenmp-target="];
         // Those whose value is an argument of the linker's.
         const TO_LINKER: [&str; 2] = ["-Xlinker", "--for-linker"];
         // Of the linker's arguments.
@@ -414,7 +460,8 @@ impl Line {
                 line.target = rest.next().map(|target| target.text.clone());
             } else if let Some(target) = text.strip_prefix(b"--target=") {
                 line.target = Some(OsStr::from_bytes(target).to_owned());
-            } else if is(&WITH_VALUE) {
+            } else if is(&WITH_VALUE) || NAMED_WITH_VALUE.iter().any(|name| text.starts_with(name))
+            {
                 rest.next();
             } else if let Some(values) = text.strip_prefix(b"-Wl,") {
                 let values = || values.split(|byte| *byte == b',');
@@ -648,6 +695,12 @@ mod tests {
             ("-l m", true),
             ("--analyze -Werror a.c", false),
             ("-emit-ast a.c", false),
+            ("--user-dependencies a.c", false),
+            ("-emit-interface-stubs a.c", false),
+            ("-serialize-diagnostics a.dia a.h -o a.h.gch", false),
+            ("-fdebug-compilation-dir / a.h -o a.h.gch", false),
+            ("--stdlib libc++ a.h -o a.h.gch", false),
+            ("-Xarch_x86_64 a -Xopenmp-target=x86_64 b a.h -o a.h.gch", false),
             ("--emit-static-lib a.o -o liba.a", false),
         ] {
             assert_eq!(Line::of(&expanded(&words(line))).links(), expected, "{line}");
