@@ -2,7 +2,7 @@
  *
  * The program's own threads enter the kernel here and in what is called from here to wake
  * the helper, or to wait for it a little (nanosleep), and to learn what is in memory
- * (mincore of what a nest begins with, and of indices) or was read from storage
+ * (mincore of a few pages of a nest, and of indices) or was read from storage
  * (getrusage): never to ask for pages. What begins the layer and its threads does more.
  * Every failure ends as if this layer were absent. */
 #include "internal.h"
