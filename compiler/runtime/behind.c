@@ -45,7 +45,7 @@ void release_behind(const struct ra_plan *p, struct ra_frame *f) {
         if (high <= low)
             continue;
         count(&ra.behind, high - low); /* before the helper can take it off again */
-        if (enqueue(RELEASE, low, high - low, (uint32_t)s->flags))
+        if (enqueue(RELEASE, low, high - low, (uint32_t)s->flags | (p->is_lazy ? RELEASE_LAZY : 0)))
             f->released[i] = sign > 0 ? high : low;
         else
             take_off_behind(high - low);
@@ -75,7 +75,7 @@ static void release_walk(const struct ra_plan *p, uint32_t i, uint64_t from, uin
             continue;
         const uint64_t owed = flags & RELEASE_UNAWAITED ? 0 : high - low;
         count(&ra.behind, owed); /* before the helper can take it off again */
-        if (!enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | flags))
+        if (!enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_LAZY | flags))
             take_off_behind(owed);
     }
 }
@@ -157,7 +157,7 @@ void release_left(const struct ra_plan *p) {
         const uint64_t low = (s->base + (uint64_t)below + PAGE - 1) & ~(PAGE - 1);
         const uint64_t high = (s->base + (uint64_t)above) & ~(PAGE - 1);
         if (low < high && high <= ADDRESSES)
-            enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_UNAWAITED | RELEASE_LEFT);
+            enqueue(RELEASE, low, high - low, RA_FLAG_WRITE | RELEASE_UNAWAITED);
     }
 }
 
@@ -214,7 +214,7 @@ void release_small(struct ra_plan *p, const struct ra_plan *last) {
         const uint32_t streams = p->streams < last->streams ? p->streams : last->streams;
         if (high <= ADDRESSES && !is_followed(p, last, i, streams))
             enqueue(RELEASE, low, high - low,
-                    RELEASE_UNAWAITED | (is_written(p, last, i, streams) ? RA_FLAG_WRITE : 0));
+                    RELEASE_UNAWAITED | RELEASE_LAZY | (is_written(p, last, i, streams) ? RA_FLAG_WRITE : 0));
     }
 }
 

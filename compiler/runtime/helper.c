@@ -212,7 +212,7 @@ static void drop_refused(uint64_t low, uint64_t high) {
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     struct release one = {.address = address, .owed = flags & RELEASE_UNAWAITED ? 0 : bytes,
-                          .ns = now_ns(), .fd = -1, .is_left = flags & RELEASE_LEFT};
+                          .ns = now_ns(), .fd = -1, .is_lazy = flags & RELEASE_LAZY};
     struct region *r = region_of(address);
     if (!r) {
         take_off_behind(one.owed);

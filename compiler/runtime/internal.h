@@ -37,9 +37,9 @@ static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 /* PREFETCH_PASSED: the nest gives it back behind itself. WALKED: a walk across
  * rows writes within these bytes. */
 enum operation { PREFETCH, PREFETCH_PASSED, RELEASE, WALKED };
-/* Beside the flags of the stream. The program never waits for such a release;
- * it is of what an earlier nest left, and nothing there was asked for again. */
-enum { RELEASE_UNAWAITED = 1 << 16, RELEASE_LEFT = 1 << 17 };
+/* Beside the flags of the stream. The program never waits for such a release; what was
+ * dirty of it stays, once written, until its memory is wanted. */
+enum { RELEASE_UNAWAITED = 1 << 16, RELEASE_LAZY = 1 << 17 };
 
 struct entry {
     _Atomic uint64_t turn;
@@ -80,6 +80,7 @@ struct ra_plan {
     _Atomic int8_t walked_way;        /* up 1 or down -1, */
     _Atomic bool walks_back;          /* and whether it began anew after fewer than fill the memory */
     bool is_indirect;                 /* has indirect references */
+    bool is_lazy;                     /* what it releases is RELEASE_LAZY */
     uint64_t block;                   /* bytes to ask for at a time, where there is a way */
     int64_t trail[RA_STREAMS_MAX];    /* trailing address minus base */
     uint64_t count[8];
@@ -360,7 +361,7 @@ struct release {
     uint64_t address, bytes, ns, offset;
     uint64_t owed; /* bytes of ra.behind that it stands for */
     int fd; /* of the file, where pages may be dirty; below 0: none */
-    bool is_left; /* RELEASE_LEFT */
+    bool is_lazy; /* RELEASE_LAZY */
     bool is_last; /* of its file, which is closed then */
 };
 

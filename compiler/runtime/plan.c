@@ -197,6 +197,13 @@ static bool is_single(const struct ra_plan *p) {
     return large == 1;
 }
 
+/* May what the nest releases stay until its memory is wanted? Not where that is to be for
+ * what indices go to, nor of a single array that is much larger than the memory: the
+ * window is all that such a nest needs, and it keeps the rest free. */
+static bool stays_given_back(const struct ra_plan *p, bool is_alone) {
+    return !p->is_indirect && !(is_alone && (double)p->bytes > 1.5 * (double)ra.memory);
+}
+
 /* Where to pipeline: "the first surrounding loop which touches more than a page
  * of the given array" (section 2.3), here more than a strip's worth. */
 static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct ra_site *site) {
@@ -259,13 +266,14 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
     for (uint32_t l = 0; l <= level && l < p->levels; ++l)
         p->total *= p->count[l];
     p->bytes_per_iteration = bytes[0] / (double)(p->total ? p->total : 1);
+    const bool is_alone = !is_indirect && is_single(p);
     double look = p->bytes_per_iteration > 0 ? (double)ra.window / p->bytes_per_iteration : 1e18;
     /* Half of the window is for what indices go to. They are looked at half as far
      * ahead as they are asked for, by when they are in memory (the paper pipelines
      * the indices and what they go to, one behind the other). */
     if (is_indirect && direct > 0)
         look = (double)ra.window / 2 * (double)p->total / direct;
-    else if (!is_indirect && is_single(p))
+    else if (is_alone)
         look /= 2;
     p->look_ahead = whole(look < 1e18 ? look : 1e18);
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
@@ -273,6 +281,7 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
     p->burst = p->look_ahead / 2;
     p->indices_ahead = p->look_ahead / 2;
     plan_releases(p);
+    p->is_lazy = stays_given_back(p, is_alone);
     plan_passed(p);
     p->walks &= ~p->releases;
     for (uint32_t i = 0; i < p->streams; ++i) {

@@ -67,16 +67,29 @@ void queue_release(const struct release *one) {
     pthread_mutex_unlock(&w.lock);
 }
 
-static void give_back(const struct release *one) {
-    /* Where the kernel does not know PAGEOUT nothing happens. Never DONTNEED:
-     * on private memory it would destroy the data. */
-    if (madvise((void *)(uintptr_t)one->address, one->bytes, MADV_PAGEOUT) == 0)
-        count(&ra.count.released, one->bytes >> PAGE_SHIFT);
-    /* PAGEOUT passes over what is in the page cache and not mapped, such as what
-     * the kernel read around a fault. Of files this drops clean pages only. */
-    if (one->fd >= 0 && one->is_left)
-        posix_fadvise(one->fd, (off_t)one->offset, (off_t)one->bytes, POSIX_FADV_DONTNEED);
+/* Takes pages from the program, and out of memory those that are clean: what is dirty is
+ * the first that reclaim comes to once it is written. Where the kernel does not know
+ * PAGEOUT nothing happens. Never DONTNEED: on private memory it would destroy the data. */
+static bool page_out(const struct release *one) {
     count(&ra.count.calls, 1);
+    return madvise((void *)(uintptr_t)one->address, one->bytes, MADV_PAGEOUT) == 0;
+}
+
+/* What was dirty is paged out and written by now. Where it may stay until its memory is
+ * wanted it is "on the free list" (section 4.1.1), from which a prefetch takes it back
+ * without reading it: the last to be given back goes first, so that a nest which goes over
+ * more than the memory finds what it began with when it begins again. Else it is dropped,
+ * and with it what the kernel read around a fault; of files this drops clean pages only,
+ * which the program has not come back to. */
+static void give_back(const struct release *one) {
+    bool is_given = true;
+    if (one->fd < 0)
+        is_given = page_out(one);
+    else if (!one->is_lazy)
+        is_given = posix_fadvise(one->fd, (off_t)one->offset, (off_t)one->bytes,
+                                 POSIX_FADV_DONTNEED) == 0;
+    if (is_given)
+        count(&ra.count.released, one->bytes >> PAGE_SHIFT);
     take_off_behind(one->owed);
     count(&ra.given_back, 1);
     if (atomic_load_explicit(&ra.behind, memory_order_relaxed) <= behind_least())
@@ -104,7 +117,7 @@ static bool add_to_pieces(const struct release *one) {
     for (uint32_t i = 0; i < w.pieces; ++i) {
         struct release *piece = &w.piece[i];
         /* What the program waits for is not kept up by what it does not. */
-        if (piece->fd != one->fd || piece->is_left != one->is_left || !piece->owed != !one->owed)
+        if (piece->fd != one->fd || piece->is_lazy != one->is_lazy || !piece->owed != !one->owed)
             continue;
         if (one->address + one->bytes == piece->address) {
             piece->address = one->address;
@@ -182,7 +195,9 @@ static void await_written(const struct release *part) {
 }
 
 /* Reclaim leaves dirty file pages alone, so they are written first: many at a time, for
- * an array of disks, of which the first are given back while the others are on their way. */
+ * an array of disks, of which the first are given back while the others are on their way.
+ * They are taken from the program before that, many with one flush of the other processors'
+ * TLBs: writing a page that is mapped makes it clean there first, with a flush for each. */
 static void write_and_give_back(void) {
     struct place started = {0}, given = {0};
     uint64_t under_way = 0;
@@ -190,6 +205,7 @@ static void write_and_give_back(void) {
         struct release part;
         more = more && next_to_write(&started, &part);
         if (more) {
+            page_out(&part);
             sync_file_range(part.fd, (off_t)part.offset, (off_t)part.bytes, SYNC_FILE_RANGE_WRITE);
             under_way += part.bytes;
         }

@@ -340,7 +340,7 @@ static void matrix_pass(struct ra_site *rows, struct ra_site *row, struct ra_fra
         for (struct entry e; take_out(&e);) {
             CHECK(e.address >= ARRAY);
             if (e.operation == RELEASE) /* of the matrix, behind the row */
-                CHECK(e.address + e.bytes <= at.base);
+                CHECK(e.address + e.bytes <= at.base && e.flags & RELEASE_LAZY);
             else
                 CHECK(e.address >= 3 * ARRAY || e.address + e.bytes <= ARRAY + MATRIX_BYTES + ra.window);
         }

@@ -21,6 +21,7 @@ static void planes(void) {
     f->index[0] = 40;
     ra_tick(&columns, f, 0);
     CHECK(released_within(ARRAY, ARRAY + 40 * LINE * LINES) == 40 * LINE * LINES);
+    CHECK(released_lazily == 0);
     nothing_behind();
 
     /* Two planes of the same array are one array: as far ahead as for one. */
@@ -36,6 +37,29 @@ static void planes(void) {
     /* One of them counts bytes that the other does not, and still they go together. */
     CHECK(__builtin_popcount(g->plan->releases) == 1);
     released_within(0, 0);
+}
+
+/* What a nest over `arrays` of so many bytes each has gone over half of is given back:
+ * does it stay until its memory is wanted? */
+static bool stays(uint32_t arrays, uint64_t bytes) {
+    const uint64_t pages = bytes >> PAGE_SHIFT;
+    struct ra_site over = {.levels = 1, .streams = arrays, .strip_mined = 1, .name = "over"};
+    struct ra_frame *f = calloc(1, sizeof(*f) + arrays * sizeof(f->streams[0]));
+    CHECK(f);
+    f->count[0] = pages;
+    for (uint32_t i = 0; i < arrays; ++i)
+        f->streams[i] = (struct ra_stream){.base = (2 + i) * ARRAY, .high = 8, .stride = {PAGE},
+                                           .flags = RA_FLAG_WRITE};
+    ra_begin_2(&over, f);
+    const bool is_lazy = f->plan->is_lazy;
+    CHECK(released_within(0, 0) == 0);
+    f->index[0] = pages / 2;
+    ra_tick(&over, f, 0);
+    const uint64_t released = released_within(2 * ARRAY, (2 + arrays) * ARRAY);
+    CHECK(released >= arrays * (bytes / 2 - (1 << 20)) && released_lazily == (is_lazy ? released : 0));
+    nothing_behind();
+    free(f);
+    return is_lazy;
 }
 
 /* More is behind the program than is good for the memory: it waits, no longer than
@@ -83,7 +107,9 @@ static uint64_t left_for(uint64_t base, uint64_t bytes) {
     struct ra_site over = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "over"};
     ra_begin_2(&over, frame_of(1, &pages, &next));
     walks_ended(NULL);
-    return released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE);
+    const uint64_t released = released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE);
+    CHECK(released_lazily == 0);
+    return released;
 }
 
 static void left(void) {
@@ -129,6 +155,7 @@ static struct given given_back(struct ra_site *site, uint64_t lines, int64_t lin
         for (struct entry e; take_out(&e);) {
             if (e.operation != RELEASE)
                 continue;
+            CHECK(e.flags & RELEASE_LAZY);
             const bool is_first = line > 0 ? e.address + e.bytes <= at && e.address + PAGE > base
                                            : e.address >= at && e.address + e.bytes <= base + count * 8;
             CHECK(is_first || (line > 0 ? e.address + e.bytes <= second : e.address >= second));
@@ -249,6 +276,7 @@ int main(void) {
     const uint64_t all =
         released_within((ARRAY + 40 * 88 * 40) & ~(piece - 1), ARRAY + 80 * 88 * 40 + (PLACES - 1) * PLANE);
     CHECK(all >= (gone - piece) * PLACES && all <= (gone + piece) * PLACES);
+    CHECK(released_lazily == all);
     /* What the program is to wait for while it is too much. */
     CHECK(atomic_load(&ra.behind) == all);
     nothing_behind();
@@ -264,6 +292,8 @@ int main(void) {
     released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE); /* left by the walk before */
 
     planes();
+    /* A single array that is much larger than the memory leaves it free. */
+    CHECK(stays(1, ra.memory / 4 * 5) && !stays(1, ra.memory * 2) && stays(2, ra.memory));
     catching_up();
     left();
 

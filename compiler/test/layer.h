@@ -74,15 +74,18 @@ static inline bool take_out(struct entry *taken) {
     return true;
 }
 
-/* Takes out what the ring holds: bytes to be released, all within [low, high),
- * in whole pieces. */
+/* Takes out what the ring holds: bytes to be released, all within [low, high), in whole
+ * pieces, and how many of them may stay until their memory is wanted. */
+static uint64_t released_lazily;
+
 static inline uint64_t released_within(uint64_t low, uint64_t high) {
-    uint64_t bytes = 0;
+    uint64_t bytes = released_lazily = 0;
     for (struct entry e; take_out(&e);)
         if (e.operation == RELEASE) {
             CHECK(e.address >= low && e.address + e.bytes <= high);
             CHECK(e.bytes > 0 && e.address % PAGE == 0 && e.bytes % PAGE == 0);
             bytes += e.bytes;
+            released_lazily += e.flags & RELEASE_LAZY ? e.bytes : 0;
         }
     return bytes;
 }

@@ -1,6 +1,6 @@
-/* What the releaser does with pieces that may be dirty: each byte is written before it is
- * given back, many at a time but never all, and what the program waits for comes to
- * nothing in the end. On a kernel that is pretended. */
+/* What the releaser does with pieces that may be dirty: each byte is taken from the program
+ * and then written before it is given back, many at a time but never all, and what the
+ * program waits for comes to nothing in the end. On a kernel that is pretended. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdbool.h>
@@ -15,12 +15,16 @@ static bool pretend_look(int fd, uint64_t offset, uint64_t bytes, struct cached 
 static void pretend_nap(long ns);
 static int pretend_madvise(void *address, size_t bytes, int advice);
 static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags);
+static int pretend_fadvise(int fd, uint64_t offset, uint64_t bytes, int advice);
 static int pretend_close(int fd);
 #define look_at_cache pretend_look
 #define nap pretend_nap
 #define madvise pretend_madvise
 #define sync_file_range pretend_sync
 #define close pretend_close
+#include "../runtime/internal.h"
+#undef posix_fadvise
+#define posix_fadvise pretend_fadvise
 #include "../runtime/release.c"
 
 #include "check.h"
@@ -30,17 +34,31 @@ static const uint64_t ARRAY = 1 << 30;
 
 /* Of each block of the mapped file. */
 static enum state { DIRTY, STARTED, CLEAN, GONE } block[BLOCKS];
+static bool is_mapped[BLOCKS], is_written_to[BLOCKS]; /* while it was being written */
 static uint64_t under_way, most_under_way;
 static uint64_t naps, dirtied; /* blocks that the program writes to while they are written */
 static bool is_old, is_stuck;
 
 static uint64_t block_of(uint64_t address) { return (address - ARRAY) / BLOCK; }
 
+/* Takes blocks from the program, whatever they are, and drops the clean ones. */
 static int pretend_madvise(void *address, size_t bytes, int advice) {
     CHECK(advice == MADV_PAGEOUT && bytes > 0 && bytes % BLOCK == 0);
     for (uint64_t b = block_of((uint64_t)(uintptr_t)address), n = bytes / BLOCK; n-- > 0; ++b) {
+        is_mapped[b] = false;
+        if (block[b] == CLEAN)
+            block[b] = GONE;
+    }
+    return 0;
+}
+
+/* Drops what is clean and not the program's. */
+static int pretend_fadvise(int fd, uint64_t offset, uint64_t bytes, int advice) {
+    CHECK(fd == FILE_FD && advice == POSIX_FADV_DONTNEED && bytes > 0 && bytes % BLOCK == 0);
+    for (uint64_t b = (offset - FILE_BEGIN) / BLOCK, n = bytes / BLOCK; n-- > 0; ++b) {
         CHECK(block[b] == CLEAN || is_old || is_stuck);
-        block[b] = GONE;
+        if (block[b] == CLEAN && !is_mapped[b])
+            block[b] = GONE;
     }
     return 0;
 }
@@ -50,6 +68,7 @@ static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags) {
     CHECK(fd == FILE_FD && bytes > 0 && bytes % BLOCK == 0 && flags == SYNC_FILE_RANGE_WRITE);
     for (uint64_t b = ((uint64_t)offset - FILE_BEGIN) / BLOCK, n = (uint64_t)bytes / BLOCK; n-- > 0; ++b)
         if (block[b] == DIRTY) {
+            CHECK(!is_mapped[b] || is_written_to[b]);
             block[b] = STARTED;
             under_way += BLOCK;
         }
@@ -73,8 +92,12 @@ static void pretend_nap(long ns) {
     ++naps;
     for (uint64_t b = 0; b < BLOCKS && !is_stuck; ++b)
         if (block[b] == STARTED) {
-            block[b] = dirtied > 0 ? DIRTY : CLEAN;
-            dirtied -= dirtied > 0;
+            block[b] = CLEAN;
+            if (dirtied > 0) {
+                --dirtied;
+                block[b] = DIRTY;
+                is_mapped[b] = is_written_to[b] = true;
+            }
             under_way -= BLOCK;
             return;
         }
@@ -93,9 +116,11 @@ static void piece(uint64_t first, uint64_t blocks, bool is_dirty) {
                                 .owed = blocks * BLOCK, .offset = FILE_BEGIN + first * BLOCK,
                                 .fd = is_dirty ? FILE_FD : -1, .ns = now_ns()};
     ra.behind += one.owed;
-    if (!is_dirty)
-        for (uint64_t b = first; b < first + blocks; ++b)
-            block[b] = CLEAN;
+    for (uint64_t b = first; b < first + blocks; ++b) {
+        block[b] = is_dirty ? DIRTY : CLEAN;
+        is_mapped[b] = true;
+        is_written_to[b] = false;
+    }
     queue_release(&one);
 }
 
@@ -119,15 +144,17 @@ static void in_parts(void) {
     w.pieces = 0;
 }
 
-/* What the program has written to meanwhile is written again, once. What is not written in
- * a long time, and what nobody can tell of, is given back as far as the kernel does. */
+/* What the program has written to meanwhile is written again, once, and stays the program's.
+ * What is not written in a long time, and what nobody can tell of, is given back as far as
+ * the kernel does. */
 static void waits(void) {
     memset(block, 0, sizeof(block));
     dirtied = 3;
     piece(0, 10, true);
     take();
     write_and_give_back();
-    CHECK(dirtied == 0 && block[9] == GONE && ra.behind == 0);
+    CHECK(dirtied == 0 && block[2] == CLEAN && block[3] == GONE && block[9] == GONE);
+    CHECK(ra.behind == 0);
     is_stuck = true;
     naps = 0;
     piece(100, 10, true);
@@ -142,7 +169,7 @@ static void waits(void) {
     w.pieces = 0;
     take();
     write_and_give_back();
-    CHECK(naps == 0 && block[299] == GONE && ra.behind == 0);
+    CHECK(naps == 0 && block[299] == STARTED && !is_mapped[299] && ra.behind == 0);
     is_old = false;
     w.pieces = 0;
     under_way = 0;
@@ -264,6 +291,21 @@ static void retired(void) {
     CHECK(closed == 3);
 }
 
+/* What may stay until its memory is wanted is written and taken from the program, and no
+ * more; it is no part of a piece with what may not. */
+static void lazily(void) {
+    memset(block, 0, sizeof(block));
+    piece(0, 20, true);
+    piece(20, 20, true);
+    w.queue[w.tail % RELEASES_MAX].is_lazy = true;
+    take();
+    CHECK(w.pieces == 2);
+    write_and_give_back();
+    CHECK(block[0] == CLEAN && !is_mapped[0] && block[19] == CLEAN && block[20] == GONE);
+    CHECK(ra.behind == 0);
+    w.pieces = 0;
+}
+
 int main(void) {
     ra.memory = 64 << 20;
     in_parts();
@@ -271,6 +313,7 @@ int main(void) {
     owed();
     together();
     in_turn();
+    lazily();
     retired();
     puts("what is given back is written before, and in parts");
     return 0;
