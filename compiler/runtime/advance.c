@@ -167,7 +167,7 @@ static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, u
             low = low > first ? low : first;
         }
     }
-    prefetch_as(p->passed >> i & 1 ? PREFETCH_PASSED : PREFETCH, low, high);
+    prefetch_as(p->folios >> i & 1 ? PREFETCH_FOLIOS : PREFETCH, low, high);
 }
 
 /* A piece of the tick level's iterations, inside one row of them. */

@@ -134,7 +134,7 @@ static bool is_walked(uint64_t low, uint64_t high) {
     return false;
 }
 
-static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool is_passed) {
+static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool in_folios) {
     look_at_maps();
     while (bytes) {
         struct region *r = region_of(address);
@@ -150,7 +150,7 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
         uint64_t n = r->high - address < bytes ? r->high - address : bytes;
         /* A walk that writes a piece of a large folio makes all of it dirty, each
          * time that it comes back: none is left for it. */
-        const uint64_t followed = r->is_file && !ra.manager && is_passed &&
+        const uint64_t followed = r->is_file && !ra.manager && in_folios &&
                 !is_walked(address, address + n)
             ? follow(r->path, r->inode, r->offset + (address - r->low), n) : 0;
         if (followed)
@@ -282,8 +282,8 @@ void *helper(void *nothing) {
                                  .operation = e->operation, .flags = e->flags};
             atomic_store_explicit(&e->turn, ra.ring_tail + RING_ENTRIES, memory_order_release);
             ++ra.ring_tail;
-            if (copy.operation == PREFETCH || copy.operation == PREFETCH_PASSED)
-                do_prefetch(copy.address, copy.bytes, copy.flags, copy.operation == PREFETCH_PASSED);
+            if (copy.operation == PREFETCH || copy.operation == PREFETCH_FOLIOS)
+                do_prefetch(copy.address, copy.bytes, copy.flags, copy.operation == PREFETCH_FOLIOS);
             else if (copy.operation == WALKED)
                 note_walk(copy.address, copy.address + copy.bytes);
             else

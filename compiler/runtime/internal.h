@@ -34,9 +34,9 @@ static const uint64_t AROUND_BYTES_MAX = 64 << 10;
  * mlockall(MCL_CURRENT), which fills it). */
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 
-/* PREFETCH_PASSED: the nest gives it back behind itself. WALKED: a walk across
+/* PREFETCH_FOLIOS: it may be in large folios. WALKED: a walk across
  * rows writes within these bytes. */
-enum operation { PREFETCH, PREFETCH_PASSED, RELEASE, WALKED };
+enum operation { PREFETCH, PREFETCH_FOLIOS, RELEASE, WALKED };
 /* Beside the flags of the stream. The program never waits for such a release; what was
  * dirty of it stays, once written, until its memory is wanted. */
 enum { RELEASE_UNAWAITED = 1 << 16, RELEASE_LAZY = 1 << 17 };
@@ -60,7 +60,7 @@ struct ra_plan {
     uint32_t levels, streams;
     uint32_t tick_level;
     uint32_t releases;                /* bit per stream */
-    uint32_t passed;                  /* bit per stream: it, or one that it goes with, is released */
+    uint32_t folios;                  /* bit per stream: it may be in large folios */
     uint64_t strip;                   /* iterations of the tick level */
     uint64_t total;                   /* iterations of the tick level in all */
     uint64_t look_ahead;              /* iterations of the tick level */

@@ -119,13 +119,16 @@ static void plan_releases(struct ra_plan *p) {
     }
 }
 
-/* What the nest leaves nothing of behind itself may be in large folios, of which
- * writing a piece would make the whole dirty. */
-static void plan_passed(struct ra_plan *p) {
-    for (uint32_t i = 0; i < p->streams; ++i)
-        for (uint32_t k = 0; k < p->streams; ++k)
-            if (p->releases >> k & 1 && (i == k || overlap(p, &p->stream[i], &p->stream[k])))
-                p->passed |= 1u << i;
+/* May a stream be in large folios, of which writing a piece makes the whole dirty? Where the
+ * nest leaves nothing of it behind itself, or goes over it in order and does not write it. */
+static bool suits_folios(const struct ra_plan *p, uint32_t i) {
+    bool is_released = false, is_written = false;
+    for (uint32_t k = 0; k < p->streams; ++k)
+        if (i == k || overlap(p, &p->stream[i], &p->stream[k])) {
+            is_released |= p->releases >> k & 1;
+            is_written |= (p->stream[k].flags & RA_FLAG_WRITE) != 0;
+        }
+    return is_released || (!is_written && p->way[i] != 0);
 }
 
 /* Which walks across rows are given back behind themselves: all that they will
@@ -282,7 +285,9 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
     p->indices_ahead = p->look_ahead / 2;
     plan_releases(p);
     p->is_lazy = stays_given_back(p, is_alone);
-    plan_passed(p);
+    for (uint32_t i = 0; i < p->streams; ++i)
+        if (suits_folios(p, i))
+            p->folios |= 1u << i;
     p->walks &= ~p->releases;
     for (uint32_t i = 0; i < p->streams; ++i) {
         int64_t below, above;

@@ -135,7 +135,7 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
             below += by;
         else
             above += by;
-        prefetch_as(is_passed ? PREFETCH_PASSED : PREFETCH, s->base + (uint64_t)below,
+        prefetch_as(is_passed ? PREFETCH_FOLIOS : PREFETCH, s->base + (uint64_t)below,
                     s->base + (uint64_t)above);
     }
     release_small(p, is_passed && times > 0 ? last : NULL);

@@ -173,7 +173,7 @@ static void computed(void) {
 static uint64_t asked_until(uint64_t low) {
     uint64_t until = 0;
     for (struct entry e; take_out(&e);)
-        if (e.operation <= PREFETCH_PASSED) {
+        if (e.operation <= PREFETCH_FOLIOS) {
             CHECK(e.address >= low);
             until = e.address + e.bytes > until ? e.address + e.bytes : until;
         }

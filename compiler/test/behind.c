@@ -62,6 +62,35 @@ static bool stays(uint32_t arrays, uint64_t bytes) {
     return is_lazy;
 }
 
+/* Large folios are for what is read in order, and for what is given back behind the nest. */
+static void folios(void) {
+    const uint64_t few = ra.memory / 4 >> PAGE_SHIFT, many = 2 * ra.memory >> PAGE_SHIFT;
+    static struct ra_site each[9];
+    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(f->streams[0]));
+    CHECK(f);
+    for (int n = 0; n < 9; ++n)
+        each[n] = (struct ra_site){.levels = 1, .streams = 2, .strip_mined = 1, .name = "folios"};
+    struct ra_site *over = each;
+    for (uint64_t pages = few; pages <= many; pages += many - few)
+        for (uint32_t writes = 0; writes < 4; ++writes) {
+            f->count[0] = pages;
+            for (uint32_t i = 0; i < 2; ++i)
+                f->streams[i] = (struct ra_stream){.base = (2 + i) * ARRAY, .high = 8,
+                                                   .stride = {PAGE}, .flags = writes >> i & 1};
+            ra_begin_2(over++, f);
+            CHECK(f->plan->folios == (pages == few ? ~writes & 3 : 3));
+        }
+    /* Read here, written there, of the same array. */
+    f->count[0] = few;
+    f->streams[1].base = f->streams[0].base + few / 2 * PAGE;
+    f->streams[0].flags = 0;
+    ra_begin_2(over, f);
+    CHECK(f->plan->folios == 0);
+    released_within(0, ADDRESSES);
+    nothing_behind();
+    free(f);
+}
+
 /* More is behind the program than is good for the memory: it waits, no longer than
  * some time, and whoever releases says when it is to go on. */
 static void catching_up(void) {
@@ -294,6 +323,7 @@ int main(void) {
     planes();
     /* A single array that is much larger than the memory leaves it free. */
     CHECK(stays(1, ra.memory / 4 * 5) && !stays(1, ra.memory * 2) && stays(2, ra.memory));
+    folios();
     catching_up();
     left();
 

@@ -107,7 +107,7 @@ static inline struct ra_frame *frame_of(uint32_t levels, const uint64_t *counts,
 static inline uint64_t asked_within(uint64_t low, uint64_t high) {
     uint64_t bytes = 0;
     for (struct entry e; take_out(&e);)
-        if (e.operation <= PREFETCH_PASSED && e.address >= low && e.address < high)
+        if (e.operation <= PREFETCH_FOLIOS && e.address >= low && e.address < high)
             bytes += e.bytes;
     return bytes;
 }

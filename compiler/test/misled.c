@@ -39,7 +39,7 @@ static void unbelievable(void) {
                 }
                 uint64_t bytes = 0;
                 for (struct entry e; take_out(&e);)
-                    if (e.operation <= PREFETCH_PASSED) {
+                    if (e.operation <= PREFETCH_FOLIOS) {
                         CHECK(e.bytes <= 2 * ra.window + 2 * PAGE);
                         bytes += e.bytes;
                     }
