@@ -8,10 +8,12 @@
 
 #include "Insertion.h"
 #include "Outline.h"
+#include "Promises.h"
 
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 
@@ -20,6 +22,19 @@ using namespace runahead;
 
 Value *runahead::frozen(IRBuilder<> &B, Value *V) {
   return isGuaranteedNotToBeUndefOrPoison(V) ? V : B.CreateFreeze(V);
+}
+
+Value *runahead::opaque(IRBuilder<> &B, Value *V) {
+  Type *T = V->getType();
+  if (isGuaranteedNotToBeUndefOrPoison(V) || T->getIntegerBitWidth() > 64)
+    return frozen(B, V);
+  auto *Same = InlineAsm::get(FunctionType::get(T, {T}, false), "", "=r,0",
+                              /*hasSideEffects=*/false);
+  CallInst *Call = B.CreateCall(Same, {V});
+  Call->setDoesNotThrow();
+  Call->setDoesNotAccessMemory();
+  Call->addFnAttr(Attribute::WillReturn);
+  return Call;
 }
 
 FunctionCallee Insertion::runtime(StringRef Name, Type *Result, ArrayRef<Type *> Parameters) {
@@ -154,7 +169,7 @@ void Insertion::guardDivisions() {
         isGuaranteedNotToBeUndefOrPoison(I->getOperand(1)))
       continue;
     IRBuilder<> B(I);
-    Value *By = B.CreateFreeze(I->getOperand(1));
+    Value *By = opaque(B, I->getOperand(1));
     I->setOperand(1, B.CreateSelect(B.CreateIsNull(By), ConstantInt::get(By->getType(), 1), By));
   }
 }
@@ -215,7 +230,7 @@ void Insertion::expand(Nest &N) {
       // The program branches on the first one.
       IRBuilder<> Before(At);
       Value *Base = Address(S.Base);
-      Stores.emplace_back(First + 0, Index == 0 ? frozen(Before, Base) : Base);
+      Stores.emplace_back(First + 0, Index == 0 ? opaque(Before, Base) : Base);
       Stores.emplace_back(First + 4, S.Target ? Address(S.Target) : Constant(0));
       Stores.emplace_back(First + 5, Constant(S.Scale));
     }
@@ -246,7 +261,7 @@ void Insertion::expand(Nest &N) {
     }
   }
   IRBuilder<> Last(At);
-  Extents[N.Frame] = Extent ? frozen(Last, Extent) : ConstantInt::get(Int64, SmallBytes);
+  Extents[N.Frame] = Extent ? opaque(Last, Extent) : ConstantInt::get(Int64, SmallBytes);
 
   for (size_t Level = 0; Level < N.Path.size(); ++Level) {
     Loop *L = N.Path[Level];
@@ -257,7 +272,7 @@ void Insertion::expand(Nest &N) {
       // Where it is exact, what is branched on is what the program's own condition was.
       if (!Found.isCounted(L)) {
         IRBuilder<> Before(Outside);
-        Count = frozen(Before, Count);
+        Count = opaque(Before, Count);
         Guarded.insert(L);
       }
       ExpandedTripCounts[L] = Count;
@@ -287,6 +302,24 @@ void Insertion::expand(Nest &N) {
                                       N.Path.front()->getHeader())
              << "no loop of this nest can be strip-mined: only its beginning is prefetched";
     });
+}
+
+/// And leaves to the program's own instructions what they promise.
+void Insertion::expandAll() {
+  if (Nests.empty())
+    return;
+  Promises Own(F);
+  for (Nest &N : Nests)
+    expand(N);
+  SmallVector<Value **, 64> Recorded;
+  for (auto &[Frame, Stores] : Parameters)
+    for (auto &[Word, V] : Stores)
+      Recorded.push_back(&V);
+  for (auto &[Frame, Extent] : Extents)
+    Recorded.push_back(&Extent);
+  for (auto &[L, Count] : ExpandedTripCounts)
+    Recorded.push_back(&Count);
+  Own.restore(SE, Recorded);
 }
 
 /// Is the run-time layer to be told of a nest? Of a small one that is still in the
@@ -450,8 +483,7 @@ bool Insertion::run() {
   for (Nest &N : Nests)
     N.StripMined = stripMined(N);
   leaveRecursive();
-  for (Nest &N : Nests)
-    expand(N);
+  expandAll();
   // From here on the analyses are out of date.
   std::set<Loop *> Begun, Done;
   for (Nest &N : Nests) {
@@ -468,6 +500,7 @@ bool Insertion::run() {
     for (Loop *L : N.Path)
       if (ExpandedTripCounts.count(L) && Done.insert(L).second)
         stripMine(L);
+  sinkParameters();
   const bool Replaced = replaceBlockOperations();
   return !Nests.empty() || Replaced;
 }

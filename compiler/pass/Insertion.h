@@ -20,6 +20,11 @@ namespace runahead {
 /// which must not become the program's.
 llvm::Value *frozen(llvm::IRBuilder<> &B, llvm::Value *V);
 
+/// The same for integers of which nobody is to know any more what they are computed from: a
+/// freeze goes up to that, round the loops of the program, and takes from its instructions
+/// what they promise.
+llvm::Value *opaque(llvm::IRBuilder<> &B, llvm::Value *V);
+
 class Insertion {
 public:
   Insertion(llvm::Function &F, llvm::ScalarEvolution &SE, llvm::OptimizationRemarkEmitter &ORE,
@@ -37,12 +42,14 @@ private:
   void leaveRecursive();
   bool hasWiderMove(const Nest &N, size_t Index, size_t Looked);
   void expand(Nest &N);
+  void expandAll();
   void guardDivisions();
   llvm::Value *compute(llvm::IRBuilder<> &B, const Computation &C, llvm::ValueToValueMapTy &Known);
   void expandComputed(const Nest &N, const Stream &S, unsigned First, unsigned &At);
   llvm::Value *isToBegin(llvm::IRBuilder<> &B, const Nest &N);
   void insertBegins(llvm::Loop *Root, llvm::ArrayRef<Nest *> Its);
   llvm::Value *insertBegin(Nest &N, llvm::Value *Condition);
+  void sinkParameters();
   bool isKeptWhole(llvm::Loop *Root);
   bool isCopyable(llvm::Loop *L);
   llvm::BasicBlock *copyUnsplit(llvm::Loop *L);
@@ -68,6 +75,8 @@ private:
   std::map<llvm::Loop *, llvm::PHINode *> Iterations; ///< number of the iteration, from 0
   std::map<llvm::Loop *, llvm::Value *> ExpandedTripCounts;
   std::set<llvm::Loop *> Guarded; ///< strip-mined, but not counted
+  /// Where the ways part to a nest that is told of and to its copy, and where the former begins.
+  std::vector<std::pair<llvm::BasicBlock *, llvm::BasicBlock *>> Begins;
   std::set<llvm::Loop *> KeptWhole; ///< outermost ones that there is a copy of
   /// Values to store in a frame before its nest begins, word by word.
   std::map<llvm::AllocaInst *, std::vector<std::pair<unsigned, llvm::Value *>>> Parameters;

@@ -7,6 +7,7 @@
 
 #include "Insertion.h"
 
+#include "llvm/IR/Dominators.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
@@ -126,15 +127,17 @@ void Insertion::insertBegins(Loop *Root, ArrayRef<Nest *> Its) {
   IRBuilder<>(Old).CreateCondBr(Any, Begin, Copy)->setMetadata(
       BEGIN_MARK, MDNode::get(F.getContext(), {}));
   Old->eraseFromParent();
-  // The parameters are computed for the call only.
-  std::set<BasicBlock *> Users(Root->block_begin(), Root->block_end());
-  SmallVector<BasicBlock *, 8> Next{Begin};
-  while (!Next.empty()) {
-    BasicBlock *Block = Next.pop_back_val();
-    if (Block != Copy && Users.insert(Block).second)
-      Next.append(succ_begin(Block), succ_end(Block));
+  Begins.emplace_back(Before, Begin);
+}
+
+/// Parameters, and numbers of iterations, are computed where a nest is told of only.
+void Insertion::sinkParameters() {
+  DominatorTree DT(F);
+  for (auto [Before, Begin] : Begins) {
+    SmallVector<BasicBlock *, 16> Region;
+    DT.getDescendants(Begin, Region);
+    sink(Before, Begin, std::set<BasicBlock *>(Region.begin(), Region.end()));
   }
-  sink(Before, Begin, Users);
 }
 
 /// Is there to be a copy of all of a nest, beside the one with strips? Not of one
@@ -161,7 +164,7 @@ void Insertion::keepUnsplit(Loop *L, Value *Count) {
   BasicBlock *Before = outside(L);
   IRBuilder<> B(Before->getTerminator());
   // The program may end before it comes to the condition that this is from.
-  Value *Any = frozen(B, Count), *Splits = nullptr;
+  Value *Any = opaque(B, Count), *Splits = nullptr;
   for (Nest &N : Nests)
     for (size_t Level = 0; Level < N.Path.size(); ++Level)
       if (N.Path[Level] == L && N.Strips[Level]) {

@@ -21,7 +21,7 @@ macro_rules! sources {
         [$(($name, include_str!(concat!("../../../compiler/", $directory, "/", $name)))),*]
     };
 }
-const PASS: [(&str, &str); 10] = sources!(
+const PASS: [(&str, &str); 12] = sources!(
     "pass":
     "Nest.h",
     "Versions.h",
@@ -32,6 +32,8 @@ const PASS: [(&str, &str); 10] = sources!(
     "Strips.cpp",
     "Outline.h",
     "Outline.cpp",
+    "Promises.h",
+    "Promises.cpp",
     "Runahead.cpp"
 );
 const RUNTIME: [(&str, &str); 18] = sources!(
@@ -273,7 +275,7 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     // As one unit: LLVM's headers take longer than the pass.
     arguments.push(&include);
-    for name in ["Locality.cpp", "Insertion.cpp", "Strips.cpp", "Outline.cpp"] {
+    for name in ["Locality.cpp", "Promises.cpp", "Insertion.cpp", "Strips.cpp", "Outline.cpp"] {
         arguments.extend(["-include", name].map(OsStr::new));
     }
     arguments.push(OsStr::new("Runahead.cpp"));
