@@ -6,6 +6,7 @@ mod report;
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub use report::table;
 const LIMIT: Duration = Duration::from_secs(900);
 /// What the program beside the runs reads.
 const SECOND: &str = "neighbour";
+/// So many plain runs of a kernel are made again.
+const PLAIN_KILLED_MAX: u32 = 10;
 /// Between two looks at the memory in use.
 const SAMPLE: Duration = Duration::from_millis(20);
 
@@ -308,7 +311,24 @@ fn measure(
                     work: &work,
                     under,
                 };
-                let (run, ended) = subject.run(&spec(&programs[side], "run", &work), side == 1)?;
+                let spec = spec(&programs[side], "run", &work);
+                let (run, ended) = loop {
+                    match subject.run(&spec, side == 1) {
+                        Err(error)
+                            if side == 0
+                                && memory == Memory::Limited
+                                && error.is::<Killed>()
+                                && result.plain_killed < PLAIN_KILLED_MAX =>
+                        {
+                            result.plain_killed += 1;
+                            progress.print(&format!(
+                                "{} plain: {error}; it is run again",
+                                kernel.name
+                            ));
+                        }
+                        finished => break finished?,
+                    }
+                };
                 let is_equal = first.get_or_insert_with(|| ended.clone()) == &ended;
                 result.equal &= is_equal;
                 let runs = match (memory, under.is_some(), side) {
@@ -364,6 +384,13 @@ struct Subject<'a> {
     under: Option<&'a Path>,
 }
 
+/// A run was ended by SIGKILL. Where pages of a file are written through a mapping until all
+/// of a memory cgroup is being written, version 1 of these kills (Linux 6.18): reclaim, in a
+/// page fault of ext4, may not wait for what is being written.
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel killed it (signal 9), in a cgroup for want of memory")]
+struct Killed;
+
 impl Subject<'_> {
     /// One run on fresh data: what it took, and fingerprints of what it
     /// printed and left.
@@ -410,6 +437,9 @@ impl Subject<'_> {
                 process::run(&mut spec.command(), &output, LIMIT)
             })?,
         };
+        if finished.status.signal() == Some(libc::SIGKILL) {
+            return Err(Killed.into());
+        }
         ensure!(finished.status.success(), "it failed: {}", process::describe(finished.status));
         let device = self.place.counts()?.since(&before);
         let ended = self.place.untimed(|| {

@@ -56,6 +56,10 @@ pub struct KernelResult {
     pub memory_bytes: u64,
     /// Were outputs and files of all runs the same?
     pub equal: bool,
+    /// Plain runs in limited memory that the kernel killed for want of it, and that were
+    /// made again: all of the memory was being written.
+    #[serde(default)]
+    pub plain_killed: u32,
     /// Compiled as usual.
     pub plain: Vec<KernelRun>,
     /// With prefetches and releases.
