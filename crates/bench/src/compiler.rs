@@ -321,10 +321,8 @@ fn measure(
                                 && result.plain_killed < PLAIN_KILLED_MAX =>
                         {
                             result.plain_killed += 1;
-                            progress.print(&format!(
-                                "{} plain: {error}; it is run again",
-                                kernel.name
-                            ));
+                            progress
+                                .print(&format!("{} plain: {error}; it is run again", kernel.name));
                         }
                         finished => break finished?,
                     }
