@@ -76,7 +76,7 @@ static bool page_out(const struct release *one) {
 }
 
 /* What was dirty is paged out and written by now. Where it may stay until its memory is
- * wanted it is "on the free list" (section 4.1.1), from which a prefetch takes it back
+ * wanted it is "on the free list" (section 4.1), from which a prefetch takes it back
  * without reading it: the last to be given back goes first, so that a nest which goes over
  * more than the memory finds what it began with when it begins again. Else it is dropped,
  * and with it what the kernel read around a fault; of files this drops clean pages only,
