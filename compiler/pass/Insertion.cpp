@@ -26,7 +26,9 @@ Value *runahead::frozen(IRBuilder<> &B, Value *V) {
 
 Value *runahead::opaque(IRBuilder<> &B, Value *V) {
   Type *T = V->getType();
-  if (isGuaranteedNotToBeUndefOrPoison(V) || T->getIntegerBitWidth() > 64)
+  // An operand of assembly is what fits a register, as not all integers do (_BitInt(33)).
+  const unsigned Bits = T->getIntegerBitWidth();
+  if (isGuaranteedNotToBeUndefOrPoison(V) || (Bits != 32 && Bits != 64))
     return frozen(B, V);
   auto *Same = InlineAsm::get(FunctionType::get(T, {T}, false), "", "=r,0",
                               /*hasSideEffects=*/false);
@@ -34,6 +36,7 @@ Value *runahead::opaque(IRBuilder<> &B, Value *V) {
   Call->setDoesNotThrow();
   Call->setDoesNotAccessMemory();
   Call->addFnAttr(Attribute::WillReturn);
+  Call->addRetAttr(Attribute::NoUndef);
   return Call;
 }
 

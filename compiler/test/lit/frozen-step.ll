@@ -8,7 +8,7 @@
 ; CHECK: udiv i64 %{{.*}}, %[[STEP:[a-z0-9.]+]]
 ; CHECK-NEXT: %[[STEP]] = select i1 %[[ZERO:[a-z0-9.]+]], i64 1, i64 %[[FROZEN:[a-z0-9.]+]]
 ; CHECK-NEXT: %[[ZERO]] = icmp eq i64 %[[FROZEN]], 0
-; CHECK-NEXT: %[[FROZEN]] = call i64 asm "", "=r,0"(i64
+; CHECK-NEXT: %[[FROZEN]] = call noundef i64 asm "", "=r,0"(i64
 define void @steps(ptr %a, i64 noundef %n, i64 noundef %m, i64 %step, i1 %any) {
 entry:
   br label %outer

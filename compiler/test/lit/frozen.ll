@@ -5,8 +5,8 @@
 
 ; What the nest begins with and how far it goes.
 ; CHECK-LABEL: @undefined(
-; CHECK-DAG: %[[FIRST:.*]] = call i64 asm "", "=r,0"(i64 %{{.*}})
-; CHECK-DAG: %[[EXTENT:.*]] = call i64 asm "", "=r,0"(i64 %{{.*}})
+; CHECK-DAG: %[[FIRST:.*]] = call noundef i64 asm "", "=r,0"(i64 %{{.*}})
+; CHECK-DAG: %[[EXTENT:.*]] = call noundef i64 asm "", "=r,0"(i64 %{{.*}})
 ; CHECK: sub i64 %[[FIRST]], %ra.low
 ; CHECK: icmp uge i64 %[[EXTENT]], 65536
 ; CHECK: br i1 %ra.call

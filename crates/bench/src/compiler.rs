@@ -316,7 +316,6 @@ fn measure(
                     match subject.run(&spec, side == 1) {
                         Err(error)
                             if side == 0
-                                && memory == Memory::Limited
                                 && error.is::<Killed>()
                                 && result.plain_killed < PLAIN_KILLED_MAX =>
                         {
@@ -382,7 +381,7 @@ struct Subject<'a> {
     under: Option<&'a Path>,
 }
 
-/// A run was ended by SIGKILL. Where pages of a file are written through a mapping until all
+/// A run in limited memory was ended by SIGKILL. Where pages of a file are written through a mapping until all
 /// of a memory cgroup is being written, version 1 of these kills (Linux 6.18): reclaim, in a
 /// page fault of ext4, may not wait for what is being written.
 #[derive(Debug, thiserror::Error)]
@@ -435,7 +434,7 @@ impl Subject<'_> {
                 process::run(&mut spec.command(), &output, LIMIT)
             })?,
         };
-        if finished.status.signal() == Some(libc::SIGKILL) {
+        if self.memory == Memory::Limited && finished.status.signal() == Some(libc::SIGKILL) {
             return Err(Killed.into());
         }
         ensure!(finished.status.success(), "it failed: {}", process::describe(finished.status));
