@@ -101,7 +101,11 @@ impl<K: Kernel> Context<'_, K> {
         if done >= wanted || got == Some(0) {
             return Ok(Some(Copied::all(done.max(wanted))));
         }
-        self.copy_later_pages(real, into, offset, (done, wanted));
+        // Behind what was prefetched and is still on its way is no more.
+        let file = self.e.table.file(id);
+        if !file.goes_on_at(offset) || offset + done >= file.prefetched_to {
+            self.copy_later_pages(real, into, offset, (done, wanted));
+        }
         let missing = Some((offset + done, offset + wanted));
         Ok(Some(Copied { result: wanted, missing, begun: true }))
     }

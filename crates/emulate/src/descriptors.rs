@@ -152,6 +152,19 @@ impl File {
         offset == self.stream_next || (self.skips >= SKIPS_SEEN && self.is_skip(offset))
     }
 
+    /// Where the next run of this file's stream begins, a read of which has missed
+    /// `start`: what it skipped is not left out. A copy that has no data skips what the
+    /// program may need, and a hole of a few KiB costs more than to read it; a disk comes
+    /// back for it when all that was asked for behind it is read.
+    pub(crate) fn goes_on_from(&self, start: u64) -> u64 {
+        let gap = self.prefetched_to.max(self.stream_next);
+        if start.checked_sub(gap).is_some_and(|skip| skip <= SKIP_MAX_BYTES) {
+            gap
+        } else {
+            start.max(self.prefetched_to)
+        }
+    }
+
     fn is_skip(&self, offset: u64) -> bool {
         offset.checked_sub(self.stream_next).is_some_and(|skip| skip <= SKIP_MAX_BYTES)
     }

@@ -47,7 +47,7 @@ impl<K: Kernel> Context<'_, K> {
         if sequential {
             // The first read of a file is a stream's beginning or a header.
             let run = if offset == 0 { FIRST_RUN_BYTES } else { RUN_BYTES };
-            from = from.max(file.prefetched_to);
+            from = file.goes_on_from(start);
             if end.saturating_add(run / 2) > file.prefetched_to {
                 to = from.saturating_add(run).max(end).min(file.size.max(end));
             }
@@ -70,6 +70,15 @@ impl<K: Kernel> Context<'_, K> {
         if sequential && end <= file.prefetched_to {
             return;
         }
+        let run_end = |from: u64| from.saturating_add(RUN_BYTES).min(file.size).max(end);
+        if sequential && start < file.prefetched_to {
+            // It met what was prefetched before and is still on its way, and has
+            // begun nothing.
+            let to = run_end(file.prefetched_to);
+            self.prefetch(id, file.prefetched_to, to);
+            self.e.table.file_mut(id).prefetched_to = to;
+            return;
+        }
         // What the miss has begun: at the beginning of a file the kernel's
         // first window, twice the read (get_init_ra_size); else the read
         // alone, because a read that copied nothing does not count as the
@@ -78,12 +87,17 @@ impl<K: Kernel> Context<'_, K> {
         let begun_end = start.saturating_add(len.min(NOWAIT_WINDOW_BYTES)).min(file.size.max(end));
         let first_end = end.min(begun_end);
         self.started(id, first_end - 1, first_end - start);
+        let mut from = begun_end;
         let mut to = end.max(begun_end);
         if sequential && start != 0 {
-            to = to.max(start.saturating_add(RUN_BYTES).min(file.size));
+            // What the miss has begun, too: nothing, where the first page that it met
+            // was on its way already, by the kernel's readahead for the normal
+            // process. What is cached is skipped.
+            from = file.goes_on_from(start);
+            to = to.max(run_end(from));
         }
         if begun_end < to {
-            self.prefetch(id, begun_end, to);
+            self.prefetch(id, from, to);
         }
         self.e.table.file_mut(id).prefetched_to = if sequential { to } else { end };
     }

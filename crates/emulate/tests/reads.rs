@@ -294,6 +294,27 @@ fn a_sequential_stream_is_few_requests() {
 }
 
 #[test]
+fn a_stream_leaves_no_page_out_whatever_the_pieces() {
+    const PIECE: usize = 28 << 10;
+    let dir = TempDir::new("pieces-of-pages");
+    let path = dir.file("f", 4 << 20);
+    for fs in METHODS {
+        let mut copy = Copy::cold(fs);
+        // What the kernel's readahead has begun for the normal process ends in a piece.
+        (0..33).for_each(|page| copy.machine.begin(&path, page * 4096));
+        let fd = copy.open(&path, libc::O_RDONLY);
+        let mut requests = Vec::new();
+        for read in 1..=100 {
+            copy.read(fd, PIECE);
+            let holes = copy.machine.holes(&path, (read * PIECE) as u64);
+            assert_eq!(holes, [0; 0], "{fs:?}: read {read}");
+            requests.push(copy.machine.count(nr::READAHEAD));
+        }
+        assert!(requests[99] <= 16, "{fs:?}: {requests:?}");
+    }
+}
+
+#[test]
 fn a_stream_that_skips_a_little_is_few_requests_too() {
     let dir = TempDir::new("skips");
     let path = dir.file("f", 4 << 20);
@@ -307,6 +328,9 @@ fn a_stream_that_skips_a_little_is_few_requests_too() {
         }
         assert!(requests[3] >= 4, "{fs:?}: three skips are needed: {requests:?}");
         assert!(requests[58] <= 25, "{fs:?}: {requests:?}");
+        // Once they are seen, what is skipped is brought in with the rest.
+        let holes = copy.machine.holes(&path, 59 * 40_960);
+        assert!(holes.iter().all(|page| *page < 5 * 10), "{fs:?}: {holes:?}");
         // What lies farther is read by itself, and undoes what was learnt.
         let before = copy.emulator.counters().prefetched_bytes;
         for page in [900, 904, 950, 954] {

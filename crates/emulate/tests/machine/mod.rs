@@ -143,9 +143,28 @@ impl Machine {
 
     /// Puts the page at `offset` of a file into the modelled cache.
     pub fn warm(&mut self, path: &Path, offset: u64) {
+        let page = Self::page_of(path, offset);
+        self.resident.insert(page);
+    }
+
+    /// The normal process has begun to read the page at `offset` of a file.
+    pub fn begin(&mut self, path: &Path, offset: u64) {
+        self.start_read(Self::page_of(path, offset));
+    }
+
+    /// Pages of a file up to `len` bytes that are neither there nor on their way.
+    pub fn holes(&self, path: &Path, len: u64) -> Vec<u64> {
+        let page = |number: &u64| Self::page_of(path, number * PAGE);
+        let is_hole = |number: &u64| {
+            !self.resident.contains(&page(number)) && !self.in_flight.contains_key(&page(number))
+        };
+        (0..len / PAGE).filter(is_hole).collect()
+    }
+
+    fn page_of(path: &Path, offset: u64) -> PageId {
         use std::os::unix::fs::MetadataExt;
         let meta = path.metadata().unwrap();
-        self.resident.insert((meta.dev(), meta.ino(), offset / PAGE));
+        (meta.dev(), meta.ino(), offset / PAGE)
     }
 
     fn start_read(&mut self, page: PageId) {
@@ -201,8 +220,10 @@ impl Machine {
         let prefix = self.resident_prefix(fd as i32, offset, len);
         if prefix < len {
             let (dev, ino, _) = Self::page_id(fd as i32, 0).unwrap();
-            for page in (offset + prefix) / PAGE..=(offset + len - 1) / PAGE {
-                self.start_read((dev, ino, page));
+            let missing = (offset + prefix) / PAGE..=(offset + len - 1) / PAGE;
+            // Like the kernel: what meets a page that is on its way begins nothing.
+            if !self.in_flight.contains_key(&(dev, ino, *missing.start())) {
+                missing.for_each(|page| self.start_read((dev, ino, page)));
             }
         }
         if prefix == 0 {
