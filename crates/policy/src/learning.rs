@@ -135,6 +135,8 @@ pub struct Ended {
     pub stalled_ns: u64,
     /// Copies that were made.
     pub copies: u32,
+    /// Ranges that they had prefetched and the program has found.
+    pub hits: u64,
     /// What they saved, in ns.
     pub benefit_ns: u64,
     /// What they cost, in ns.
@@ -359,7 +361,7 @@ fn stamp(now_ns: u64) -> u16 {
 }
 
 /// Binary logarithm, rounded down.
-fn magnitude(ns: u64) -> u8 {
+pub(crate) fn magnitude(ns: u64) -> u8 {
     ns.max(1).ilog2() as u8
 }
 
@@ -376,6 +378,7 @@ mod tests {
         stalls: 1,
         stalled_ns: 100_000,
         copies: 0,
+        hits: 0,
         benefit_ns: 0,
         cost_ns: 0,
         unaided_ns: 0,
@@ -388,6 +391,7 @@ mod tests {
         stalls: 700,
         stalled_ns: 70_000_000,
         copies: 1,
+        hits: 700,
         benefit_ns: 90_000_000,
         cost_ns: 300_000,
         unaided_ns: 0,

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod asking;
+pub mod comparison;
 pub mod competitive;
 pub mod device_limit;
 pub mod horizon;

@@ -194,6 +194,8 @@ pub struct Ration {
     unaided_last_ns: u64,
     /// Copies accounted for, what they saved and what they cost, in ns.
     copies: u32,
+    /// Ranges of theirs that the program has found.
+    found: u64,
     benefits_ns: u64,
     costs_ns: u64,
     /// Processor time of copies that have ended, in ns.
@@ -354,6 +356,7 @@ impl Ration {
         if !core::mem::take(&mut self.open) {
             return;
         }
+        self.found = self.found.saturating_add(hits);
         let awaited = self.awaits;
         self.awaits |= shares && hits == 0;
         if self.awaits && !awaited {
@@ -531,6 +534,7 @@ impl Ration {
             stalls,
             stalled_ns,
             copies: self.copies,
+            hits: self.found,
             benefit_ns: self.benefits_ns,
             cost_ns: self.costs_ns,
             unaided_ns: self.unaided_last_ns,

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the file, with the version of its layout.
-pub const FILE_NAME: &str = "learnt-5";
+pub const FILE_NAME: &str = "learnt-6";
 
 /// Executables that are remembered; a power of two. With more, some forget
 /// each other.
@@ -56,13 +56,16 @@ struct Sharer {
     seen_ns: AtomicU64,
 }
 
+/// What is known of an executable.
 #[derive(Debug)]
 #[repr(C)]
-struct Entry {
+pub struct Entry {
     /// [`key`]; 0: free.
     key: AtomicU64,
     /// The record, in the bits that the policy gives it.
-    record: AtomicU64,
+    pub record: AtomicU64,
+    /// What comparing processes with copies and without has shown, in the policy's bits.
+    pub comparison: AtomicU64,
 }
 
 /// Length of the file, in bytes.
@@ -88,22 +91,23 @@ pub fn key(dev: u64, ino: u64, modified: [u64; 2], arguments: usize) -> u64 {
 }
 
 impl Table {
-    /// The record of `key`, if there is one.
-    pub fn find(&self, key: u64) -> Option<&AtomicU64> {
-        self.probes(key).find(|entry| entry.key.load(Relaxed) == key).map(|entry| &entry.record)
+    /// What is known of `key`, if anything is.
+    pub fn find(&self, key: u64) -> Option<&Entry> {
+        self.probes(key).find(|entry| entry.key.load(Relaxed) == key)
     }
 
-    /// The record of `key`, made where there is none, in the place of another
-    /// where there is no room.
-    pub fn find_or_make(&self, key: u64) -> Option<&AtomicU64> {
-        if let Some(record) = self.find(key) {
-            return Some(record);
+    /// The same, made where there is none, in the place of another where there is no
+    /// room.
+    pub fn find_or_make(&self, key: u64) -> Option<&Entry> {
+        if let Some(entry) = self.find(key) {
+            return Some(entry);
         }
         let free = self.probes(key).find(|entry| entry.key.load(Relaxed) == 0);
         let entry = free.or_else(|| self.probes(key).next())?;
         entry.record.store(0, Relaxed);
+        entry.comparison.store(0, Relaxed);
         entry.key.store(key, Relaxed);
-        Some(&entry.record)
+        Some(entry)
     }
 
     /// Process `pid` prefetches from device `dev` at `now_ns`; how many do,
@@ -169,7 +173,11 @@ mod tests {
     fn table() -> Box<Table> {
         let word = || AtomicU64::new(0);
         Box::new(Table {
-            entries: core::array::from_fn(|_| Entry { key: word(), record: word() }),
+            entries: core::array::from_fn(|_| Entry {
+                key: word(),
+                record: word(),
+                comparison: word(),
+            }),
             sharers: core::array::from_fn(|_| Sharer { who: word(), seen_ns: word() }),
             parents: core::array::from_fn(|_| AtomicU32::new(0)),
         })
@@ -185,10 +193,10 @@ mod tests {
         let table = table();
         for (value, &key) in keys.iter().enumerate() {
             assert!(table.find(key).is_none());
-            table.find_or_make(key).unwrap().store(value as u64 + 1, Relaxed);
+            table.find_or_make(key).unwrap().record.store(value as u64 + 1, Relaxed);
         }
         for (value, key) in keys.into_iter().enumerate() {
-            assert_eq!(table.find(key).unwrap().load(Relaxed), value as u64 + 1);
+            assert_eq!(table.find(key).unwrap().record.load(Relaxed), value as u64 + 1);
         }
         assert_eq!(key(1, 2, at, 2), key(1, 2, at, 3), "one argument or two: much the same");
         assert_eq!(key(1, 2, at, 300), key(1, 2, at, 3000));
@@ -225,8 +233,8 @@ mod tests {
         let table = table();
         for ino in 0..10 * ENTRIES_MAX as u64 {
             let key = key(1, ino, [0; 2], 1);
-            table.find_or_make(key).unwrap().store(ino, Relaxed);
-            assert_eq!(table.find(key).unwrap().load(Relaxed), ino);
+            table.find_or_make(key).unwrap().record.store(ino, Relaxed);
+            assert_eq!(table.find(key).unwrap().record.load(Relaxed), ino);
         }
     }
 }

@@ -11,13 +11,15 @@ use super::processors::{are_busy, us_since};
 use crate::arch::{import_nr, nr};
 use crate::config::{CONFIG, stalls_always};
 use crate::elf;
+use crate::procfs;
 use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use runahead_policy::learning::{BRIEF_NS, Lack, Record, SAMPLE_NS, Start, WAITED_PART};
+use runahead_policy::comparison::{Comparison, Lived};
+use runahead_policy::learning::{BRIEF_NS, Ended, Lack, Record, SAMPLE_NS, Start, WAITED_PART};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
-use runahead_protocol::learnt::{FILE_LEN, Table, key};
+use runahead_protocol::learnt::{Entry, FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
 /// Most arguments that are counted: more are all many.
@@ -26,8 +28,12 @@ const ARGUMENTS_MAX: usize = 256;
 /// How to begin with this process.
 pub fn start(state: &State) -> Start {
     let Some(table) = table(state) else { return Start::Unknown };
-    let record = own_key().and_then(|key| table.find(key));
-    record.map_or(Start::Unknown, |record| Record::from_bits(record.load(Relaxed)).start())
+    let Some(entry) = own_key().and_then(|key| table.find(key)) else { return Start::Unknown };
+    let comparison = Comparison::from_bits(entry.comparison.load(Relaxed));
+    if comparison.leaves_alone() && state.forked.load(Relaxed) == 0 && !stalls_always() {
+        return Start::Later(u64::MAX);
+    }
+    Record::from_bits(entry.record.load(Relaxed)).start()
 }
 
 /// The process ends.
@@ -51,12 +57,44 @@ pub fn ended(state: &State) {
     };
     (ended.below, ended.lack, ended.brief) = (below, lack, is_brief(state));
     ended.maps = state.notice.load(Relaxed) != 0 || state.notice_later.load(Relaxed) != 0;
+    compare(state, table, &ended, lived_us(state).unwrap_or(0).saturating_mul(1000));
     change(table, |record| record.ended(&ended));
+}
+
+/// What the process, which has lived for so long (0: nobody knows), came to goes into the
+/// comparison of those with copies and without.
+fn compare(state: &State, table: &Table, ended: &Ended, life_ns: u64) {
+    let &Ended { stalls, stalled_ns, copies, hits, .. } = ended;
+    if state.forked.load(Relaxed) != 0 || life_ns == 0 {
+        return;
+    }
+    let Some(entry) = own_key().and_then(|key| table.find_or_make(key)) else { return };
+    let before = Comparison::from_bits(entry.comparison.load(Relaxed));
+    let mut comparison = before;
+    let mut lived = Lived { life_ns, stalls, stalled_ns, copies, hits, moved_bytes: 0 };
+    if comparison.asks(&lived) {
+        lived.moved_bytes = moved_bytes().unwrap_or(0);
+    }
+    comparison.ended(&lived);
+    if comparison != before {
+        entry.comparison.store(comparison.bits(), Relaxed);
+    }
+}
+
+/// Bytes that this process has read and written by system calls; `None` where the
+/// kernel does not say.
+fn moved_bytes() -> Option<u64> {
+    let mut room = [0; 256];
+    // Its first two lines are "rchar: 4711" and "wchar: 11".
+    let mut lines = procfs::read(b"/proc/self/io\0", &mut room)?.split(|byte| *byte == b'\n');
+    let mut number = |name: &[u8]| procfs::decimal(lines.next()?.strip_prefix(name)?);
+    Some(number(b"rchar: ")?.saturating_add(number(b"wchar: ")?))
 }
 
 /// Changes the record of this process's executable.
 fn change(table: &Table, change: impl FnOnce(&mut Record)) {
-    let Some(cell) = own_key().and_then(|key| table.find_or_make(key)) else { return };
+    let Some(entry) = own_key().and_then(|key| table.find_or_make(key)) else { return };
+    let cell = &entry.record;
     let mut record = Record::from_bits(cell.load(Relaxed));
     change(&mut record);
     cell.store(record.bits(), Relaxed);
@@ -117,8 +155,8 @@ pub fn is_notice_worth(state: &State) -> bool {
         return true;
     }
     let Some(table) = table(state) else { return true };
-    let Some(cell) = own_key().and_then(|key| table.find(key)) else { return true };
-    sampled(cell, Record::gives_notice)
+    let Some(entry) = own_key().and_then(|key| table.find(key)) else { return true };
+    sampled(&entry.record, Record::gives_notice)
 }
 
 /// Asks the record in `cell` whether to do what it may make a sample of now.
@@ -213,7 +251,7 @@ pub fn target(state: &State, file: File, arguments: usize) -> Target {
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
     let key = key(file.dev, file.ino, file.modified, count);
-    let Some(cell) = table.find(key) else { return Target::Enlisted };
+    let Some(Entry { record: cell, .. }) = table.find(key) else { return Target::Enlisted };
     let is_known_short = Record::from_bits(cell.load(Relaxed)).is_known_short();
     match sampled(cell, Record::enlists) {
         false => Target::LeftAlone,
@@ -367,6 +405,45 @@ mod tests {
         state.stalled(1, 100 * LONG_STALL_NS);
         assert_eq!(lacks_within(1), None, "for long");
     }
+
+    #[test]
+    fn what_a_process_has_moved_is_known() {
+        let before = moved_bytes().unwrap();
+        std::fs::read("/proc/self/exe").unwrap();
+        let len = std::fs::metadata("/proc/self/exe").unwrap().len();
+        assert!(moved_bytes().unwrap() - before >= len);
+    }
+
+    #[test]
+    fn one_that_copies_made_slower_gets_none_the_next_time() {
+        let state = crate::state::zeroed();
+        // SAFETY: zero bytes are a valid table.
+        let table: &mut Table = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        state.learnt.store(table, Relaxed);
+        state.learnt_refused.store(0, Relaxed);
+        let table = super::table(&state).unwrap();
+        let ends = |copies, hits, ms: u64| {
+            let ended = Ended { stalls: 30, copies, hits, stalled_ns: 200_000_000, ..no_end() };
+            compare(&state, table, &ended, ms * 1_000_000);
+            start(&state)
+        };
+        let alone = Start::Later(u64::MAX);
+        assert_eq!(ends(1, 1000, 400), Start::Unknown, "they have found much");
+        assert_eq!(ends(1, 50, 0), Start::Unknown, "nobody knows how long it lived");
+        assert_eq!(ends(1, 50, 400), alone, "it is compared");
+        assert_eq!(ends(0, 0, 250), alone);
+        state.forked.store(1, Relaxed);
+        assert_eq!(start(&state), Start::Unknown, "it goes on as its parent does");
+        (0..10).for_each(|_| assert_eq!(ends(0, 0, 250), Start::Unknown));
+        state.forked.store(0, Relaxed);
+        (0..3).for_each(|_| assert_eq!(ends(0, 0, 250), alone));
+        assert_eq!(ends(0, 0, 250), Start::Unknown, "it is tried again");
+    }
+
+    fn no_end() -> Ended {
+        runahead_policy::ration::Ration::default().ended(0, 0)
+    }
+
     #[test]
     fn one_whose_copies_do_not_pay_lacks_worth_where_it_could_gain_little() {
         let state = crate::state::zeroed();
