@@ -381,9 +381,9 @@ struct Subject<'a> {
     under: Option<&'a Path>,
 }
 
-/// A run in limited memory was ended by SIGKILL. Where pages of a file are written through a mapping until all
-/// of a memory cgroup is being written, version 1 of these kills (Linux 6.18): reclaim, in a
-/// page fault of ext4, may not wait for what is being written.
+/// A run in limited memory was ended by SIGKILL. Where pages of a file are written through
+/// a mapping until all of a memory cgroup is being written, version 1 of these kills (Linux
+/// 6.18): reclaim, in a page fault of ext4, may not wait for what is being written.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel killed it (signal 9), in a cgroup for want of memory")]
 struct Killed;
