@@ -98,6 +98,8 @@ pub struct Config {
     /// 1: the program's library makes calls that no hook sees: in tier T0, and
     /// where a site was not as the table says.
     pub unseen: AtomicU32,
+    /// 1: it does where there are several threads (glibc 2.41 and later).
+    pub unseen_in_threads: AtomicU32,
     /// 1: the program's library is musl, which closes inside itself at a site that
     /// must not be patched, and has the notices' signal for its timers.
     pub is_musl: AtomicU32,
@@ -189,6 +191,7 @@ pub static CONFIG: Config = Config {
     notice_ignored: AtomicU32::new(0),
     imports: AtomicU32::new(1),
     unseen: AtomicU32::new(0),
+    unseen_in_threads: AtomicU32::new(0),
     is_musl: AtomicU32::new(0),
     filtered: AtomicU32::new(0),
     first_thread: AtomicUsize::new(0),

@@ -14,7 +14,8 @@ use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
 use runahead_protocol::sites::{
-    self, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, OBJECT_SITES_MAX, OBJECTS_MAX, Site,
+    self, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, OBJECT_SITES_MAX,
+    OBJECTS_MAX, Site,
 };
 use runahead_protocol::stats::{Counter, Loss};
 
@@ -34,8 +35,11 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     let mut used = 0usize;
     let mut refused = 0usize;
     elf::for_each(|object| {
-        if let Some(sites) = table.sites_of(&object) {
+        if let Some((known, sites)) = table.sites_of(&object) {
             refused += patch_object(&object, sites, &mut used);
+            if known.flags & FLAG_UNSEEN_IN_THREADS != 0 {
+                CONFIG.unseen_in_threads.store(1, Relaxed);
+            }
         }
     });
     protect(stubs_address(), STUBS_MAX * STUB_LEN, sys::PROT_READ | sys::PROT_EXEC);
@@ -193,14 +197,13 @@ fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
     true
 }
 
-/// What a site's stub decides by itself. Where the code does not fix the
-/// number, any call may come: the hook looks.
+/// What a site's stub decides by itself.
 fn stub_kind(site: &Site) -> StubKind {
     match usize::try_from(site.number) {
         _ if site.kind == KIND_BEFORE => StubKind::Before,
         _ if site.kind == KIND_COPY => StubKind::Through,
         Ok(number) => normal::stub_kind(number),
-        Err(_) => StubKind::Hook,
+        Err(_) => StubKind::Any,
     }
 }
 
@@ -277,8 +280,8 @@ impl Table {
         unsafe { call(nr::MUNMAP, &[self.bytes.as_ptr() as usize, self.bytes.len()]) };
     }
 
-    /// The sites of a loaded object.
-    fn sites_of(&self, object: &Object) -> Option<&[Site]> {
+    /// What is known of a loaded object, and its sites.
+    fn sites_of(&self, object: &Object) -> Option<(&sites::Object, &[Site])> {
         let id = object.build_id()?;
         let known = self
             .objects
@@ -286,6 +289,6 @@ impl Table {
             .find(|known| known.build_id.get(..known.build_id_len as usize) == Some(id))?;
         let first = known.first_site as usize;
         let count = known.site_count.min(OBJECT_SITES_MAX) as usize;
-        self.sites.get(first..first.checked_add(count)?)
+        Some((known, self.sites.get(first..first.checked_add(count)?)?))
     }
 }

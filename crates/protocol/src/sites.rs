@@ -7,7 +7,7 @@
 //! renamed), never changed in place, because agents map it.
 
 /// First eight bytes of a site table: "RASITES" and the version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RASITES\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RASITES\x02");
 
 /// Longest build-id that a table holds, in bytes (GNU ld's SHA-1 has 20).
 pub const BUILD_ID_LEN_MAX: usize = 24;
@@ -48,9 +48,12 @@ pub struct Object {
     pub first_site: u32,
     /// Number of its sites, sorted by `address`; 0: looked at, none is safe.
     pub site_count: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// [`FLAG_UNSEEN_IN_THREADS`] or none.
+    pub flags: u32,
 }
+
+/// In a program of several threads calls that may wait are made where no site is.
+pub const FLAG_UNSEEN_IN_THREADS: u32 = 1;
 
 /// One patchable `syscall` instruction together with the instructions after
 /// it that make room for a jump. All of them are position-independent and no

@@ -45,6 +45,10 @@ pub struct Found {
     pub sites: Vec<Site>,
     /// The instructions left alone: address and reason, sorted by address.
     pub refused: Vec<(u64, Refusal)>,
+    /// Programs of several threads make calls that may wait where no site is: by
+    /// `__syscall_cancel_arch` of glibc 2.41 and later, whose addresses the handler
+    /// that cancels a thread compares with.
+    pub unseen_in_threads: bool,
 }
 
 /// Analyses a whole ELF file. Takes some 20 ms for a libc.
@@ -82,8 +86,12 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
         }
     }
     watch_threads_begin(&mut found.sites);
+    found.unseen_in_threads = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
     Ok(found)
 }
+
+/// The version of its symbols that glibc 2.41 and later define.
+const GLIBC_2_41: &[u8] = b"\0GLIBC_2.41\0";
 
 /// Where no function could be told, or patched, that a thread begins with, the
 /// signal mask is watched wherever it is changed.
@@ -160,9 +168,6 @@ impl Function<'_, '_> {
             let Ok(at) = self.instructions.binary_search_by_key(label, Instruction::ip) else {
                 return true;
             };
-            let is_padding = |instruction: &&Instruction| {
-                matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-            };
             let before = self.instructions[..at].iter().rev().find(|before| !is_padding(before));
             before.is_some_and(|before| {
                 !matches!(
@@ -177,16 +182,26 @@ impl Function<'_, '_> {
     }
 
     /// Length of the `syscall` at `at` with the instructions after it that
-    /// have to move, in bytes.
+    /// have to move, in bytes. Behind a return, padding is run by nobody and may go
+    /// (`__internal_syscall_cancel`, by which glibc 2.41 and later make nearly all
+    /// calls of a program of one thread that may wait).
     fn movable_len(&self, at: usize) -> Option<usize> {
         let mut len = self.instructions[at].len();
+        let mut has_returned = false;
         for instruction in &self.instructions[at + 1..] {
             if len >= JUMP_LEN {
                 break;
             }
-            if !is_movable(instruction) {
+            let is_return = instruction.code() == Code::Retnq;
+            let may_go = if has_returned {
+                is_padding(instruction)
+            } else {
+                is_return || is_movable(instruction)
+            };
+            if !may_go {
                 return None;
             }
+            has_returned |= is_return;
             len += instruction.len();
         }
         (JUMP_LEN..=SITE_LEN_MAX).contains(&len).then_some(len)
@@ -221,6 +236,11 @@ impl Function<'_, '_> {
         let mut unmaps = |at| self.number(at, targets, info) == Some(libc::SYS_munmap);
         (is_followed && unmaps(at)) || previous.is_some_and(unmaps)
     }
+}
+
+/// Whether an instruction fills up room between two pieces of code.
+fn is_padding(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
 }
 
 /// Whether an instruction does the same wherever it stands.

@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::sites::{
-    BUILD_ID_LEN_MAX, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, MAGIC, OBJECT_SITES_MAX,
-    OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
+    BUILD_ID_LEN_MAX, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK,
+    MAGIC, OBJECT_SITES_MAX, OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
 };
 use thiserror::Error;
 
@@ -44,6 +44,9 @@ pub struct Library {
     /// Its patchable sites, sorted by address; none where it could not be
     /// analysed or has none.
     pub sites: Vec<Site>,
+    /// Programs of several threads make calls that may wait where no site is
+    /// ([`find::Found::unseen_in_threads`]).
+    pub unseen_in_threads: bool,
 }
 
 /// A table in memory: the libraries, oldest entry first.
@@ -114,11 +117,12 @@ impl SiteTable {
         }
         let bytes = read_bounded(&file, FILE_LEN_MAX)?;
         // A library that defies analysis is remembered as one without sites.
-        let sites = find::find(&bytes).map_or(Vec::new(), |found| found.sites);
+        let found = find::find(&bytes).unwrap_or_default();
         if self.libraries.len() >= OBJECTS_MAX as usize {
             self.libraries.remove(0);
         }
-        self.libraries.push(Library { build_id, sites });
+        let find::Found { sites, unseen_in_threads, .. } = found;
+        self.libraries.push(Library { build_id, sites, unseen_in_threads });
         Ok(true)
     }
 
@@ -144,7 +148,8 @@ impl SiteTable {
         for library in &self.libraries {
             let count = library.sites.len() as u32;
             bytes.extend(library.build_id.padded());
-            for word in [library.build_id.as_bytes().len() as u32, first_site, count, 0] {
+            let flags = if library.unseen_in_threads { FLAG_UNSEEN_IN_THREADS } else { 0 };
+            for word in [library.build_id.as_bytes().len() as u32, first_site, count, flags] {
                 bytes.extend(word.to_ne_bytes());
             }
             first_site += count;
@@ -180,13 +185,17 @@ impl SiteTable {
         for _ in 0..object_count {
             let padded: [u8; BUILD_ID_LEN_MAX] = rest.take()?;
             let build_id = BuildId::new(padded.get(..rest.word()? as usize)?)?;
-            let (first, count, _reserved) = (rest.word()?, rest.word()?, rest.word()?);
+            let (first, count, flags) = (rest.word()?, rest.word()?, rest.word()?);
             if first != expected_first || count > OBJECT_SITES_MAX {
                 return None;
             }
             expected_first += count;
             counts.push(count);
-            libraries.push(Library { build_id, sites: Vec::with_capacity(count as usize) });
+            libraries.push(Library {
+                build_id,
+                sites: Vec::with_capacity(count as usize),
+                unseen_in_threads: flags & FLAG_UNSEEN_IN_THREADS != 0,
+            });
         }
         if expected_first as usize != site_count {
             return None;

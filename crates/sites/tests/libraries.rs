@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 use runahead_protocol::sites::{JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, Site};
 use runahead_sites::find::{Found, Refusal, find};
 use runahead_sites::image::{Image, Region};
@@ -63,7 +63,7 @@ fn census_of_glibc_2_36() {
         &[libc::SYS_execve, libc::SYS_execveat],
     ]
     .concat();
-    assert_eq!(count(&found, &family), 48);
+    assert_eq!(count(&found, &family), 49);
     // The restorer of signal handlers is found and left alone.
     let restorer = found.refused.iter().find(|(address, _)| *address == 0x3c057);
     assert!(matches!(restorer, Some((_, Refusal::SignalReturn | Refusal::ProgramCounterChecked))));
@@ -189,10 +189,18 @@ fn check_region(path: &str, region: &Region<'_>, patched: &[u8], sites: &[Site])
         let moved = &site.bytes[..usize::from(site.len)];
         let mut moved = Decoder::with_ip(64, moved, site.address, DecoderOptions::NONE);
         assert_eq!(moved.decode().code(), Code::Syscall);
+        let mut has_returned = false;
         while moved.can_decode() {
             let instruction = moved.decode();
             assert!(!instruction.is_invalid() && !instruction.is_ip_rel_memory_operand());
-            assert_eq!(instruction.flow_control(), iced_x86::FlowControl::Next);
+            if has_returned {
+                let fills = [Mnemonic::Nop, Mnemonic::Int3].contains(&instruction.mnemonic());
+                assert!(fills, "{path}: {:x}", site.address);
+            } else if instruction.code() == Code::Retnq {
+                has_returned = true;
+            } else {
+                assert_eq!(instruction.flow_control(), iced_x86::FlowControl::Next);
+            }
         }
     }
     let before = decode_all(region.bytes, region.address);
@@ -228,4 +236,78 @@ fn libraries_are_told_by_their_build_id() {
     .ok()
     .and_then(|elf| object::Object::build_id(&elf).ok().flatten().map(<[u8]>::to_vec));
     assert_eq!(head.build_id.map(|id| id.as_bytes().to_vec()), note);
+}
+
+/// Functions whose calls a return follows too closely for a jump.
+const RETURNS: &str = r#"
+    .macro function name
+    .globl \name
+    .type \name, @function
+    .p2align 4
+    \name:
+    .cfi_startproc
+    .endm
+    .macro ends name
+    .cfi_endproc
+    .size \name, . - \name
+    .endm
+    .text
+    function padded
+    test %edi, %edi
+    jnz 1f
+    mov %rsi, %rax
+    syscall
+    pop %rbx
+    ret
+    nopl 0(%rax)
+    1: mov %rdi, %rax
+    ret
+    ends padded
+    function code_follows
+    test %edi, %edi
+    jnz 1f
+    mov %rsi, %rax
+    syscall
+    ret
+    1: mov %rdi, %rax
+    ret
+    ends code_follows
+    function compared
+    lea 2f(%rip), %rdx
+    mov %rsi, %rax
+    syscall
+    2: ret
+    nopl 0(%rax)
+    nop
+    ends compared
+    function at_the_end
+    mov %rsi, %rax
+    syscall
+    ret
+    ends at_the_end
+"#;
+
+/// The way that glibc 2.41 makes calls that may wait: what is behind a return, and
+/// reached by nobody, makes room for the jump.
+#[test]
+fn padding_behind_a_return_makes_room() {
+    let directory = std::env::temp_dir().join(format!("sites-returns-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let [source, library] = ["returns.s", "returns.so"].map(|name| directory.join(name));
+    std::fs::write(&source, RETURNS).unwrap();
+    let mut gcc = std::process::Command::new("gcc");
+    let made = gcc.args(["-shared", "-nostdlib", "-o"]).args([&library, &source]).status();
+    assert!(made.unwrap().success());
+    let file = std::fs::read(&library).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    let found = find(&file).unwrap();
+    // syscall, pop, ret, and the three bytes of the padding.
+    let lens: Vec<u8> = found.sites.iter().map(|site| site.len).collect();
+    assert_eq!(lens, [7], "{found:?}");
+    assert_eq!(found.refused.len(), 3, "{found:?}");
+    let of =
+        |wanted: &[Refusal]| found.refused.iter().filter(|one| wanted.contains(&one.1)).count();
+    assert_eq!(of(&[Refusal::NoRoom]), 2, "{found:?}");
+    assert_eq!(of(&[Refusal::ProgramCounterChecked, Refusal::BranchTarget]), 1, "{found:?}");
+    assert!(!found.unseen_in_threads);
 }

@@ -112,7 +112,7 @@ enum Watch {
 
 /// The one list of what is watched.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn watch(number: usize) -> Watch {
+const fn watch(number: usize) -> Watch {
     match number {
         nr::READ | nr::PREAD64 | nr::READV | nr::PREADV | nr::PREADV2 => Watch::Read,
         number if reads::is_transfer(number) => Watch::Transfer,
@@ -151,7 +151,7 @@ fn watch(number: usize) -> Watch {
 /// What the stub of a site with this number decides by itself, in a normal
 /// process. What it lets through comes here in no other way, so that must be
 /// what the hook does with it.
-pub fn stub_kind(number: usize) -> StubKind {
+pub const fn stub_kind(number: usize) -> StubKind {
     match watch(number) {
         Watch::Nothing => StubKind::Through,
         Watch::Read | Watch::Transfer => StubKind::Read,
@@ -334,13 +334,18 @@ fn alone(state: &'static State, frame: &Frame) -> isize {
     result
 }
 
-/// The same before a call that somebody else makes, in tier T0, where only a
-/// process of one thread makes copies.
+/// The same before a call that somebody else makes: by symbol. When that is over
+/// nobody hears; another thread makes no copy meanwhile in tier T0, and with musl
+/// from here on.
 #[cold]
 pub fn before_alone(state: &'static State) {
-    if own(state) {
-        end_speculation(state);
+    if !own(state) {
+        return;
     }
+    if CONFIG.is_musl.load(Relaxed) != 0 && !crate::import::regions::is_single_threaded() {
+        bars::for_good(state);
+    }
+    end_speculation(state);
 }
 
 /// Before `unshare` and `setns`: the next child may be the first process of a
@@ -375,7 +380,8 @@ pub fn before_process(state: &'static State, frame: &Frame) {
     // scout knows nothing of it and would keep directories open beside the child,
     // which may unmount.
     let stays = state.speculative.load(Relaxed) != 0 || ending::unreaped(state) != 0;
-    if few || stays && !makes_thread(frame) || state.scouts.load(Relaxed) != 0 {
+    let unseen = CONFIG.unseen_in_threads.load(Relaxed) != 0 && makes_thread(frame);
+    if few || unseen || stays && !makes_thread(frame) || state.scouts.load(Relaxed) != 0 {
         synchronise::judge(state);
         end_speculation(state);
     }

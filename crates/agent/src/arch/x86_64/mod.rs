@@ -37,6 +37,7 @@ pub mod nr {
     pub const BRK: usize = 12;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGRETURN: usize = 15;
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const READV: usize = 19;

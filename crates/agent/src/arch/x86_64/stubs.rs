@@ -23,7 +23,8 @@
 //! whole room has one frame description, of a frame without a stack that was
 //! called by the original site.
 
-use super::{jump, ra_before_entry, ra_closed_entry, ra_hook_entry};
+use super::{jump, nr, ra_before_entry, ra_closed_entry, ra_hook_entry};
+use crate::normal::stub_kind;
 use crate::state::{FDS_MAX, STATE, State, class, role};
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -53,6 +54,11 @@ pub enum StubKind {
     Before,
     /// A normal process's call needs nothing.
     Through,
+    /// Any call, where the code does not fix the number: those below 64 that the normal
+    /// side does not watch need nothing, reads are made as [`StubKind::Read`] makes
+    /// them, and all others go to the hook. glibc 2.41 and later make nearly all calls
+    /// that may wait at one such site.
+    Any,
     /// Reads: so many are made without asking ([`State::unasked`]), then one
     /// goes to the hook.
     Read,
@@ -136,15 +142,27 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
             code.normal_only()?;
             code.put(&SYSCALL)?;
         }
-        StubKind::Read => {
-            let unasked = offset_of!(State, unasked) as u8;
-            code.load_state(Pointer::Rcx)?;
-            code.put(&[0x44, 0x8b, 0x59, unasked])?; // mov r11d, [rcx + unasked]
-            code.put(&[0x41, 0x83, 0xeb, 1])?; // sub r11d, 1
+        StubKind::Any => {
+            code.normal_only()?;
+            code.put(&[0x85, 0xc0])?; // test eax, eax
+            code.put(&[EQUAL, 28])?; // je to the count
+            code.put(&[0x83, 0xf8, nr::PREAD64 as u8])?; // cmp eax, PREAD64
+            code.put(&[EQUAL, 23])?; // je to the count
+            let begin = code.len;
+            code.put(&[0x83, 0xf8, 63])?; // cmp eax, 63
+            code.slow_if(ABOVE)?;
+            code.put(&[0x49, 0xbb])?; // mov r11, WATCHED
+            code.put(&WATCHED.to_le_bytes())?;
+            code.put(&[0x49, 0x0f, 0xa3, 0xc3])?; // bt r11, rax
             code.slow_if(BELOW)?;
-            // Not one instruction with the load: two threads may lose a count,
-            // but never take one from nothing.
-            code.put(&[0x44, 0x89, 0x59, unasked])?; // mov [rcx + unasked], r11d
+            code.put(&[0xeb, COUNT_LEN])?; // jmp over the count
+            debug_assert_eq!(code.len - begin, 23);
+            code.count()?;
+            code.put(&SYSCALL)?;
+        }
+        StubKind::Read => {
+            code.load_state(Pointer::Rcx)?;
+            code.count()?;
             code.put(&SYSCALL)?;
         }
         StubKind::Open => {
@@ -189,11 +207,29 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
 }
 
 /// Conditional jumps to the slow road that a stub may hold.
-const SLOW_MAX: usize = 2;
-/// `jb`, `jne` and `ja` with a distance of one byte.
+const SLOW_MAX: usize = 4;
+/// `jb` (and `jc`), `je`, `jne` and `ja` with a distance of one byte.
 const BELOW: u8 = 0x72;
+const EQUAL: u8 = 0x74;
 const NOT_EQUAL: u8 = 0x75;
 const ABOVE: u8 = 0x77;
+
+/// Bytes of [`Code::count`].
+const COUNT_LEN: u8 = 14;
+
+/// A bit for each call below 64 that is not made through: what the normal side
+/// watches, and what `ra_hook_entry` makes by itself.
+const WATCHED: u64 = {
+    let mut bits = 1 << nr::RT_SIGRETURN | 1 << nr::CLONE | 1 << nr::FORK | 1 << nr::VFORK;
+    let mut number = 0;
+    while number < u64::BITS as usize {
+        if !matches!(stub_kind(number), StubKind::Through) {
+            bits |= 1 << number;
+        }
+        number += 1;
+    }
+    bits
+};
 
 #[derive(Clone, Copy)]
 enum Pointer {
@@ -244,6 +280,21 @@ impl Code {
         // cmp dword [rcx + role], NORMAL
         self.put(&[0x83, 0x79, offset_of!(State, role) as u8, role::NORMAL as u8])?;
         self.slow_if(NOT_EQUAL)
+    }
+
+    /// Counts a read that is made unasked, with the state's address in `rcx`; when
+    /// none is left it goes the slow road.
+    fn count(&mut self) -> Option<()> {
+        let unasked = offset_of!(State, unasked) as u8;
+        let begin = self.len;
+        self.put(&[0x44, 0x8b, 0x59, unasked])?; // mov r11d, [rcx + unasked]
+        self.put(&[0x41, 0x83, 0xeb, 1])?; // sub r11d, 1
+        self.slow_if(BELOW)?;
+        // Not one instruction with the load: two threads may lose a count,
+        // but never take one from nothing.
+        self.put(&[0x44, 0x89, 0x59, unasked])?; // mov [rcx + unasked], r11d
+        debug_assert_eq!(self.len - begin, COUNT_LEN.into());
+        Some(())
     }
 
     fn slow_if(&mut self, condition: u8) -> Option<()> {
@@ -302,10 +353,11 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    const KINDS: [StubKind; 7] = [
+    const KINDS: [StubKind; 8] = [
         StubKind::Hook,
         StubKind::Before,
         StubKind::Through,
+        StubKind::Any,
         StubKind::Read,
         StubKind::Open,
         StubKind::Close,
@@ -346,6 +398,15 @@ mod tests {
             let calls = code[8..].windows(2).filter(|pair| *pair == SYSCALL).count();
             assert_eq!(calls, usize::from(kind != StubKind::Hook), "{kind:?}");
         }
+    }
+
+    /// What the hook's entry makes with nothing pushed, and looks at before it does.
+    #[test]
+    fn what_returns_twice_is_not_made_in_the_stub() {
+        for number in [libc::SYS_rt_sigreturn, libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork] {
+            assert_eq!(WATCHED >> number & 1, 1, "{number}");
+        }
+        assert_eq!(WATCHED >> libc::SYS_write & 1, 0);
     }
 
     /// Stubs running for real: functions whose one instruction is a patched
@@ -403,23 +464,33 @@ mod tests {
         use crate::arch::nr;
         use core::sync::atomic::Ordering::Relaxed;
         use std::os::fd::AsRawFd;
+        // A number that no other test's descriptor gets meanwhile.
+        const COPY: usize = 700;
         let mut machine = Machine::new();
         let state = machine.state;
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let fd = file.as_raw_fd() as usize;
-        let [through, read, renumber, close, fcntl] =
-            [StubKind::Through, StubKind::Read, StubKind::Open, StubKind::Close, StubKind::Fcntl]
-                .map(|kind| machine.function(kind));
+        let [through, any, read, renumber, close, fcntl] = [
+            StubKind::Through,
+            StubKind::Any,
+            StubKind::Read,
+            StubKind::Open,
+            StubKind::Close,
+            StubKind::Fcntl,
+        ]
+        .map(|kind| machine.function(kind));
         // Off: the hook makes each call plainly. Normal: the stub does.
         for role in [role::OFF, role::NORMAL] {
             state.role.store(role, Relaxed);
-            assert_eq!(through(nr::GETPID, 0, 0, 0), std::process::id() as isize);
+            for any in [through, any] {
+                assert_eq!(any(nr::GETPID, 0, 0, 0), std::process::id() as isize);
+            }
+            // Beyond the calls that it knows.
+            assert_eq!(any(nr::GETTID, 0, 0, 0), crate::sys::gettid() as isize);
             assert_eq!(through(nr::CLOSE, usize::MAX, 0, 0), -9, "EBADF comes through");
             let garbage = 0xdead_0000_0000_0000usize | fd;
             state.classes[fd].store(class::FILE, Relaxed);
             assert_eq!(fcntl(nr::FCNTL, garbage, libc::F_GETFD as usize, 0), 1);
-            // A number that no other test's descriptor gets meanwhile.
-            const COPY: usize = 700;
             state.classes[COPY].store(class::FILE, Relaxed);
             assert_eq!(renumber(nr::DUP3, garbage, COPY, 0), COPY as isize);
             if role == role::NORMAL {
@@ -442,11 +513,26 @@ mod tests {
         // A read goes to the hook when none is left to be made unasked.
         state.classes[fd].store(class::OTHER, Relaxed);
         let mut byte = [0u8; 1];
-        for left in [2, 1, 0, 0] {
-            state.unasked.store(left, Relaxed);
-            assert_eq!(read(nr::READ, fd, byte.as_mut_ptr() as usize, 1), 1);
-            assert_eq!(state.unasked.load(Relaxed), left.saturating_sub(1));
+        for read in [read, any] {
+            for left in [2, 1, 0, 0] {
+                state.unasked.store(left, Relaxed);
+                assert_eq!(read(nr::READ, fd, byte.as_mut_ptr() as usize, 1), 1);
+                assert_eq!(state.unasked.load(Relaxed), left.saturating_sub(1));
+            }
         }
+        // Its offset is whatever is in the register.
+        state.unasked.store(2, Relaxed);
+        any(nr::PREAD64, fd, byte.as_mut_ptr() as usize, 1);
+        assert_eq!(state.unasked.load(Relaxed), 1);
+        // What is watched goes to the hook, of whatever number.
+        state.unasked.store(9, Relaxed);
+        state.classes[fd].store(class::FILE, Relaxed);
+        assert_eq!(any(nr::DUP3, fd, COPY, 0), COPY as isize);
+        assert_eq!(state.classes[COPY].load(Relaxed), class::UNKNOWN);
+        state.classes[COPY].store(class::FILE, Relaxed);
+        assert_eq!(any(nr::CLOSE, COPY, 0, 0), 0);
+        assert_eq!(state.classes[COPY].load(Relaxed), class::UNKNOWN);
+        assert_eq!(state.unasked.load(Relaxed), 9);
         // Descriptors beyond the table touch nothing behind it.
         for number in [FDS_MAX, usize::MAX] {
             assert_eq!(close(nr::CLOSE, number, 0, 0), -9);
