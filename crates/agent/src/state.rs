@@ -242,6 +242,12 @@ pub struct State {
     /// A device whose directories are known not to be made up as they are read;
     /// 0: none.
     pub directories_dev: AtomicU64,
+    /// A device, shifted by eight bits, whose file system refuses `RWF_NOWAIT`, and the
+    /// [`class`] of its files; 0: none is known.
+    pub refused_dev: AtomicU64,
+    /// A device, doubled, and whether copy_file_range(2) reads what it copies from
+    /// there, or another does it (1, 0); 0: of none it is known.
+    pub copies_dev: AtomicU64,
     /// Stalls that were waits for directories.
     pub directory_stalls: AtomicU32,
     /// Reads made by the owner since the synchronisation.

@@ -12,6 +12,8 @@ pub const EAGAIN: isize = -11;
 pub const ENOENT: isize = -2;
 /// `ENOTDIR`.
 pub const ENOTDIR: isize = -20;
+/// `EBADF`.
+pub const EBADF: isize = -9;
 /// `EPERM`.
 pub const EPERM: isize = -1;
 /// `ENOSYS`.
@@ -160,14 +162,16 @@ pub fn fstat(fd: i32, stat: &mut Stat) -> isize {
 /// `struct statx` (statx(2)), as far as it is looked at.
 #[derive(Default)]
 #[repr(C)]
-struct Statx {
+pub struct Statx {
     before: [u64; 2],
     nlink: u32,
     uid: u32,
     gid: u32,
-    mode: u16,
+    /// Type and permissions.
+    pub mode: u16,
     pad: u16,
-    ino: u64,
+    /// Inode number.
+    pub ino: u64,
     size: u64,
     blocks: u64,
     between: [u64; 9],
@@ -180,25 +184,38 @@ struct Statx {
 
 const _: () = assert!(size_of::<Statx>() == 256);
 
-/// fstat(2), as far as the agent looks at it, as it is known; whether anybody
-/// says. fstat(2) itself may wait for a server (FUSE), or for all that was
-/// written (NFS), for what nobody wants to know here.
+impl Statx {
+    /// Asks about a descriptor what is known of it: fstat(2) may wait for a server
+    /// (FUSE), or for all that was written (NFS), for what nobody wants to know here.
+    /// 0, or the error's number; a container's filter may refuse the call.
+    #[inline]
+    pub fn ask(&mut self, fd: i32) -> isize {
+        const AT_EMPTY_PATH: usize = 0x1000;
+        const AT_STATX_DONT_SYNC: usize = 0x4000;
+        const STATX_BASIC_STATS: usize = 0x7ff;
+        let (path, at) = (c"".as_ptr() as usize, ptr::from_mut(self) as usize);
+        let flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+        // SAFETY: an empty path; the kernel writes one struct statx.
+        unsafe { call(nr::STATX, &[fd as usize, path, flags, STATX_BASIC_STATS, at]) }
+    }
+
+    /// The device, as stat(2) gives it.
+    #[inline]
+    pub fn dev(&self) -> u64 {
+        device(self.dev_major, self.dev_minor)
+    }
+}
+
+/// fstat(2), as far as the agent looks at it, as it is known ([`Statx::ask`]); whether
+/// anybody says.
 pub fn known_fstat(fd: i32, stat: &mut Stat) -> bool {
-    const AT_EMPTY_PATH: usize = 0x1000;
-    const AT_STATX_DONT_SYNC: usize = 0x4000;
-    const STATX_BASIC_STATS: usize = 0x7ff;
-    const EBADF: isize = -9;
     let mut statx = Statx::default();
-    let (path, at) = (c"".as_ptr() as usize, ptr::from_mut(&mut statx) as usize);
-    let flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
-    // SAFETY: an empty path; the kernel writes one struct statx.
-    match unsafe { call(nr::STATX, &[fd as usize, path, flags, STATX_BASIC_STATS, at]) } {
+    match statx.ask(fd) {
         0 => {}
         EBADF => return false,
-        // A container's filter.
         _ => return fstat(fd, stat) == 0,
     }
-    stat.dev = device(statx.dev_major, statx.dev_minor);
+    stat.dev = statx.dev();
     stat.ino = statx.ino;
     stat.mode = u32::from(statx.mode);
     stat.uid = statx.uid;
@@ -216,6 +233,7 @@ pub fn identity(fd: i32) -> Option<(u64, u64)> {
 }
 
 /// A device number as stat(2) gives it (makedev(3)).
+#[inline]
 fn device(major: u32, minor: u32) -> u64 {
     let (major, minor) = (u64::from(major), u64::from(minor));
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12 | (major & !0xfff) << 32
@@ -224,8 +242,7 @@ fn device(major: u32, minor: u32) -> u64 {
 /// The device that a descriptor's file lies on, as stat(2) gives it; 0 where
 /// nobody says.
 pub fn device_of(fd: i32) -> u64 {
-    let mut stat = Stat::default();
-    if fstat(fd, &mut stat) == 0 { stat.dev } else { 0 }
+    identity(fd).map_or(0, |(dev, _)| dev)
 }
 
 /// stat(2) of a path that ends in NUL; whether that was answered.

@@ -1,6 +1,6 @@
-//! What a program has open is looked at for each copy, and nobody is asked about
-//! it or waited for: the server of another file may be slow to answer, or have
-//! died.
+//! What a program has open is looked at for each copy, and where it executes another,
+//! and nobody is asked about it or waited for: the server of another file may be slow
+//! to answer, or have died.
 
 #[expect(dead_code, reason = "this test uses a part of it")]
 mod bed;
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,15 @@ use std::time::{Duration, UNIX_EPOCH};
 use bed::{Bed, RUNAHEAD, bed, ok};
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, Session,
+    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyStatfs, Session,
 };
 
 /// A directory with one empty file, about which the kernel asks each time. Counts
-/// the questions.
-struct Asked(Arc<AtomicU32>);
+/// the questions about it, and those about the file system.
+struct Asked {
+    attributes: Arc<AtomicU32>,
+    file_system: Arc<AtomicU32>,
+}
 
 const NAME: &str = "file";
 const FILE: INodeNo = INodeNo(2);
@@ -60,13 +63,18 @@ impl Filesystem for Asked {
 
     fn getattr(&self, _: &fuser::Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         if ino == FILE {
-            self.0.fetch_add(1, Relaxed);
+            self.attributes.fetch_add(1, Relaxed);
         }
         reply.attr(&Duration::ZERO, &attributes(ino, 0));
     }
+
+    fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
+        self.file_system.fetch_add(1, Relaxed);
+        reply.statfs(0, 0, 0, 1, 0, 4096, 255, 4096);
+    }
 }
 
-/// Has the first file open and reads the second.
+/// Has the first file open and reads the second, and then executes what does nothing.
 const PROGRAM: &str = r#"
 #include <fcntl.h>
 #include <unistd.h>
@@ -78,7 +86,8 @@ int main(int argc, char **argv) {
         if (pread(fd, &byte, 1, i * 4096) != 1) return 8;
         usleep(2000);
     }
-    return 0;
+    execl("/bin/true", "true", (char *)0);
+    return 7;
 }
 "#;
 
@@ -111,8 +120,9 @@ fn nobody_is_asked_about_the_other_files_that_are_open() {
     let (mount, data, statistics) = (bed.path("mnt"), bed.path("data"), bed.path("stats.json"));
     fs::create_dir(&mount).unwrap();
     fs::write(&data, vec![7; 20 * 4096]).unwrap();
-    let asked = Arc::new(AtomicU32::new(0));
-    let session = Session::new(Asked(Arc::clone(&asked)), &mount, &Config::default()).unwrap();
+    let [asked, told] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+    let server = Asked { attributes: Arc::clone(&asked), file_system: told };
+    let session = Session::new(server, &mount, &Config::default()).unwrap();
     let serving = session.spawn().unwrap();
     let questions = |command: &mut Command| {
         let before = asked.load(Relaxed);
@@ -127,22 +137,76 @@ fn nobody_is_asked_about_the_other_files_that_are_open() {
     assert_eq!(observed, plain, "{copies} copies");
 }
 
+/// Copies the second file twenty times, as far as the file systems permit, to the third.
+const COPIES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int to = open(argv[2], O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    for (int i = 0; i < 20; i++) {
+        int from = open(argv[1], O_RDONLY);
+        if (from < 0 || to < 0) return 9;
+        copy_file_range(from, 0, to, 0, 4096, 0);
+        close(from);
+    }
+    return 0;
+}
+"#;
+
+/// Whether a copy_file_range(2) is to be looked at, and how the files are asked, says
+/// the file system: once, not for each of them.
+#[test]
+fn a_file_system_is_asked_once_what_it_is() {
+    let bed = bed!();
+    let program = compiled(&bed, COPIES);
+    let (mount, statistics) = (bed.path("mnt"), bed.path("stats.json"));
+    fs::create_dir(&mount).unwrap();
+    let [asked, told] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+    let server = Asked { attributes: asked, file_system: Arc::clone(&told) };
+    let session = Session::new(server, &mount, &Config::default()).unwrap();
+    let serving = session.spawn().unwrap();
+    let questions = |command: &mut Command| {
+        let before = told.load(Relaxed);
+        let arguments = [&mount.join(NAME), &bed.path("copy")];
+        ok(&command.arg(&program).args(arguments).output().unwrap());
+        told.load(Relaxed) - before
+    };
+    let plain = questions(&mut Command::new("env"));
+    let observed = questions(&mut stalling(&bed, &statistics));
+    drop(serving);
+    // By the program, for two things, and perhaps by copies.
+    assert!(observed < plain + 10, "{observed} questions, plainly {plain}");
+}
+
 /// An answer that is not given yet.
 enum Reply {
     Data(ReplyData),
     Entries(ReplyDirectory),
 }
 
+impl Reply {
+    fn give(self) {
+        match self {
+            Reply::Data(reply) => reply.data(&[7; PAGE as usize]),
+            Reply::Entries(reply) => reply.ok(),
+        }
+    }
+}
+
 /// The same file with a page of data. Neither a read of it nor one of its directory
-/// is answered before it is told to.
+/// is answered before it is told to; from then on each is.
 struct Held {
-    held: Arc<Mutex<Vec<Reply>>>,
+    held: Arc<Mutex<Option<Vec<Reply>>>>,
     read: Sender<()>,
 }
 
 impl Held {
     fn hold(&self, reply: Reply) {
-        self.held.lock().unwrap().push(reply);
+        match &mut *self.held.lock().unwrap() {
+            Some(held) => held.push(reply),
+            None => reply.give(),
+        }
         let _ = self.read.send(());
     }
 }
@@ -234,6 +298,47 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Waits in a read of the first file by a thread, and when told that it does restricts
+/// all threads to what they still need.
+const RESTRICTED: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define ALLOW(name) \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), \
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+static int held;
+static char byte;
+/* What a thread of the library's does at its end is more than it needs. */
+static void *wait_for_it(void *nothing) {
+    for (int i = 0; i < 20; i++)
+        if (pread(held, &byte, 1, 0) != 1) syscall(SYS_exit_group, 6);
+    syscall(SYS_exit_group, byte != 7);
+    return nothing;
+}
+int main(int argc, char **argv) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(pread64), ALLOW(write), ALLOW(futex), ALLOW(pause), ALLOW(exit_group),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    pthread_t thread;
+    held = open(argv[1], O_RDONLY);
+    if (held < 0 || pthread_create(&thread, 0, wait_for_it, 0) != 0) return 9;
+    if (read(0, &byte, 1) != 1 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 8;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter)) return 7;
+    if (write(1, "done\n", 5) != 5) return 5;
+    for (;;) pause();
+}
+"#;
+
 /// How long a program may take that hangs, if nobody ends that.
 const HUNG: Duration = Duration::from_secs(60);
 
@@ -246,34 +351,50 @@ fn nobody_is_waited_for_who_reads_another_file() {
     fs::write(&data, vec![7; 20 * 4096]).unwrap();
     let file = mount.join(NAME);
     for (reader, other) in [("thread", &file), ("process", &file), ("lister", &mount)] {
-        let held = Arc::new(Mutex::new(Vec::new()));
-        let (read, reads) = channel();
-        let server = Held { held: Arc::clone(&held), read };
-        let session = Session::new(server, &mount, &Config::default()).unwrap();
-        let serving = session.spawn().unwrap();
         let mut command = stalling(&bed, &statistics);
         command.arg(&program).args([other, &data]).arg(reader);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        reads.recv_timeout(HUNG).unwrap();
-        child.stdin.take().unwrap().write_all(b"!").unwrap();
-        let (line, lines) = channel();
-        let output = child.stdout.take().unwrap();
-        let listening = std::thread::spawn(move || {
-            let _ = line.send(BufReader::new(output).lines().next());
-        });
-        let said = lines.recv_timeout(HUNG);
-        // Now, so that whatever hangs ends.
-        for reply in held.lock().unwrap().drain(..) {
-            match reply {
-                Reply::Data(reply) => reply.data(&[7; PAGE as usize]),
-                Reply::Entries(reply) => reply.ok(),
-            }
-        }
-        let status = child.wait().unwrap();
-        listening.join().unwrap();
-        drop(serving);
-        assert!(said.is_ok_and(|said| said.is_some()), "by a {reader}: it waits for the reader");
+        let (said, status) = held(&mount, &mut command);
+        assert!(said, "by a {reader}: it waits for the reader");
         assert!(status.success(), "by a {reader}: {status}");
         assert!(copies(&statistics) > 0, "by a {reader}");
+    }
+}
+
+/// Runs a command of which something waits for the file below `mount`, tells it so, and
+/// has that wait end when the command has said something; whether it has, and how it
+/// ended.
+fn held(mount: &Path, command: &mut Command) -> (bool, ExitStatus) {
+    let held = Arc::new(Mutex::new(Some(Vec::new())));
+    let (read, reads) = channel();
+    let server = Held { held: Arc::clone(&held), read };
+    let session = Session::new(server, mount, &Config::default()).unwrap();
+    let serving = session.spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    reads.recv_timeout(HUNG).unwrap();
+    child.stdin.take().unwrap().write_all(b"!").unwrap();
+    let (line, lines) = channel();
+    let output = child.stdout.take().unwrap();
+    let listening = std::thread::spawn(move || {
+        let _ = line.send(BufReader::new(output).lines().next());
+    });
+    let said = lines.recv_timeout(HUNG);
+    // Now, so that whatever hangs ends.
+    held.lock().unwrap().take().unwrap().into_iter().for_each(Reply::give);
+    let status = child.wait().unwrap();
+    listening.join().unwrap();
+    drop(serving);
+    (said.is_ok_and(|said| said.is_some()), status)
+}
+
+/// Nothing is done for a thread any more that another one has restricted while it waited.
+#[test]
+fn a_thread_that_waits_is_left_alone_once_it_is_restricted() {
+    let bed = bed!();
+    let program = compiled(&bed, RESTRICTED);
+    let (mount, statistics) = (bed.path("mnt"), bed.path("stats.json"));
+    fs::create_dir(&mount).unwrap();
+    for mut command in [Command::new("env"), stalling(&bed, &statistics)] {
+        let (said, status) = held(&mount, command.arg(&program).arg(mount.join(NAME)));
+        assert!(said && status.success(), "{command:?}: {status}");
     }
 }

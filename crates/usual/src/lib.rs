@@ -31,7 +31,9 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use runahead_protocol::learnt;
-use runahead_protocol::session::{OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE};
+use runahead_protocol::session::{
+    LISTS_VARIABLE, OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE,
+};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -195,8 +197,8 @@ impl Variables {
             let Some(equals) = variable.iter().position(|&byte| byte == b'=') else { continue };
             let (name, value) = (&variable[..equals], &variable[equals + 1..]);
             let is = |other: &str| name == other.as_bytes();
-            if is("LD_PRELOAD") || is(SESSION_VARIABLE) || (is(OPT_OUT_VARIABLE) && value == b"off")
-            {
+            let is_out = is(OPT_OUT_VARIABLE) && value == b"off";
+            if is("LD_PRELOAD") || is(SESSION_VARIABLE) || is_out || is(LISTS_VARIABLE) {
                 return None;
             }
             let slot = match name {

@@ -51,7 +51,7 @@ pub fn before_mapped(state: &State, &[_, _, _, flags, fd, _]: &[usize; 6]) {
         return;
     }
     let mut stat = sys::Stat::default();
-    if sys::fstat(fd as i32, &mut stat) == 0 && stat.mode & sys::S_IFMT != sys::S_IFREG {
+    if sys::known_fstat(fd as i32, &mut stat) && stat.mode & sys::S_IFMT != sys::S_IFREG {
         CONFIG.attaches.store(1, Relaxed);
         handover::await_made(state);
     }
@@ -227,7 +227,7 @@ fn first_missing(
     // A mapping may reach far beyond its file: databases map what they may
     // grow to.
     let mut stat = sys::Stat::default();
-    if sys::fstat(fd as i32, &mut stat) != 0 {
+    if !sys::known_fstat(fd as i32, &mut stat) {
         return None;
     }
     let len = len.min((stat.size.max(0) as usize).saturating_sub(offset));

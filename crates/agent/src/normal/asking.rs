@@ -267,15 +267,29 @@ impl Buffers {
 #[cold]
 fn refused(state: &State, request: &Request) -> Answer {
     let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 {
+    if !sys::known_fstat(request.fd, &mut stat) {
         return Answer::Refused;
     }
     let fd = request.fd as usize;
-    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, stat.dev);
+    let method = refusing(state, fd, stat.dev);
     if let Some(class) = state.class(fd) {
         class.store(class::of(method), Relaxed);
     }
     ask_page_cache(request, method)
+}
+
+/// How the files of a device are asked, of which `fd` is one. What their file system is,
+/// for which a server may be asked, is asked once.
+fn refusing(state: &State, fd: usize, dev: u64) -> Method {
+    let known = state.refused_dev.load(Relaxed);
+    if known >> 8 == dev
+        && let Some(method) = class::method(known as u8)
+    {
+        return method;
+    }
+    let method = refused_nowait(&mut Gate, &mut Methods::default(), fd, dev);
+    state.refused_dev.store(dev << 8 | u64::from(class::of(method)), Relaxed);
+    method
 }
 
 /// What a file is asked by whose file system refuses `RWF_NOWAIT`.
@@ -289,7 +303,7 @@ pub(super) fn oracle(stat: &sys::Stat, method: Method) -> Oracle {
 /// Asks the page cache by the oracles of crate `emulate`.
 fn ask_page_cache(request: &Request, method: Method) -> Answer {
     let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 {
+    if !sys::known_fstat(request.fd, &mut stat) {
         return Answer::Refused;
     }
     let size = stat.size.max(0) as u64;

@@ -4,7 +4,7 @@
 //! the bytes are lost to it.
 
 use crate::config::CONFIG;
-use crate::sys::call;
+use crate::sys::{self, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::arch::nr as all_nr;
 use runahead_protocol::session::TEST_LOSES_DIRECT_READS;
@@ -12,11 +12,10 @@ use runahead_protocol::session::TEST_LOSES_DIRECT_READS;
 /// Whether this kernel is such a one: cachestat(2) came with 6.5, too. Where nobody says,
 /// because a container's filter refuses that call, it may be.
 pub fn is_lost() -> bool {
-    const EBADF: isize = -9;
     let nothing = usize::MAX;
     // SAFETY: of no descriptor the kernel tells nothing.
     let answer = unsafe { call(all_nr::CACHESTAT, &[nothing, 0, 0, 0]) };
-    answer != EBADF || CONFIG.test.load(Relaxed) & TEST_LOSES_DIRECT_READS != 0
+    answer != sys::EBADF || CONFIG.test.load(Relaxed) & TEST_LOSES_DIRECT_READS != 0
 }
 
 #[cfg(test)]

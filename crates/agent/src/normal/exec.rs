@@ -25,6 +25,8 @@ const PRELOAD_LEN_MAX: usize = 64 * 1024;
 const WORD: usize = size_of::<usize>();
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const OPT_OUT: &[u8] = b"RUNAHEAD=off";
+/// The dynamic linker lists what it would load, the agent too (ld.so(8)).
+const LISTS: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
 
 /// `execve` (`environment_arg` 2) or `execveat` (3).
 #[cold]
@@ -280,7 +282,8 @@ impl Given {
             readable_page = page;
             // SAFETY: its page has just been found readable.
             unsafe {
-                if begins(pointer, b"RUNAHEAD_SESSION=") || begins(pointer, OPT_OUT) {
+                let plainly = [b"RUNAHEAD_SESSION=".as_slice(), OPT_OUT, LISTS];
+                if plainly.iter().any(|name| begins(pointer, name)) {
                     return None;
                 }
                 if begins(pointer, PRELOAD) {

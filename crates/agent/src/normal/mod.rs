@@ -293,7 +293,7 @@ pub fn closed(state: &State) {
 
 /// Whether a call changes whose process this is. A copy of the old rights
 /// could not be killed any more, nor would it die with the program.
-pub fn changes_rights(number: usize) -> bool {
+pub const fn changes_rights(number: usize) -> bool {
     matches!(
         number,
         nr::SETUID
@@ -438,6 +438,7 @@ const F_SETLKW: usize = 7;
 const F_OFD_SETLK: usize = 37;
 const F_OFD_SETLKW: usize = 38;
 const F_SETLEASE: usize = 1024;
+const SECCOMP_FILTER_FLAG_TSYNC: usize = 1;
 const F_NOTIFY: usize = 1026;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const F_ADD_SEALS: usize = 1033;
@@ -449,14 +450,14 @@ const F_ADD_SEALS: usize = 1033;
 #[cold]
 pub fn before_lock(state: &'static State, fd: i32, operation: usize) {
     const LOCK_UN: usize = 8;
-    let mut stat = sys::Stat::default();
-    if operation & LOCK_UN != 0 || !own(state) || sys::fstat(fd, &mut stat) != 0 {
+    if operation & LOCK_UN != 0 || !own(state) {
         return;
     }
+    let Some((_, ino)) = sys::identity(fd) else { return };
     for cell in &CONFIG.locked {
-        match cell.compare_exchange(0, stat.ino, SeqCst, SeqCst) {
+        match cell.compare_exchange(0, ino, SeqCst, SeqCst) {
             Ok(_) => return end_speculation(state),
-            Err(locked) if locked == stat.ino => return,
+            Err(locked) if locked == ino => return,
             Err(_) => {}
         }
     }
@@ -564,6 +565,10 @@ pub fn restricted(state: &'static State) {
     state.role.store(role::OFF, Relaxed);
 }
 
+/// How long a filter for all threads is held back, in ns: more than a stall takes us
+/// beside its wait.
+const RESTRICTING_NS: u64 = 2_000_000;
+
 /// The same around the call itself.
 #[cold]
 fn filtered(state: &'static State, frame: &Frame) -> isize {
@@ -572,6 +577,12 @@ fn filtered(state: &'static State, frame: &Frame) -> isize {
     }
     let (forbidden, disabled) = (CONFIG.forbidden.load(Relaxed), state.disabled.load(SeqCst));
     restricted(state);
+    // Other threads are to have come out of what they are doing for us: the filter
+    // may kill them for it.
+    let [_, flags, ..] = frame.args;
+    if frame.number == nr::SECCOMP && flags & SECCOMP_FILTER_FLAG_TSYNC != 0 {
+        sys::sleep(RESTRICTING_NS);
+    }
     let result = plain(frame);
     if result < 0 {
         // It was refused: nothing has changed, neither why there was no

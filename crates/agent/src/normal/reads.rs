@@ -24,7 +24,7 @@ use super::{logs, record, streams, synchronise, whole_files};
 use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::config::{CONFIG, stalls_always};
 use crate::hook::plain;
-use crate::state::{ENDS, State, class};
+use crate::state::{ENDS, State, class, role};
 use crate::sys;
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -145,7 +145,7 @@ pub fn read(state: &'static State, frame: &mut Frame) -> isize {
 }
 
 /// Whether a call reads its input's range into another descriptor.
-pub fn is_transfer(number: usize) -> bool {
+pub const fn is_transfer(number: usize) -> bool {
     matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
 }
 
@@ -161,7 +161,7 @@ pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
     let Some(class) = state.class(fd as u32 as usize) else { return plain(frame) };
     let class = class.load(Relaxed);
     let copies = frame.number == nr::COPY_FILE_RANGE;
-    if class == class::OTHER || (copies && !streams::copies_by_reading(fd as i32)) {
+    if class == class::OTHER || (copies && !copies_by_reading(state, fd as i32)) {
         return plain(frame);
     }
     let request = Request {
@@ -173,6 +173,19 @@ pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
         file: 0,
     };
     watched(state, frame, request, class)
+}
+
+/// [`streams::copies_by_reading`], which asks the file system, and that a server: once
+/// for the files of a device.
+fn copies_by_reading(state: &State, fd: i32) -> bool {
+    let Some((dev, _)) = sys::identity(fd) else { return streams::copies_by_reading(fd) };
+    let known = state.copies_dev.load(Relaxed);
+    if known >> 1 == dev && known != 0 {
+        return known & 1 != 0;
+    }
+    let reads = streams::copies_by_reading(fd);
+    state.copies_dev.store(dev << 1 | u64::from(reads), Relaxed);
+    reads
 }
 
 #[inline]
@@ -220,7 +233,7 @@ fn classify(state: &State, fd: i32) -> Option<u64> {
     let mut stat = sys::Stat::default();
     let cell = state.class(fd as u32 as usize)?;
     let mut class = class::OTHER;
-    if sys::fstat(fd, &mut stat) == 0 && stat.mode & sys::S_IFMT == sys::S_IFREG {
+    if sys::known_fstat(fd, &mut stat) && stat.mode & sys::S_IFMT == sys::S_IFREG {
         let flags = sys::status_flags(fd);
         if flags >= 0 && flags as usize & sys::O_DIRECT == 0 {
             let inherited = cell.load(Relaxed) == class::INHERITED;
@@ -236,8 +249,13 @@ fn classify(state: &State, fd: i32) -> Option<u64> {
 /// (a resident directory that is sorted, a readahead that is submitted, a
 /// thread that was preempted). A thread that sleeps elsewhere, too, or takes
 /// turns with another one, is believed to have waited.
+/// Nobody is asked any more where another thread has restricted meanwhile what this
+/// one may call ([`super::restricted`]).
 #[cold]
 pub(super) fn slept(state: &State) -> bool {
+    if state.role.load(Relaxed) != role::NORMAL {
+        return false;
+    }
     let thread = (thread_pointer() as u64).rotate_left(24) & !u64::from(u32::MAX);
     let now = thread | usage::of_thread().voluntary_switches & u64::from(u32::MAX);
     state.slept.swap(now, Relaxed) != now

@@ -30,7 +30,7 @@ pub fn around(
 ) -> isize {
     let fd = input(frame);
     let mut stat = sys::Stat::default();
-    if sys::fstat(fd, &mut stat) != 0 || stat.mode & sys::S_IFMT != sys::S_IFREG {
+    if !sys::known_fstat(fd, &mut stat) || stat.mode & sys::S_IFMT != sys::S_IFREG {
         return make(state, frame);
     }
     let offset = offset(frame, fd);

@@ -11,7 +11,7 @@ use crate::arch::{Frame, processor};
 use crate::config::stalls_always;
 use crate::hook::plain;
 use crate::import::handover;
-use crate::state::State;
+use crate::state::{State, role};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::ration::{LONG_STALL_NS, SHORT_STALL_NS, Standing};
@@ -41,7 +41,7 @@ pub(super) fn stall(
     bars::left_below(state, frame);
     let start_ns = sys::now_ns();
     let mut stat = sys::Stat::default();
-    sys::fstat(request.fd, &mut stat);
+    sys::known_fstat(request.fd, &mut stat);
     let mut served = false;
     if streams::is_crowded(state, &stat, start_ns) {
         synchronise::give_way(state);
@@ -65,6 +65,11 @@ pub(super) fn stall(
     handover::ask(state);
     let for_storage = waits_for_storage(frame);
     let result = plain(frame);
+    // Another thread has restricted meanwhile what this one may call: not even the
+    // clock is asked.
+    if state.role.load(Relaxed) != role::NORMAL {
+        return result;
+    }
     waiting::await_before_unseen(state);
     let end_ns = sys::now_ns();
     let waited_ns = if for_storage { waited(end_ns.saturating_sub(start_ns), result) } else { 0 };

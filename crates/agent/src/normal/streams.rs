@@ -229,7 +229,7 @@ pub fn at_stall(
 /// until `now_ns`.
 pub fn came(state: &State, frame: &Frame, request: &Request, ns: u64, now_ns: u64) {
     let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) == 0
+    if sys::known_fstat(request.fd, &mut stat)
         && let Some(stalled) = at_stall(state, frame, request, &stat)
     {
         ended(state, &stalled, ns, now_ns);
@@ -274,7 +274,7 @@ const DISK_WAIT_NS: u64 = 500_000;
 /// for: it may be one of a crowd.
 pub fn waited_behind(state: &State, fd: i32, ns: u64) {
     let mut stat = sys::Stat::default();
-    if ns >= DISK_WAIT_NS && sys::fstat(fd, &mut stat) == 0 && may_crowd(&stat) {
+    if ns >= DISK_WAIT_NS && sys::known_fstat(fd, &mut stat) && may_crowd(&stat) {
         let now_ns = sys::now_ns();
         let note = |entry: &mut Entry| entry.crowd.waits(thread_pointer(), now_ns);
         state.streams.with(stat.dev, note);
@@ -349,7 +349,7 @@ pub fn is_missing(request: &Request, len: u64) -> Option<bool> {
     }
     // Behind the end of the file nothing is ever cached.
     let mut stat = sys::Stat::default();
-    if sys::fstat(request.fd, &mut stat) != 0 {
+    if !sys::known_fstat(request.fd, &mut stat) {
         return None;
     }
     let size = stat.size.max(0) as u64;

@@ -27,7 +27,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use runahead_protocol::session::{
-    Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITH_TABLE, TEST_WITHOUT_MEMORY_CONTROL,
+    LISTS_VARIABLE, Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITH_TABLE,
+    TEST_WITHOUT_MEMORY_CONTROL,
 };
 
 use crate::agent_image::Agent;
@@ -207,6 +208,10 @@ fn agent_files(
     }
     if std::env::var_os(OPT_OUT_VARIABLE).is_some_and(|value| value == "off") {
         losses.push(format!("{name}: RUNAHEAD=off is set, so it ran plainly"));
+        return None;
+    }
+    if std::env::var_os(LISTS_VARIABLE).is_some() {
+        losses.push(format!("{name}: {LISTS_VARIABLE} is set, so it is only listed"));
         return None;
     }
     if agent.bytes.is_empty() {
