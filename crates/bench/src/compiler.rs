@@ -22,7 +22,7 @@ use crate::launch::{self, Side};
 use crate::neighbour::{self, Neighbour};
 use crate::place::{Place, PlaceOptions};
 use crate::process::{self, CommandSpec, Output};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::results::Machine;
 
 use figures::demand;
@@ -160,7 +160,7 @@ pub fn run(
             (_, None) => Compilers { c: &compiler, fortran: None },
             (Ok(fortran), Some(_)) => Compilers { c: &compiler, fortran: Some(fortran) },
             (Err(error), Some(_)) if options.kernels.is_empty() => {
-                eprintln!("left out {}: {error:#}", kernel.name);
+                progress::say(format_args!("left out {}: {error:#}", kernel.name));
                 continue;
             }
             (Err(error), Some(_)) => bail!("the kernel {}: {error:#}", kernel.name),

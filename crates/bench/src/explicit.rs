@@ -8,7 +8,7 @@ use crate::apps::{self, Application, Case, Metadata};
 use crate::busy::Busy;
 use crate::harness::{self, Method, Subject};
 use crate::place::{Place, PlaceOptions};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::results::{NotRun, Results};
 use crate::stranger::Stranger;
 use crate::table;
@@ -121,7 +121,7 @@ pub fn run(
             return Err(error);
         }
         let why = format!("{error:#}");
-        eprintln!("NOT RUN: {why}");
+        progress::say(format_args!("NOT RUN: {why}"));
         results.not_run.push(NotRun { app: app.name().into(), why });
         so_far(&results)?;
     }

@@ -164,7 +164,7 @@ fn clean_up() {
     let bed = BED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((mountpoint, directory)) = bed {
         if let Err(error) = runahead_slowdisk::down(&mountpoint, true) {
-            eprintln!("{error}");
+            crate::progress::say(error);
         }
         let _ = std::fs::remove_dir(mountpoint);
         let _ = std::fs::remove_dir_all(directory);

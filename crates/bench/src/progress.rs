@@ -1,6 +1,14 @@
 //! Says on standard error what is being done.
 
+use std::fmt::Display;
+use std::io::{self, Write};
+
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// Says something that stays; nobody may read it, for which `eprintln!` would panic.
+pub fn say(lines: impl Display) {
+    let _ = writeln!(io::stderr(), "{lines}");
+}
 
 /// A line that changes on a terminal; nothing otherwise.
 #[derive(Debug)]
@@ -34,7 +42,7 @@ impl Progress {
 
     /// Prints lines above the changing one.
     pub fn print(&self, lines: &str) {
-        self.0.suspend(|| eprintln!("{lines}"));
+        self.0.suspend(|| say(lines));
     }
 }
 

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::progress;
+
 /// A program and the Debian package that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tool {
@@ -93,7 +95,7 @@ pub fn ensure_installed(tools: &[Tool], install: bool) -> Result<()> {
             programs.join(", ")
         );
     }
-    eprintln!("installing {packages_text} …");
+    progress::say(format_args!("installing {packages_text} …"));
     if !apt_install(&packages)? {
         // A machine that has never fetched its lists knows no package.
         apt_get(&["update", "-q"])?;

@@ -92,11 +92,13 @@ pub fn survive_size_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Writing to a pipe that nobody reads is the end from now on, as it is for other
-/// commands, unless this one was started with that signal ignored: for subcommands
-/// that only print.
+/// Ends this process as other commands end that write to a pipe which nobody reads;
+/// returns where it was started with that signal ignored. Not done at the write itself:
+/// a device may be up then, and be left behind.
 pub fn end_without_readers() {
     restore_signal(0);
+    // SAFETY: there is no handler: it ends this process or does nothing.
+    unsafe { libc::raise(libc::SIGPIPE) };
 }
 
 /// Puts back what was found. Nothing may be printed afterwards.

@@ -9,6 +9,7 @@ mod inherited;
 mod launch;
 mod stats;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -18,7 +19,11 @@ fn main() -> ExitCode {
     match commands::run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("runahead: {error:#}");
+            if commands::is_unread(&error) {
+                inherited::end_without_readers();
+            }
+            // Standard error may be closed; the status says it all the same.
+            let _ = writeln!(io::stderr(), "runahead: {error:#}");
             ExitCode::FAILURE
         }
     }

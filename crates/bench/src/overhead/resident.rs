@@ -10,6 +10,7 @@ use super::run_once;
 use crate::generate::tree::{self, TreeSpec};
 use crate::generate::{records, repository, scaled};
 use crate::process::{self, CommandSpec, Output};
+use crate::progress;
 use crate::table::seconds;
 
 /// Programs are given their data so often that they run for this long.
@@ -63,7 +64,8 @@ pub fn calibrate(name: &str, program: &mut Program) -> Result<()> {
         program.times = wanted.clamp(1, times_max);
     }
     if elapsed_s < PROGRAM_S_MIN {
-        eprintln!("note: {name} runs for {} only: its ratio is coarse", seconds(elapsed_s));
+        let elapsed = seconds(elapsed_s);
+        progress::say(format_args!("note: {name} runs for {elapsed} only: its ratio is coarse"));
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ pub fn complete(arguments: &Completions, mut command: clap::Command) -> anyhow::
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "runahead", &mut script);
     let mut to = io::stdout();
-    to.write_all(&script).and_then(|()| to.flush()).context("write to standard output")?;
+    to.write_all(&script).and_then(|()| to.flush()).context(super::NotPrinted)?;
     Ok(ExitCode::SUCCESS)
 }
 

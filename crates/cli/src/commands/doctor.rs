@@ -1,6 +1,6 @@
 //! `runahead doctor`: what this machine permits.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::ProgressBar;
 
+use super::print;
 use crate::doctor::{Check, Diagnosis, Standing};
 
 /// Say what this machine permits, and what is lost without it
@@ -46,12 +47,11 @@ pub fn run(arguments: &Doctor) -> anyhow::Result<ExitCode> {
     };
     let diagnosis = Diagnosis::make(&arguments.paths, &say);
     line.finish_and_clear();
-    let mut out = io::stdout().lock();
     if arguments.json {
-        writeln!(out, "{:#}", diagnosis.to_json())?;
+        print(format_args!("{:#}", diagnosis.to_json()))?;
     } else {
-        writeln!(out, "{}", table(&diagnosis.checks, io::stdout().is_terminal()))?;
-        write!(out, "{}", verdict(&diagnosis))?;
+        print(table(&diagnosis.checks, io::stdout().is_terminal()))?;
+        print(verdict(&diagnosis))?;
     }
     Ok(if diagnosis.fatal().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -90,10 +90,10 @@ fn table(checks: &[Check], is_terminal: bool) -> Table {
 fn verdict(diagnosis: &Diagnosis) -> String {
     let fatal = diagnosis.fatal();
     if fatal.is_empty() {
-        return "\nPrograms can be run ahead here.\n".into();
+        return "\nPrograms can be run ahead here.".into();
     }
     let causes = fatal
         .iter()
-        .map(|check| format!("  {}: {}\n    {}\n", check.name, check.found, check.lost));
-    format!("\nPrograms cannot be run ahead here:\n{}", causes.collect::<String>())
+        .map(|check| format!("\n  {}: {}\n    {}", check.name, check.found, check.lost));
+    format!("\nPrograms cannot be run ahead here:{}", causes.collect::<String>())
 }

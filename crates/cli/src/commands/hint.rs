@@ -15,6 +15,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use runahead_hint::Range;
 
+use super::say;
+
 /// Disclose accesses for a command that cannot
 ///
 /// Runs the command, and tells the manager of hints what it will read, in this
@@ -80,7 +82,7 @@ pub fn run(hint: &Hint) -> Result<ExitCode> {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("runahead: cannot run {name}: {error}");
+            say(format_args!("cannot run {name}: {error}"));
             let missing = error.kind() == io::ErrorKind::NotFound;
             return Ok(ExitCode::from(if missing { 127 } else { 126 }));
         }
@@ -95,8 +97,8 @@ pub fn run(hint: &Hint) -> Result<ExitCode> {
         && let Some(session) = runahead_hint::session()
     {
         let stats = session.stats();
-        eprintln!(
-            "runahead: {} blocks of 8 KiB prefetched in {} requests, {} given back, {} requests \
+        say(format_args!(
+            "{} blocks of 8 KiB prefetched in {} requests, {} given back, {} requests \
              failed, {} hints left over; T_disk {} us, T_driver {} us, horizon {}, {} buffers",
             stats.prefetched_blocks,
             stats.prefetches,
@@ -107,7 +109,7 @@ pub fn run(hint: &Hint) -> Result<ExitCode> {
             stats.t_driver_us,
             stats.horizon,
             stats.buffers
-        );
+        ));
     }
     if let Some(signal) = status.signal() {
         forward::die_of(signal);
@@ -132,7 +134,7 @@ fn feed(child: &mut Child, list: &mut List) -> Result<std::process::ExitStatus> 
                         break;
                     }
                     Err(error) => {
-                        eprintln!("runahead: {error:#}; the hints behind are left out");
+                        say(format_args!("{error:#}; the hints behind are left out"));
                         more = false;
                         break;
                     }

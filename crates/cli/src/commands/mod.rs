@@ -12,8 +12,11 @@ mod slowdisk;
 mod tune;
 
 use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use runahead_compile::Language;
 
@@ -87,11 +90,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     }
     let all = inherited::words(0).head(usize::MAX);
     let count = all.len();
-    let command = Cli::parse_from(all).command;
-    if matches!(command, Command::Completions(_) | Command::Sim(_)) {
-        inherited::end_without_readers();
-    }
-    match command {
+    match Cli::parse_from(all).command {
         Command::Bench(command) => bench::run(command),
         Command::C(command) => compile::run(Language::C, &command),
         Command::Cxx(command) => compile::run(Language::Cxx, &command),
@@ -107,6 +106,36 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Slowdisk(command) => slowdisk::run(command),
         Command::Tune(command) => tune::run(&command),
     }
+}
+
+/// The context of an error by which something was not printed.
+#[derive(Debug)]
+pub struct NotPrinted;
+
+impl Display for NotPrinted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("write to standard output")
+    }
+}
+
+/// Prints a line.
+///
+/// # Errors
+/// It cannot be written: nobody may read it any more or a disk may be full, for which
+/// `println!` would panic.
+pub fn print(line: impl Display) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{line}").context(NotPrinted)
+}
+
+/// Says something on standard error, which nobody may read either.
+pub fn say(line: impl Display) {
+    let _ = writeln!(io::stderr(), "runahead: {line}");
+}
+
+/// Whether the reader of what was to be printed has gone.
+pub fn is_unread(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    error.is::<NotPrinted>() && cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Runs the program whose words begin where those that `parsed` was made of,

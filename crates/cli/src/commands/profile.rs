@@ -1,6 +1,6 @@
 //! `runahead profile`: measure the device under a path.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,6 +12,8 @@ use runahead_device::estimate::Estimate;
 use runahead_device::profile::{DeviceProfile, RandomReads};
 use runahead_device::reader::Reader;
 use runahead_device::{Options, Target, plot, target};
+
+use super::{print, say};
 
 /// How long the quick and the full measurement take, seconds.
 const QUICK_S: f64 = 20.0;
@@ -110,21 +112,19 @@ pub fn run(arguments: &Profile) -> anyhow::Result<ExitCode> {
         let kept = profile.store();
         (profile, Some(kept))
     };
-    if let Some(path) = &arguments.plot {
-        plot::draw(&profile, path)?;
-    }
-    let mut out = io::stdout().lock();
+    // What could not be drawn is printed all the same, and what is not read drawn.
+    let drawn = arguments.plot.as_ref().map_or(Ok(()), |path| plot::draw(&profile, path));
     if arguments.json {
-        serde_json::to_writer_pretty(&mut out, &profile)?;
-        writeln!(out)?;
+        print(serde_json::to_string_pretty(&profile)?)?;
     } else {
-        write!(out, "{}", describe(&profile))?;
+        print(describe(&profile))?;
     }
     match kept {
-        Some(Ok(path)) if !arguments.json => writeln!(out, "kept in {}", path.display())?,
-        Some(Err(error)) => eprintln!("runahead: the profile could not be kept: {error}"),
+        Some(Ok(path)) if !arguments.json => print(format_args!("kept in {}", path.display()))?,
+        Some(Err(error)) => say(format_args!("the profile could not be kept: {error}")),
         _ => {}
     }
+    drawn?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -184,8 +184,8 @@ fn describe(profile: &DeviceProfile) -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if let Some(load) = measured.machine_load.filter(|load| *load > processors as f64) {
         text += &format!(
-            "the machine was busy (load average {load:.1} on {processors} processors): times are too \
-             long by more than the intervals say; measure again when it is quiet\n"
+            "\nthe machine was busy (load average {load:.1} on {processors} processors): times are too \
+             long by more than the intervals say; measure again when it is quiet"
         );
     }
     text
@@ -253,7 +253,7 @@ fn throughput(profile: &DeviceProfile) -> String {
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{table}\n")
+    table.to_string()
 }
 
 fn time(estimate_us: Estimate) -> String {

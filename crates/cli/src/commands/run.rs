@@ -1,7 +1,6 @@
 //! `runahead run`: run a program with speculation.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -143,7 +142,7 @@ pub fn run(arguments: Run, command: Words) -> ExitCode {
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
-    // Standard error may be closed; the status says it all the same.
-    let _ = writeln!(std::io::stderr(), "runahead: {message}");
+    // The status says it all the same where nobody reads that.
+    super::say(message);
     ExitCode::from(status)
 }

@@ -1,8 +1,7 @@
 //! `runahead sim`: TIP on a simulated disk array.
 
-use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,6 +14,8 @@ use runahead_sim::tables::{self, Comparison, SWEEP_DEPTHS};
 use runahead_sim::workload::App;
 use runahead_sim::{FileSpec, Program, Report, Task, thesis, trace};
 use serde_json::{Value, json};
+
+use super::{print, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -165,7 +166,7 @@ fn replay(command: &Sim, path: &Path) -> Result<()> {
     let recording = Recording::decode(&bytes)
         .with_context(|| format!("{} is no recorded trace (see docs/tip.md)", path.display()))?;
     if recording.lost > 0 {
-        eprintln!("runahead: {} reads are not in {}", recording.lost, path.display());
+        say(format_args!("{} reads are not in {}", recording.lost, path.display()));
     }
     if recording.reads.is_empty() {
         bail!("{} holds no reads", path.display());
@@ -495,14 +496,6 @@ fn plain_table<T: ToString>(header: &[T]) -> Table {
 
 fn print_json(value: &Value) -> Result<()> {
     print(serde_json::to_string_pretty(value)?)
-}
-
-/// Prints a line.
-///
-/// # Errors
-/// It cannot be written: a disk may be full, for which `println!` would panic.
-fn print(line: impl Display) -> Result<()> {
-    writeln!(io::stdout(), "{line}").context("write to standard output")
 }
 
 #[cfg(test)]

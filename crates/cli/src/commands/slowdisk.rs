@@ -1,6 +1,5 @@
 //! `runahead slowdisk`: the emulated disk array.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +10,8 @@ use runahead_slowdisk::profile::{Discipline, Medium, PROFILES, Profile};
 use runahead_slowdisk::{
     CheckOptions, FileSystem, ProfileReport, SlowDisk, Snapshot, UpOptions, parse_size,
 };
+
+use super::print;
 
 #[derive(Debug, Args)]
 #[command(after_help = "EXAMPLE
@@ -179,7 +180,7 @@ pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
     match command.action {
         Action::Up(up) => bring_up(up)?,
         Action::Down { all: true, force, .. } => {
-            println!("{} taken down", runahead_slowdisk::down_all(force)?);
+            print(format_args!("{} taken down", runahead_slowdisk::down_all(force)?))?;
         }
         Action::Down { mountpoint, force, .. } => {
             runahead_slowdisk::down(&mountpoint.unwrap_or_default(), force)?;
@@ -187,13 +188,13 @@ pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
         Action::Cold { mountpoint } => runahead_slowdisk::cold(&mountpoint)?,
         Action::WarmMetadata { directory } => {
             let warmed = runahead_slowdisk::warm_metadata(&directory)?;
-            println!("{} files in {} directories", warmed.files, warmed.directories);
+            print(format_args!("{} files in {} directories", warmed.files, warmed.directories))?;
         }
         Action::Pause { mountpoint } => SlowDisk::at(&mountpoint)?.pause()?,
         Action::Resume { mountpoint } => SlowDisk::at(&mountpoint)?.resume()?,
         Action::Lose { file, offset, length } => {
             let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
-            println!("{} bytes lost", runahead_slowdisk::lose(&file, offset..end)?);
+            print(format_args!("{} bytes lost", runahead_slowdisk::lose(&file, offset..end)?))?;
         }
         Action::Mend { mountpoint } => SlowDisk::at(&mountpoint)?.mend()?,
         Action::Stats { mountpoint, json, reset } => stats(&mountpoint, json, reset)?,
@@ -229,9 +230,10 @@ fn bring_up(up: Up) -> anyhow::Result<()> {
     let device = state.device.as_deref().map(Path::display);
     let device = device.map_or_else(String::new, |device| format!(" on {device}"));
     let profile = Profile::by_name(&state.options.profile)?;
-    println!("{} is up: {}{device}", state.name(), profile.name);
+    // It is up, whether or not anybody reads so.
+    let _ = print(format_args!("{} is up: {}{device}", state.name(), profile.name));
     if profile.medium == Medium::Object {
-        println!("objects are in {}", state.object_directory().display());
+        let _ = print(format_args!("objects are in {}", state.object_directory().display()));
     }
     Ok(())
 }
@@ -242,15 +244,11 @@ fn stats(mountpoint: &Path, json: bool, reset: bool) -> anyhow::Result<()> {
     if reset {
         disk.reset_stats()?;
     }
-    let mut out = io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, &snapshot)?;
-        writeln!(out)?;
-        return Ok(());
+        return print(serde_json::to_string_pretty(&snapshot)?);
     }
     let profile = Profile::by_name(&disk.state().options.profile)?;
-    write!(out, "{}", describe(&snapshot, profile.medium))?;
-    Ok(())
+    print(describe(&snapshot, profile.medium))
 }
 
 fn ms(ns: u64) -> String {
@@ -306,17 +304,14 @@ fn describe(snapshot: &Snapshot, medium: Medium) -> String {
             ms(server.latency.quantile_ns(0.99)),
         ]);
     }
-    text.push_str(&format!("{table}\n"));
+    text.push_str(&table.to_string());
     text
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
     let states = runahead_slowdisk::list()?;
-    let mut out = io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, &states)?;
-        writeln!(out)?;
-        return Ok(());
+        return print(serde_json::to_string_pretty(&states)?);
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(["mount point", "profile", "device", "state"]);
@@ -336,20 +331,18 @@ fn list(json: bool) -> anyhow::Result<()> {
         ];
         table.add_row(row);
     }
-    if !states.is_empty() {
-        writeln!(out, "{table}")?;
-    }
-    Ok(())
+    if states.is_empty() { Ok(()) } else { print(table) }
 }
 
 fn check(options: &CheckOptions, json: bool) -> anyhow::Result<ExitCode> {
     let reports = runahead_slowdisk::check(options, |report| {
         if !json {
-            println!("{}", describe_check(report));
+            // What is measured goes on: the exit status tells of all.
+            let _ = print(describe_check(report));
         }
     })?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&reports)?);
+        print(serde_json::to_string_pretty(&reports)?)?;
     }
     let failed = reports.iter().any(|report| !report.pass());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -8,6 +8,8 @@ use clap::Args;
 use runahead_device::DeviceProfile;
 use runahead_device::tune::{self, MAX_KIB, Readahead, wanted_kib};
 
+use super::print;
+
 /// Set the kernel's readahead of a device to the competitive depth (root)
 ///
 /// For servers that read many sequential streams at once and are not run
@@ -50,24 +52,24 @@ pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
     let readahead = Readahead::of(&arguments.path, directory)?;
     if arguments.undo {
         match readahead.undo()? {
-            Some(tuned) => println!(
+            Some(tuned) => print(format_args!(
                 "{}: readahead {} KiB, as before ({} KiB until now)",
                 readahead.device(),
                 tuned.before_kib,
                 tuned.set_kib
-            ),
+            ))?,
             None => {
-                println!(
+                print(format_args!(
                     "{}: readahead {} KiB; nothing was changed here since the machine started",
                     readahead.device(),
                     readahead.kib()?
-                );
+                ))?;
                 // What was mounted at the path may be elsewhere by now.
                 for tuned in tune::all(directory) {
-                    println!(
+                    print(format_args!(
                         "Changed: {} to {} KiB ({} KiB before)",
                         tuned.device, tuned.set_kib, tuned.before_kib
-                    );
+                    ))?;
                 }
             }
         }
@@ -82,18 +84,20 @@ pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
     };
     let before = readahead.kib()?;
     if arguments.dry_run {
-        println!("{}: readahead {before} KiB, would be {kib} KiB", readahead.device());
+        let device = readahead.device();
+        print(format_args!("{device}: readahead {before} KiB, would be {kib} KiB"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let tuned = readahead.set(kib).with_context(|| {
         format!("set the readahead of {} (this needs root)", arguments.path.display())
     })?;
-    println!(
+    print(format_args!(
         "{}: readahead {} KiB ({before} KiB until now); `runahead tune --undo {}` sets it back",
         readahead.device(),
         tuned.set_kib,
         arguments.path.display()
-    );
-    println!("To keep it across restarts, set {} in a udev rule.", readahead.file().display());
+    ))?;
+    let file = readahead.file().display();
+    print(format_args!("To keep it across restarts, set {file} in a udev rule."))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -65,6 +65,13 @@ pub fn executable(given: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
+/// What was written: the results, and what was drawn of them.
+pub fn file_names(json: &Path, plots: &[PathBuf]) -> String {
+    let plots = plots.iter().map(PathBuf::as_path);
+    let names = std::iter::once(json).chain(plots).map(|path| path.display().to_string());
+    names.collect::<Vec<String>>().join(", ")
+}
+
 /// Those of `all` that are named; all where none is.
 pub fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, names: &[String]) -> Result<Vec<T>> {
     if names.is_empty() {

@@ -10,6 +10,7 @@ use runahead_bench::place::PlaceOptions;
 use runahead_bench::results;
 
 use super::common::{RESULTS, executable};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Kernels {
@@ -82,7 +83,7 @@ pub fn run(arguments: Kernels) -> Result<ExitCode> {
         llvm: arguments.llvm,
     };
     let results = compiler::run(&options, |results| results::write_json(&json, results))?;
-    println!("{}\nWritten: {}", compiler::table(&results), json.display());
+    print(format_args!("{}\nWritten: {}", compiler::table(&results), json.display()))?;
     let equal = results.kernels.iter().all(|kernel| kernel.equal);
     Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

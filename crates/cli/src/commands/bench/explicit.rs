@@ -10,7 +10,8 @@ use runahead_bench::explicit::{self, ExplicitOptions};
 use runahead_bench::results::{self, Results};
 use runahead_bench::{plot, table};
 
-use super::common::{Common, RESULTS, executable, place};
+use super::common::{Common, RESULTS, executable, file_names, place};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Explicit {
@@ -64,7 +65,7 @@ impl MetadataChoice {
 /// Runs it, or lists its applications.
 pub fn run(arguments: Explicit) -> Result<ExitCode> {
     if arguments.list {
-        return Ok(list(&apps::all()));
+        return list(&apps::all());
     }
     waiting("explicit", arguments)
 }
@@ -112,14 +113,16 @@ fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
         written = Some(json);
         Ok(())
     })?;
-    println!("{}", table::table2(&results));
-    println!("{}", table::verdict(&results));
-    if let Some(json) = written {
+    // Drawn before anything is printed, which may find no reader; where it cannot be
+    // drawn, the results are printed all the same.
+    let drawn = written.map(|json| {
         let plot_path = common.plot.clone().unwrap_or_else(|| json.with_extension(""));
-        let plots = plot::draw(&results, &plot_path)?;
-        let files: Vec<String> =
-            std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
-        println!("Written: {}", files.join(", "));
+        (plot::draw(&results, &plot_path), json)
+    });
+    print(table::table2(&results))?;
+    print(table::verdict(&results))?;
+    if let Some((plots, json)) = drawn {
+        print(format_args!("Written: {}", file_names(&json, &plots?)))?;
     }
     Ok(if results.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -132,10 +135,10 @@ fn json_path(results: &Results, common: &Common) -> PathBuf {
 }
 
 /// Names applications and says what they are.
-pub fn list(apps: &[&dyn apps::Application]) -> ExitCode {
+pub fn list(apps: &[&dyn apps::Application]) -> Result<ExitCode> {
     for app in apps {
         let papers = if app.is_papers() { " [the paper's]" } else { "" };
-        println!("{:16} {}{papers}", app.name(), app.about());
+        print(format_args!("{:16} {}{papers}", app.name(), app.about()))?;
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ use runahead_bench::{apps, results};
 
 use super::common::{RESULTS, executable, place};
 use super::explicit::{Explicit, list, waiting};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Faults {
@@ -54,7 +55,7 @@ pub fn run(faults: Faults) -> Result<ExitCode> {
     }
     let mut arguments = faults.programs;
     if arguments.list {
-        return Ok(list(&apps::faults()));
+        return list(&apps::faults());
     }
     if arguments.app.is_empty() {
         arguments.app = apps::faults().iter().map(|app| app.name().to_owned()).collect();
@@ -79,14 +80,15 @@ fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
     })?;
     let json = common.json.clone().unwrap_or_else(|| Path::new(RESULTS).join("faults-sync.json"));
     results::write_json(&json, &costs)?;
-    println!("{}\nWritten: {}", synchronisation::table(&costs, SYNC_MIB), json.display());
+    let table = synchronisation::table(&costs, SYNC_MIB);
+    print(format_args!("{table}\nWritten: {}", json.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn over_swap(arguments: Faults) -> Result<ExitCode> {
     let programs = arguments.programs;
     if programs.list {
-        swap::names().for_each(|name| println!("{name}"));
+        swap::names().try_for_each(print)?;
         return Ok(ExitCode::SUCCESS);
     }
     let common = programs.common;
@@ -106,6 +108,6 @@ fn over_swap(arguments: Faults) -> Result<ExitCode> {
         unprivileged: programs.unprivileged,
     };
     let results = swap::run(&options, |results| results::write_json(&json, results))?;
-    println!("{}\nWritten: {}", swap::tables(&results), json.display());
+    print(format_args!("{}\nWritten: {}", swap::tables(&results), json.display()))?;
     Ok(if results.equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -9,6 +9,7 @@ use runahead_bench::harm::{self, Condition, HarmOptions};
 use runahead_bench::results;
 
 use super::common::{Common, RESULTS, executable, place};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Harm {
@@ -77,6 +78,6 @@ pub fn run(arguments: Harm) -> Result<ExitCode> {
         });
         results::write_json(&written, results)
     })?;
-    println!("{}\nWritten: {}", harm::table(&results), written.display());
+    print(format_args!("{}\nWritten: {}", harm::table(&results), written.display()))?;
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

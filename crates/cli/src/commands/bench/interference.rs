@@ -9,6 +9,7 @@ use runahead_bench::interference::{self, InterferenceOptions};
 use runahead_bench::results;
 
 use super::common::{Common, RESULTS, executable, place};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Interference {
@@ -55,6 +56,6 @@ pub fn run(arguments: Interference) -> Result<ExitCode> {
         Path::new(RESULTS).join(name)
     });
     results::write_json(&json, &results)?;
-    println!("{}\nWritten: {}", interference::table(&results), json.display());
+    print(format_args!("{}\nWritten: {}", interference::table(&results), json.display()))?;
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -9,7 +9,8 @@ use runahead_bench::release::{self, ReleaseOptions};
 use runahead_bench::swap::SwapOptions;
 use runahead_bench::{memory, results};
 
-use super::common::{RESULTS, executable};
+use super::common::{RESULTS, executable, file_names};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Memory {
@@ -71,11 +72,9 @@ pub fn run(arguments: Memory) -> Result<ExitCode> {
         unprivileged: false,
     };
     let measured = memory::run(&options, |so_far| results::write_json(&json, so_far))?;
-    println!("{}", memory::table(&measured));
-    let mut written = vec![json];
-    written.extend(memory::draw(&measured, &plot)?);
-    let written: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
-    println!("Written: {}", written.join(", "));
+    let plots = memory::draw(&measured, &plot);
+    print(memory::table(&measured))?;
+    print(format_args!("Written: {}", file_names(&json, &plots?)))?;
     Ok(if measured.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -90,7 +89,6 @@ fn measure_release(arguments: Memory) -> Result<ExitCode> {
         run_options: arguments.run_option,
     };
     let measured = release::run(&options, |so_far| results::write_json(&json, so_far))?;
-    println!("{}", release::table(&measured));
-    println!("Written: {}", json.display());
+    print(format_args!("{}\nWritten: {}", release::table(&measured), json.display()))?;
     Ok(if measured.equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -17,6 +17,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use super::say;
+
 #[derive(Debug, Args)]
 pub struct Bench {
     #[command(subcommand)]
@@ -138,12 +140,12 @@ enum Which {
 /// If something is missing or a run cannot be made.
 pub fn run(bench: Bench) -> Result<ExitCode> {
     for scheme in runahead_bench::damon::paging_out() {
-        eprintln!(
-            "runahead: warning: a DAMON scheme pages out memory that nobody lacks; what is \
+        say(format_args!(
+            "warning: a DAMON scheme pages out memory that nobody lacks; what is \
              measured as resident may be read again. Where the machine is yours: \
              echo off > {}",
             scheme.ancestors().nth(4).unwrap_or(&scheme).join("state").display()
-        );
+        ));
     }
     match bench.which {
         Which::Explicit(arguments) => explicit::run(arguments),

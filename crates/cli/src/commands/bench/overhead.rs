@@ -9,6 +9,7 @@ use runahead_bench::overhead::{self, OverheadOptions};
 use runahead_bench::results;
 
 use super::common::executable;
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Overhead {
@@ -51,7 +52,7 @@ pub fn run(arguments: Overhead) -> Result<ExitCode> {
         runahead: executable(arguments.runahead.as_deref())?,
     })?;
     results::write_json(&arguments.json, &results)?;
-    println!("{}\nWritten: {}", overhead::table(&results), arguments.json.display());
+    print(format_args!("{}\nWritten: {}", overhead::table(&results), arguments.json.display()))?;
     let kept = results.comparisons.iter().all(|comparison| comparison.keeps_promise())
         && results.start.iter().all(|count| count.keeps_promise());
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })

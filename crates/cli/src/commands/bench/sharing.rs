@@ -9,6 +9,7 @@ use runahead_bench::results;
 use runahead_bench::sharing::{self, SharingOptions};
 
 use super::common::{Common, RESULTS, executable, place};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Sharing {
@@ -43,6 +44,6 @@ pub fn run(arguments: Sharing) -> Result<ExitCode> {
         Path::new(RESULTS).join(format!("sharing-{profile}{apart}.json"))
     });
     results::write_json(&json, &results)?;
-    println!("{}\nWritten: {}", sharing::table(&results), json.display());
+    print(format_args!("{}\nWritten: {}", sharing::table(&results), json.display()))?;
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

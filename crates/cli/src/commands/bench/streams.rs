@@ -8,7 +8,8 @@ use clap::Args;
 use runahead_bench::results;
 use runahead_bench::streams::{self, Order, Policy, StreamsOptions, Workload};
 
-use super::common::{RESULTS, executable, named};
+use super::common::{RESULTS, executable, file_names, named};
+use crate::commands::print;
 
 #[derive(Debug, Args)]
 pub struct Streams {
@@ -74,9 +75,8 @@ pub fn run(arguments: Streams) -> Result<ExitCode> {
         runahead: executable(arguments.runahead.as_deref())?,
     };
     let results = streams::run(&options, |results| results::write_json(&json, results))?;
-    let plots = streams::draw(&results, &json.with_extension(""))?;
-    let files: Vec<String> =
-        std::iter::once(&json).chain(&plots).map(|path| path.display().to_string()).collect();
-    println!("{}\nWritten: {}", streams::table(&results), files.join(", "));
+    let plots = streams::draw(&results, &json.with_extension(""));
+    print(streams::table(&results))?;
+    print(format_args!("Written: {}", file_names(&json, &plots?)))?;
     Ok(ExitCode::SUCCESS)
 }

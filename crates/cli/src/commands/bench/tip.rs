@@ -9,8 +9,8 @@ use runahead_bench::results;
 use runahead_bench::tip::live::{self, LiveOptions, Subject};
 use runahead_bench::tip::{programs, report};
 
-use super::common::{executable, named};
-use crate::commands::sim;
+use super::common::{executable, file_names, named};
+use crate::commands::{print, sim};
 
 #[derive(Debug, Args)]
 pub struct Tip {
@@ -115,10 +115,8 @@ fn tip_live(arguments: &TipLive) -> Result<ExitCode> {
     };
     let out = &arguments.out;
     let results = live::run(&options, |results| results::write_json(out, results))?;
-    println!("{}", report::table(&results));
-    let plots = report::draw(&results, &out.with_extension(""))?;
-    let files: Vec<String> =
-        std::iter::once(out).chain(&plots).map(|path| path.display().to_string()).collect();
-    println!("Written: {}", files.join(", "));
+    let plots = report::draw(&results, &out.with_extension(""));
+    print(report::table(&results))?;
+    print(format_args!("Written: {}", file_names(out, &plots?)))?;
     Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
