@@ -519,7 +519,10 @@ fn wrong_options_are_explained() {
         assert!(text(&output.stderr).contains("error: "), "{output:?}");
     }
     let help = stdout_of(scratch.runahead().args(["run", "--help"]));
+    assert!(help.starts_with("Run a program, running ahead of its reads\n"), "{help}");
     assert!(help.contains("--stats") && help.contains("RUNAHEAD=off"), "{help}");
+    let help = stdout_of(scratch.runahead().arg("--help"));
+    assert!(help.contains("Usage: runahead [OPTIONS] CMD [ARGS]...\n"), "{help}");
 }
 
 /// What is printed may find no reader, or no room.

@@ -23,12 +23,11 @@ use super::say;
 /// order: a list of files, or of segments of files. How far it is, is taken
 /// from the bytes that it reads. Nothing about the command changes; wrong
 /// hints cost little.
-///
-/// EXAMPLES
-///   find src -name '*.c' | sort > list
-///   runahead hint --files list -- cat $(cat list)
-///   printf '%s\t%s\t%s\n' 4096 8192 data.bin | runahead hint --segments - -- ./read
 #[derive(Debug, Args)]
+#[command(after_help = "EXAMPLES
+  find src -name '*.c' | sort > list
+  runahead hint --files list -- cat $(cat list)
+  printf '%s\\t%s\\t%s\\n' 4096 8192 data.bin | runahead hint --segments - -- ./read")]
 pub struct Hint {
     /// Files that it reads from start to end, one name a line; `-`: standard input
     #[arg(long, value_name = "FILE", required_unless_present = "segments")]

@@ -29,7 +29,22 @@ use crate::inherited;
 ///
 /// `runahead CMD` is short for `runahead run CMD`.
 #[derive(Debug, Parser)]
-#[command(name = "runahead", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "runahead",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    override_usage = "runahead [OPTIONS] CMD [ARGS]...\n       runahead <COMMAND>",
+    after_help = "\
+OPTIONS before CMD are those of `runahead run --help`.
+
+Environment: RUNAHEAD=off runs a program, and what it starts, plainly.
+
+Examples:
+  runahead grep -rF needle /data
+  runahead --stats sha256sum -- *.iso     # and say what it did
+  RUNAHEAD=off runahead make"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,13 +60,13 @@ enum Command {
     /// Measure programs with and without runahead (root)
     Bench(bench::Bench),
     Sim(sim::Sim),
-    #[command(name = "cc")]
+    #[command(name = "cc", about = "Compile C by clang with inserted prefetch and release")]
     C(compile::Compile),
-    #[command(name = "c++")]
+    #[command(name = "c++", about = "Compile C++ by clang++ with inserted prefetch and release")]
     Cxx(compile::Compile),
-    #[command(name = "fc")]
+    #[command(name = "fc", about = "Compile Fortran by flang with inserted prefetch and release")]
     Fortran(compile::Compile),
-    /// Mount an emulated disk array, for tests, benchmarks and demos (root)
+    /// Mount emulated disks, network volumes and object stores (root)
     Slowdisk(slowdisk::Slowdisk),
     Tune(tune::Tune),
     Completions(completions::Completions),
@@ -60,8 +75,8 @@ enum Command {
     ManPages(completions::ManPages),
 }
 
-/// `runahead run` by itself: a launch must not pay for the definitions of
-/// all the other subcommands.
+// `runahead run` by itself: a launch must not pay for the definitions of all the
+// other subcommands. No doc comment, which would stand in its help.
 #[derive(Debug, Parser)]
 #[command(name = "runahead run", bin_name = "runahead run", version)]
 struct RunAlone {

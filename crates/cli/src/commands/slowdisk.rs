@@ -1,4 +1,4 @@
-//! `runahead slowdisk`: the emulated disk array.
+//! `runahead slowdisk`: emulated disks, network volumes and object stores.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
