@@ -32,7 +32,7 @@ impl Cgroup {
         if !version1 {
             ensure!(
                 root.join("cgroup.controllers").exists(),
-                "no cgroups are mounted at /sys/fs/cgroup"
+                "no cgroups are mounted at /sys/fs/cgroup: mount -t cgroup2 none /sys/fs/cgroup"
             );
             // May be on already.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");

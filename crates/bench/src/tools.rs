@@ -96,10 +96,12 @@ pub fn ensure_installed(tools: &[Tool], install: bool) -> Result<()> {
         );
     }
     progress::say(format_args!("installing {packages_text} …"));
-    if !apt_install(&packages)? {
+    if apt_install(&packages)?.is_some() {
         // A machine that has never fetched its lists knows no package.
         apt_get(&["update", "-q"])?;
-        ensure!(apt_install(&packages)?, "apt-get install {packages_text} failed: run it by hand");
+        if let Some(said) = apt_install(&packages)? {
+            bail!("apt-get install {packages_text} failed: {said}; run it by hand");
+        }
     }
     let still: Vec<&str> =
         tools.iter().filter(|tool| tool.find().is_none()).map(|tool| tool.program).collect();
@@ -107,13 +109,15 @@ pub fn ensure_installed(tools: &[Tool], install: bool) -> Result<()> {
     Ok(())
 }
 
-fn apt_install(packages: &[&str]) -> Result<bool> {
+/// As [`apt_get`].
+fn apt_install(packages: &[&str]) -> Result<Option<String>> {
     let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
     arguments.extend(packages);
     apt_get(&arguments)
 }
 
-fn apt_get(arguments: &[&str]) -> Result<bool> {
+/// Where it fails: what it said last.
+fn apt_get(arguments: &[&str]) -> Result<Option<String>> {
     let done = Command::new("apt-get")
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -122,7 +126,12 @@ fn apt_get(arguments: &[&str]) -> Result<bool> {
         .env("RUNLEVEL", "1")
         .output()
         .context("start apt-get: this system installs packages in another way")?;
-    Ok(done.status.success())
+    if done.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    Ok(Some(last.map_or_else(|| done.status.to_string(), |line| line.trim().to_owned())))
 }
 
 #[cfg(test)]

@@ -326,7 +326,7 @@ fn what_does_not_fit_is_counted() {
     let lost = format!("{} more reads are not in it", recording.lost);
     assert!(text(&output.stderr).contains(&lost), "{output:?}");
     let simulated = simulate(&scratch, &scratch.join("trace"), &["--disks", "1"]);
-    assert!(text(&simulated.stderr).contains(" reads are not in "), "{simulated:?}");
+    assert!(text(&simulated.stderr).contains(" reads are missing in "), "{simulated:?}");
 }
 
 #[test]

@@ -421,7 +421,9 @@ fn all_go_down_dead_or_alive() {
     kill(listed[0]["daemon"]["pid"].as_i64().unwrap() as i32);
     assert_eq!(run(&["down", "--all"], &[]), "2 taken down\n");
     assert!(!bed.path("mnt").exists() && !bed.path("other").exists());
-    assert_eq!(run(&["list"], &[]), "");
+    let none = slowdisk_in(&states, &["list"], &[]);
+    assert_eq!(ok(&none), "", "a line for each device");
+    assert_eq!(String::from_utf8_lossy(&none.stderr), "runahead: no device is up\n");
 }
 
 #[test]
@@ -434,6 +436,7 @@ fn what_cannot_be_done_says_why() {
     refused(&up(&["--profile", "cloud", "--backing", "/none/such"]), "create it first");
     refused(&slowdisk(&["down"], &[&mnt]), "no slowdisk is up");
     refused(&slowdisk(&["cold"], &[&mnt]), "list");
+    refused(&slowdisk(&["check", "--seconds", "0"], &[]), "--seconds 0: give a number above 0");
     fs::create_dir(&mnt).unwrap();
     fs::write(mnt.join("file"), "").unwrap();
     refused(&up(&["--profile", "cloud"]), "not empty");

@@ -17,6 +17,14 @@ pub enum Error {
         /// Why.
         cause: io::Error,
     },
+    /// A block device that this user may not read.
+    #[error("{}: {cause}; run with sudo, or give a directory on it", path.display())]
+    Denied {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
     /// A directory in which no file is large enough to measure the device with.
     #[error(
         "{}: no readable file of {} MiB or more on this file system; make one (`dd if=/dev/urandom \
@@ -83,5 +91,15 @@ impl Error {
     /// An error of a system call on `path`.
     pub(crate) fn io(path: &Path, cause: impl Into<io::Error>) -> Self {
         Error::Io { path: path.to_owned(), cause: cause.into() }
+    }
+
+    /// The same with the next step, of a block device that is read itself.
+    pub(crate) fn of_device(self) -> Self {
+        match self {
+            Error::Io { path, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                Error::Denied { path, cause }
+            }
+            other => other,
+        }
     }
 }

@@ -66,7 +66,7 @@ impl Target {
         if let Some(node) = node.filter(is_it) {
             match Self::of(&node, identity.size_bytes, true) {
                 Ok(target) => return Ok((target, identity)),
-                Err(error) if kind.is_block_device() => return Err(error),
+                Err(error) if kind.is_block_device() => return Err(error.of_device()),
                 // Not root, or no node for it in this container: a file has to do.
                 Err(_) => {}
             }

@@ -286,7 +286,10 @@ pub fn manage(manager: &Manager) -> Result<ExitCode> {
         None if root => PathBuf::from("/run").join(runahead_manager::wire::SOCKET),
         None => std::env::var_os("XDG_RUNTIME_DIR")
             .map(PathBuf::from)
-            .context("XDG_RUNTIME_DIR is not set: give --socket")?
+            .context(
+                "XDG_RUNTIME_DIR is not set: give --socket, and RUNAHEAD_MANAGER=PATH to the \
+                 programs",
+            )?
             .join(runahead_manager::wire::SOCKET),
     };
     if let Some(directory) = path.parent() {
@@ -297,7 +300,8 @@ pub fn manage(manager: &Manager) -> Result<ExitCode> {
         UnixListener::bind(&path).with_context(|| format!("listen at {}", path.display()))?;
     if root {
         // Everybody may hint: a client can only be told to read what it has open itself.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))
+            .with_context(|| format!("let everybody use {}", path.display()))?;
     }
     runahead_manager::server::serve(&listener)?;
     Ok(ExitCode::SUCCESS)
@@ -317,7 +321,7 @@ fn take_place(path: &Path) -> Result<File> {
         return Ok(lock);
     }
     match UnixStream::connect(path) {
-        Ok(_) => bail!("a manager serves {} already", path.display()),
+        Ok(_) => bail!(served(path)),
         // Nobody listens there any more.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).with_context(|| format!("remove the old {}", path.display()))?;
@@ -327,6 +331,11 @@ fn take_place(path: &Path) -> Result<File> {
             format!("{} is there and does not tell who serves it: give another", path.display())
         }),
     }
+}
+
+fn served(path: &Path) -> String {
+    let path = path.display();
+    format!("a manager serves {path} already: use it, stop it, or give another --socket")
 }
 
 /// Whether a socket is there, and not nothing.
@@ -354,7 +363,7 @@ fn lock_beside(path: &Path) -> Result<File> {
     let lock = options.open(beside).with_context(|| format!("open {}", beside.display()))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => bail!("a manager serves {} already", path.display()),
+        Err(TryLockError::WouldBlock) => bail!(served(path)),
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("lock {}", beside.display()))
         }

@@ -132,11 +132,14 @@ pub fn run(arguments: Run, command: Words) -> ExitCode {
         depth: arguments.depth,
         test: arguments.test,
     };
-    let other = arguments.agent.as_deref().map(std::fs::read).transpose();
-    let agent = match &other {
-        Ok(other) => other.as_deref().map_or(AGENT, Agent::other),
-        Err(error) => return fail(1, &format!("the agent library cannot be read: {error}")),
+    let other = match arguments.agent.as_deref().map(|path| (path, std::fs::read(path))) {
+        Some((path, Err(error))) => {
+            return fail(1, &format!("--agent {}: cannot be read: {error}", path.display()));
+        }
+        Some((_, Ok(other))) => Some(other),
+        None => None,
     };
+    let agent = other.as_deref().map_or(AGENT, Agent::other);
     let Err(failure) = launch::launch(options, agent, command);
     fail(failure.status, &failure.message)
 }

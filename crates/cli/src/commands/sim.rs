@@ -166,10 +166,18 @@ fn replay(command: &Sim, path: &Path) -> Result<()> {
     let recording = Recording::decode(&bytes)
         .with_context(|| format!("{} is no recorded trace (see docs/tip.md)", path.display()))?;
     if recording.lost > 0 {
-        say(format_args!("{} reads are not in {}", recording.lost, path.display()));
+        say(format_args!(
+            "the recording was full: the last {} reads are missing in {}",
+            recording.lost,
+            path.display()
+        ));
     }
     if recording.reads.is_empty() {
-        bail!("{} holds no reads", path.display());
+        bail!(
+            "{} holds no reads: the program made none, or ran plainly (static, set-user-ID): \
+             `--stats` says which",
+            path.display()
+        );
     }
     let files = recording.files();
     let array = |disks, policy, seed| {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use runahead_slowdisk::profile::{Discipline, Medium, PROFILES, Profile};
@@ -11,7 +12,7 @@ use runahead_slowdisk::{
     CheckOptions, FileSystem, ProfileReport, SlowDisk, Snapshot, UpOptions, parse_size,
 };
 
-use super::print;
+use super::{print, say};
 
 #[derive(Debug, Args)]
 #[command(after_help = "EXAMPLE
@@ -200,7 +201,9 @@ pub fn run(command: Slowdisk) -> anyhow::Result<ExitCode> {
         Action::Stats { mountpoint, json, reset } => stats(&mountpoint, json, reset)?,
         Action::List { json } => list(json)?,
         Action::Check { profile, seconds, fuse_limit, seed, json } => {
-            let each = Duration::try_from_secs_f64(seconds)?;
+            let each = Duration::try_from_secs_f64(seconds).ok().filter(|each| !each.is_zero());
+            let each =
+                each.with_context(|| format!("--seconds {seconds}: give a number above 0"))?;
             let options = CheckOptions { profiles: profile, each, fuse_limit, seed, daemon: None };
             return check(&options, json);
         }
@@ -331,7 +334,12 @@ fn list(json: bool) -> anyhow::Result<()> {
         ];
         table.add_row(row);
     }
-    if states.is_empty() { Ok(()) } else { print(table) }
+    if states.is_empty() {
+        // Not on standard output, where a line is a device.
+        say("no device is up");
+        return Ok(());
+    }
+    print(table)
 }
 
 fn check(options: &CheckOptions, json: bool) -> anyhow::Result<ExitCode> {
