@@ -34,7 +34,7 @@ fn an_emulated_volume_is_measured_kept_and_drawn() {
     let disk = SlowDisk::up(&UpOptions { size_bytes: 1 << 30, ..bed.options("cloud") }).unwrap();
     let (cache, plot) = (bed.path("cache"), bed.path("curves.svg"));
     let missing = profile(&cache, &["--stored"], disk.mountpoint());
-    refused(&missing, "not measured yet");
+    refused(&missing, "no profile of the device of");
     let arguments = ["--json", "--time", "2", "--plot", plot.to_str().unwrap()];
     let text = ok(&profile(&cache, &arguments, disk.mountpoint()));
     let found: Value = serde_json::from_str(&text).unwrap();

@@ -278,9 +278,10 @@ fn parallelism(depths: &[(u32, Estimate)], page_ns: Estimate) -> Result<Parallel
     })
 }
 
-/// S_p = C_switch · R_tr (Li et al. 2004, equation 5), in bytes. On a disk the
-/// rate is that of the stream. Where nothing seeks, a stream has one request's
-/// latency and that request's share of the bandwidth.
+/// S_p = C_switch · R_tr (Li et al. 2004, equation 5), in bytes. The latency of a
+/// random read stands for C_switch: on a disk it is a seek and half a revolution,
+/// as a switch is. On a disk the rate is that of the stream. Where nothing seeks, a
+/// stream has one request's latency and that request's share of the bandwidth.
 fn competitive(
     latency_ns: Estimate,
     stream_mb_s: Estimate,

@@ -202,7 +202,7 @@ pub struct Depth {
 /// Li, Papathanasiou and Shen 2004, equation 5.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Competitive {
-    /// S_p = C_switch · R_tr, bytes.
+    /// S_p = C_switch · R_tr, bytes; a random read's latency stands for C_switch.
     pub depth_bytes: Estimate,
 }
 

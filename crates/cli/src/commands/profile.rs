@@ -1,7 +1,7 @@
 //! `runahead profile`: measure the device under a path.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use runahead_device::estimate::Estimate;
 use runahead_device::profile::{DeviceProfile, RandomReads};
 use runahead_device::reader::Reader;
-use runahead_device::{Options, Target, plot, target};
+use runahead_device::{Options, Target, plot, store, target};
 
 use super::{print, say};
 
@@ -101,11 +101,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<ExitCode> {
         );
     }
     let (profile, kept) = if arguments.stored {
-        let stored = DeviceProfile::load_for(&arguments.path).with_context(|| {
-            let path = arguments.path.display();
-            format!("the device of {path} was not measured yet: `runahead profile {path}` does it")
-        })?;
-        (stored, None)
+        (stored(&arguments.path)?, None)
     } else {
         let profile = measure(arguments)?;
         // A full or read-only home takes nothing away from the result.
@@ -126,6 +122,22 @@ pub fn run(arguments: &Profile) -> anyhow::Result<ExitCode> {
     }
     drawn?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What this user has measured of the device of a path before.
+///
+/// # Errors
+/// There is no profile, or no place for one.
+pub fn stored(path: &Path) -> anyhow::Result<DeviceProfile> {
+    let directory =
+        store::directory().context("profiles have no place: set XDG_CACHE_HOME or HOME")?;
+    DeviceProfile::load_from(&directory, path).with_context(|| {
+        let (path, directory) = (path.display(), directory.display());
+        format!(
+            "no profile of the device of {path} in {directory}: run `runahead profile {path}` as \
+             this user (with sudo here, sudo there)"
+        )
+    })
 }
 
 fn measure(arguments: &Profile) -> anyhow::Result<DeviceProfile> {

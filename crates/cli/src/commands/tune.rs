@@ -5,27 +5,29 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use runahead_device::DeviceProfile;
 use runahead_device::tune::{self, MAX_KIB, Readahead, wanted_kib};
 
-use super::print;
+use super::{print, profile};
 
 /// Set the kernel's readahead of a device to the competitive depth (root)
 ///
 /// For servers that read many sequential streams at once and are not run
-/// under runahead. The depth is switch cost × transfer rate (Li, Papathanasiou
-/// and Shen 2004), from the device's profile: throughput is then at least half
-/// of the best possible, whatever the streams do. What was set before is
-/// kept; --undo sets it back. A restart of the machine undoes it too.
+/// under runahead. The depth is latency × transfer rate of the device's profile,
+/// the latency of a random read standing for the cost of a switch (Li,
+/// Papathanasiou and Shen 2004): throughput is then at least half of the best
+/// possible, whatever the streams do. What was set before is kept; --undo sets
+/// it back. A restart of the machine undoes it too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status: 0 when set (or already so), 1 when not.
 
 Examples:
-  runahead profile /srv && runahead tune /srv
-  runahead tune --dry-run /dev/sda   # only say what would be set
-  runahead tune --kib 512 /srv
-  runahead tune --undo /srv")]
+  sudo runahead profile /srv && sudo runahead tune /srv
+  sudo runahead tune --dry-run /dev/sda   # only say what would be set
+  sudo runahead tune --kib 512 /srv
+  sudo runahead tune --undo /srv
+
+Profiles are kept by user: the one that is used is that of who runs this.")]
 pub struct Tune {
     /// A block device, or a file or directory on it
     path: PathBuf,
@@ -51,7 +53,10 @@ pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
     let directory = Path::new(tune::DIRECTORY);
     let readahead = Readahead::of(&arguments.path, directory)?;
     if arguments.undo {
-        match readahead.undo()? {
+        let undone = readahead.undo().with_context(|| {
+            format!("set back the readahead of {} (this needs root)", arguments.path.display())
+        })?;
+        match undone {
             Some(tuned) => print(format_args!(
                 "{}: readahead {} KiB, as before ({} KiB until now)",
                 readahead.device(),
@@ -77,10 +82,7 @@ pub fn run(arguments: &Tune) -> anyhow::Result<ExitCode> {
     }
     let kib = match arguments.kib {
         Some(kib) => kib,
-        None => wanted_kib(&DeviceProfile::load_for(&arguments.path).with_context(|| {
-            let path = arguments.path.display();
-            format!("the device of {path} was not measured yet: `runahead profile {path}` does it")
-        })?),
+        None => wanted_kib(&profile::stored(&arguments.path)?),
     };
     let before = readahead.kib()?;
     if arguments.dry_run {
