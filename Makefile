@@ -1,5 +1,5 @@
-# Runahead. `make demo` and `make test` need nothing installed by hand on a
-# fresh Debian or Ubuntu machine: scripts/setup sees to it.
+# Runahead. `make demo` and `make test` need nothing but make installed by hand
+# on a fresh Debian or Ubuntu machine: scripts/setup sees to it.
 
 PREFIX ?= /usr/local
 CARGO_HOME ?= $(HOME)/.cargo
@@ -25,7 +25,7 @@ build: setup
 		cargo build --release --locked --package runahead --target $(TARGET)
 	cargo build --release --locked --package runahead-hint
 
-# A real program with and without Runahead on cold files, on an emulated
+# Three programs with and without Runahead on cold files, on an emulated
 # network volume (root: it mounts one).
 demo: build
 	$(SUDO) $(RUNAHEAD) bench quick
@@ -61,18 +61,24 @@ bench: build
 	$(SUDO) $(RUNAHEAD) bench overhead
 
 # The command, its man pages and completions, which come out of the one binary;
-# for programs that hint, the library and its header.
+# for programs that hint, the library, its header and the manager's unit. Below
+# sudo, which has another home and no toolchain there, what has been built is
+# installed as it is. The linker's cache is told of the library, but not where a
+# package is made, nor without root.
+HINT := target/release/librunahead_hint.so
 SHARE := $(DESTDIR)$(PREFIX)/share
-install: build
+install: $(if $(and $(SUDO_USER),$(wildcard $(RUNAHEAD)),$(wildcard $(HINT))),,build)
 	install -D -m 0755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
-	install -D -m 0755 target/release/librunahead_hint.so $(DESTDIR)$(PREFIX)/lib/librunahead_hint.so
+	install -D -m 0755 $(HINT) $(DESTDIR)$(PREFIX)/lib/librunahead_hint.so
 	install -D -m 0644 include/runahead.h $(DESTDIR)$(PREFIX)/include/runahead.h
-	install -D -m 0644 dist/runahead-manager.service $(DESTDIR)$(PREFIX)/lib/systemd/system/runahead-manager.service
+	sed 's|/usr/local|$(PREFIX)|' dist/runahead-manager.service | \
+		install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/runahead-manager.service
 	$(RUNAHEAD) man-pages $(SHARE)/man/man1
 	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(RUNAHEAD) completions bash > $(SHARE)/bash-completion/completions/runahead
 	$(RUNAHEAD) completions zsh > $(SHARE)/zsh/site-functions/_runahead
 	$(RUNAHEAD) completions fish > $(SHARE)/fish/vendor_completions.d/runahead.fish
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 # Other projects' tests, plainly and under Runahead (docs/suites.md).
 suites: build
