@@ -30,7 +30,7 @@ Environment: RUNAHEAD=off runs the program plainly.
 Examples:
   runahead grep -rF needle /data
   runahead --stats ld -o program *.o
-  runahead --mode observe --stats=run.json -- tar cf /dev/null /data
+  runahead --mode observe --stats=run.json -- grep -rF needle /data
   runahead --record trace grep -rF needle /data; runahead sim --replay trace")]
 pub struct Run {
     /// Print a summary on standard error at the end, or write JSON into FILE
