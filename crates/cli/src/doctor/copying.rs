@@ -16,7 +16,11 @@ const PAGE: usize = 4096;
 pub fn checks() -> Vec<Check> {
     vec![
         confinement(),
-        fatal("clone without exit signal", attempt(clone_unseen), "no copy can be made"),
+        fatal(
+            "clone without exit signal",
+            attempt(clone_unseen),
+            "no copy can be made; allow clone in the container's seccomp profile",
+        ),
         fatal(
             "close_range(CLOSE_RANGE_UNSHARE)",
             attempt(leave_descriptors),
@@ -29,23 +33,31 @@ pub fn checks() -> Vec<Check> {
         helpful(
             "setpgid",
             attempt(|| call(libc::SYS_setpgid, [0, 0, 0])),
-            "signals to the program's group reach the copy",
+            "signals to the program's group reach the copy; allow setpgid in the container's \
+             seccomp profile",
         ),
-        helpful("PR_SET_PDEATHSIG", attempt(death_signal), "a copy could outlive a killed program"),
+        helpful(
+            "PR_SET_PDEATHSIG",
+            attempt(death_signal),
+            "a copy could outlive a killed program; allow prctl in the container's seccomp profile",
+        ),
         helpful(
             "oom_score_adj",
             attempt(first_for_oom),
-            "the copy is not the first to go when memory runs out",
+            "the copy is not the first to go when memory runs out; mount /proc so that it may be \
+             written",
         ),
         helpful(
             "ioprio_set",
             attempt(io_priority),
-            "prefetches compete with other I/O at normal priority",
+            "prefetches compete with other I/O at normal priority; allow ioprio_set in the \
+             container's seccomp profile",
         ),
         helpful(
             "MADV_WIPEONFORK",
             attempt(wipe_on_fork),
-            "the agent's state is told apart by process id instead",
+            "the agent's state is told apart by process id instead; needs Linux 4.14, or a \
+             container whose seccomp profile allows madvise",
         ),
     ]
 }
@@ -61,22 +73,26 @@ pub fn memory_checks() -> Vec<Check> {
         check(
             "pagemap",
             attempt(pagemap),
-            "which mapped or swapped pages are there cannot be told",
+            "which mapped or swapped pages are there cannot be told; needs /proc and \
+             CONFIG_PROC_PAGE_MONITOR",
         ),
         check(
             "process_vm_readv from a copy",
             attempt(import),
-            "a copy cannot import memory as it touches it",
+            "a copy cannot import memory as it touches it; as root: sysctl \
+             kernel.yama.ptrace_scope=0; in a container, allow process_vm_readv in its seccomp \
+             profile",
         ),
         check(
             "userfaultfd, user mode only",
             attempt(user_faults),
-            "touches of swapped memory are not reported",
+            "touches of swapped memory are not reported; needs Linux 5.11 with \
+             CONFIG_USERFAULTFD, in a container a seccomp profile that allows userfaultfd",
         ),
         check(
             "process_madvise(MADV_WILLNEED)",
             attempt(advise_process),
-            "swapped pages cannot be prefetched for another process (CAP_SYS_NICE may)",
+            "swapped pages cannot be prefetched for another process; needs CAP_SYS_NICE",
         ),
     ]
 }
@@ -209,8 +225,10 @@ fn filter() -> Check {
     let without = attempt(|| install_filter(0));
     if without == Outcome::Works {
         let found = "tried: works, without SECCOMP_FILTER_FLAG_SPEC_ALLOW";
-        return Check::new(AREA, name, Standing::Reduced, found)
-            .or_lost("the copy computes up to a third slower where the processor needs SSBD");
+        return Check::new(AREA, name, Standing::Reduced, found).or_lost(
+            "the copy computes up to a third slower where the processor needs SSBD; needs \
+                 Linux 4.17",
+        );
     }
     fatal(name, without, "a copy could not be confined: needs CONFIG_SECCOMP_FILTER")
 }
@@ -279,10 +297,14 @@ fn idle() -> Check {
     });
     if nice == Outcome::Works {
         let found = format!("{}; nice 19 works", outcome.text());
-        return Check::new(AREA, name, Standing::Reduced, found)
-            .or_lost("a copy takes some 1.5% of a busy processor");
+        return Check::new(AREA, name, Standing::Reduced, found).or_lost(
+            "a copy takes some 1.5% of a busy processor; allow sched_setscheduler in the \
+                 container's seccomp profile",
+        );
     }
-    fatal(name, outcome, "a copy would be in everybody's way")
+    let lost = "a copy would be in everybody's way; allow sched_setscheduler or setpriority in \
+                the container's seccomp profile";
+    fatal(name, outcome, lost)
 }
 
 fn death_signal() -> io::Result<()> {

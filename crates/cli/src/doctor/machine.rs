@@ -148,8 +148,10 @@ fn yama() -> Check {
         Some("0") => (Standing::Works, "ptrace_scope 0".into()),
         Some(scope) => (Standing::Reduced, format!("ptrace_scope {scope}")),
     };
-    Check::new(AREA, "Yama", standing, found)
-        .or_lost("a copy cannot import memory by process_vm_readv; plain copies are not concerned")
+    Check::new(AREA, "Yama", standing, found).or_lost(
+        "a copy cannot import memory by process_vm_readv; plain copies are not concerned; as \
+             root: sysctl kernel.yama.ptrace_scope=0",
+    )
 }
 
 fn security_module() -> Check {

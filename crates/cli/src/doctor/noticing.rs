@@ -212,6 +212,7 @@ fn watching() -> Check {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, 0) };
     let standing = if outcome == Outcome::Works { Standing::Works } else { Standing::Missing };
     Check::new("memory", "watching a program wait", standing, outcome.text()).or_lost(
-        "where perf events are forbidden, too, programs that read through mappings gain nothing",
+        "where perf events are forbidden, too, programs that read through mappings gain nothing; \
+         as root: sysctl kernel.perf_event_paranoid=2",
     )
 }
