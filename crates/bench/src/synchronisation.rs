@@ -258,7 +258,7 @@ pub fn table(costs: &[SyncCost], megabytes: u64) -> String {
 
 /// Whether the importing copy takes no longer than is promised: of the program's
 /// time by its clock, and of a read's in all.
-fn is_met(costs: &[SyncCost]) -> bool {
+pub fn is_met(costs: &[SyncCost]) -> bool {
     let of = |way: &str| costs.iter().find(|cost| cost.missing && cost.way == way);
     let (Some(plain), Some(copy)) = (of("plain"), of("importing copy")) else { return false };
     let ([_, plain_s, ..], [_, copy_s, ..]) = (plain.read_s, copy.read_s);

@@ -82,7 +82,8 @@ fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
     results::write_json(&json, &costs)?;
     let table = synchronisation::table(&costs, SYNC_MIB);
     print(format_args!("{table}\nWritten: {}", json.display()))?;
-    Ok(ExitCode::SUCCESS)
+    let met = synchronisation::is_met(&costs);
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn over_swap(arguments: Faults) -> Result<ExitCode> {
