@@ -10,7 +10,8 @@ pub const READ_ADDED_MAX_NS: f64 = 80.0;
 /// At most so much is added to the start of a process, seconds.
 pub const START_ADDED_MAX_S: f64 = 1e-3;
 /// At most so many system calls are added to `/bin/true` by the usual
-/// `runahead /bin/true`: some 25 of the launcher, 60 of the agent.
+/// `runahead /bin/true`: some 30 of the launcher, 50 of the agent
+/// (docs/SPECIFICATION, "What a start costs").
 pub const START_CALLS_ADDED_MAX: u64 = 100;
 /// At most so many page faults, the copies of pages that are patched included.
 pub const START_FAULTS_ADDED_MAX: u64 = 100;

@@ -81,7 +81,7 @@ enum Which {
     Overhead(overhead::Overhead),
     /// Whether anything becomes slower: everyday commands, unkind conditions
     ///
-    /// Some sixty commands of Debian packages with cold and warm caches, busy
+    /// 68 commands of Debian packages with cold and warm caches, busy
     /// processors, a memory cgroup of half, three quarters and all of the
     /// working set, and a plain reader on the same device. Plain runs and runs
     /// under runahead alternate, and a cell counts as harm where the lower 95%
