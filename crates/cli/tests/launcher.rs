@@ -581,3 +581,31 @@ fn what_cannot_be_said_is_no_panic() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {output:?}");
     }
 }
+
+/// AddressSanitizer's run time ends a program in which another library is before it,
+/// as the agent would be: launched, executed by another, or where it is preloaded.
+#[test]
+fn what_must_be_loaded_first_runs_plainly() {
+    let scratch = Scratch::new();
+    let source = scratch.file("own.c", "int main(void) { return 7; }\n", 0o644);
+    let program = scratch.join("own");
+    let mut gcc = Command::new("gcc");
+    let made = gcc.arg("-fsanitize=address").arg("-o").arg(&program).arg(source).status().unwrap();
+    assert!(made.success());
+    let library = Command::new("gcc").arg("-print-file-name=libasan.so").output().unwrap();
+    let preload = format!("LD_PRELOAD={}", text(&library.stdout).trim());
+    let program = program.to_str().unwrap();
+    // From here on launches are usual ones.
+    stdout_of(scratch.runahead().arg("true"));
+    assert!(record_of_usual(&scratch).is_some());
+    for command in [
+        &[program][..],
+        &["sh", "-c", "$0; exit $?", program],
+        &["env", &preload, "ASAN_OPTIONS=detect_leaks=0", "/bin/true"],
+    ] {
+        let plain = Command::new("env").args(command).output().unwrap();
+        let here = scratch.runahead().args(command).output().unwrap();
+        assert_eq!(here.status, plain.status, "{command:?}: {}", text(&here.stderr));
+        assert_eq!(text(&here.stderr), text(&plain.stderr), "{command:?}");
+    }
+}

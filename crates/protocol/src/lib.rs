@@ -1,6 +1,7 @@
 //! What the launcher, the normal process, the speculative process and the
 //! collector say to each other: one module per conversation, every layout
-//! versioned, no code that acts.
+//! versioned, no code that acts. And [`first`], what both the launcher and the agent
+//! look for in a program before it is executed.
 //!
 //! | module | written by | read by | where it lives |
 //! |---|---|---|---|
@@ -12,6 +13,7 @@
 //! | [`stats`] | agent | collector | a memory file held by the collector |
 #![no_std]
 
+pub mod first;
 pub mod learnt;
 pub mod log;
 pub mod notice;

@@ -30,10 +30,10 @@ pub mod words;
 use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
-use runahead_protocol::learnt;
 use runahead_protocol::session::{
     LISTS_VARIABLE, OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE,
 };
+use runahead_protocol::{first, learnt};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -281,12 +281,22 @@ fn is_dynamic(program: &PathText, interpreter: &[u8]) -> Option<bool> {
     let mode = rustix::fs::fstat(&file).ok()?.st_mode;
     let mut head = [0; HEAD_LEN];
     let len = rustix::io::pread(&file, &mut head, 0).ok()?;
+    let head = head.get(..len)?;
     let mut none: [u8; 0] = [];
     let has_capabilities = rustix::fs::getxattr(path, c"security.capability", &mut none[..]);
+    let read = |offset: u64, part: &mut [u8]| {
+        let start = usize::try_from(offset).ok()?;
+        let Some(there) = start.checked_add(part.len()).and_then(|end| head.get(start..end)) else {
+            return rustix::io::pread(&file, part, offset).ok();
+        };
+        part.copy_from_slice(there);
+        Some(there.len())
+    };
     Some(
         mode & (libc::S_ISUID | libc::S_ISGID) == 0
             && has_capabilities.is_err()
-            && named_interpreter(head.get(..len)?)? == interpreter,
+            && named_interpreter(head)? == interpreter
+            && !first::is_needed(read),
     )
 }
 

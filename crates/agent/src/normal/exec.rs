@@ -3,7 +3,7 @@
 //! one's at start, where the agent can be loaded into it.
 
 use super::capture::UNSEEN_END;
-use super::loadable::{self, Place, ROOM_WORDS};
+use super::loadable::{self, Known, Place, ROOM_WORDS};
 use super::{bars, end_speculation, learnt, own, scratch};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
@@ -11,6 +11,7 @@ use crate::hook::plain;
 use crate::state::{FDS_MAX, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
+use runahead_protocol::first;
 
 /// Words of scratch memory on the stack, small or large; more needs a mapping.
 const SMALL_WORDS: usize = 128;
@@ -96,7 +97,7 @@ fn with_session(
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
     let asked = |file| learnt::target(state, file, arguments);
-    let target = found.map_or(learnt::Target::Enlisted, asked);
+    let target = found.map_or(learnt::Target::Unknown, asked);
     if own {
         learnt::executes(state, target);
     }
@@ -112,10 +113,13 @@ fn with_session(
     // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
     let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
     let place = Place::of(&frame.args, environment_arg);
-    let descriptors = if own { descriptors_with_locks(state) } else { 0 };
+    let locks_end = if own { descriptors_with_locks(state) } else { 0 };
+    // AddressSanitizer there is none of for musl.
+    let has_been_loaded = is_small || target != learnt::Target::Unknown;
+    let known = Known { locks_end, has_been_loaded };
     // A program that watches what it executes would be told of our look, too.
-    let may_look = CONFIG.watches.load(Relaxed) == 0 && descriptors <= FDS_MAX;
-    if !may_look || !loads(state, place, descriptors, is_small) {
+    let may_look = CONFIG.watches.load(Relaxed) == 0 && locks_end <= FDS_MAX;
+    if !may_look || !loads(state, place, known, is_small) {
         return plain(frame);
     }
     if words <= SMALL_WORDS && !is_small {
@@ -179,12 +183,12 @@ fn descriptors_with_locks(state: &State) -> usize {
 /// Whether what is to be executed can have the agent; false, too, where there is no room
 /// to find out.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn loads(state: &State, place: Place, descriptors: usize, is_small: bool) -> bool {
+fn loads(state: &State, place: Place, known: Known, is_small: bool) -> bool {
     if !is_small {
-        return loads_on_stack(place, descriptors);
+        return loads_on_stack(place, known);
     }
     let look = |room: &mut [usize]| match room.first_chunk_mut() {
-        Some(room) => loadable::loads(place, descriptors, room),
+        Some(room) => loadable::loads(place, known, room),
         None => false,
     };
     scratch::with(state, ROOM_WORDS, look).unwrap_or(false)
@@ -193,8 +197,8 @@ fn loads(state: &State, place: Place, descriptors: usize, is_small: bool) -> boo
 /// By itself: what it takes on the stack what comes after it has again.
 #[inline(never)]
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn loads_on_stack(place: Place, descriptors: usize) -> bool {
-    loadable::loads(place, descriptors, &mut [0; ROOM_WORDS])
+fn loads_on_stack(place: Place, known: Known) -> bool {
+    loadable::loads(place, known, &mut [0; ROOM_WORDS])
 }
 
 /// Whether the dynamic linker will be able to open the agent. After a change of
@@ -292,7 +296,19 @@ impl Given {
                 }
             }
         }
-        Some(given)
+        // What must be loaded first may be in that list, too.
+        (!given.preloads_what_is_first()).then_some(given)
+    }
+
+    /// Whether [`first::names_one`] of its `LD_PRELOAD`.
+    fn preloads_what_is_first(&self) -> bool {
+        self.preload_at.is_some_and(|index| {
+            let value = self.pointer(index) + PRELOAD.len();
+            // SAFETY: `at` has read it to its end.
+            let text =
+                unsafe { core::slice::from_raw_parts(value as *const u8, self.preload_len - 1) };
+            first::names_one(text)
+        })
     }
 
     fn pointer(&self, index: usize) -> usize {

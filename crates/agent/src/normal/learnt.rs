@@ -232,8 +232,10 @@ impl From<&sys::Stat> for File {
 /// How a program is to be executed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// With the agent.
+    /// With the agent, as its like have been.
     Enlisted,
+    /// With the agent, where it can have it: nothing is known of its like.
+    Unknown,
     /// With the agent, though its like wait for nothing.
     Sampled,
     /// Without.
@@ -245,13 +247,13 @@ pub enum Target {
 pub fn target(state: &State, file: File, arguments: usize) -> Target {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
-        return Target::Enlisted;
+        return Target::Unknown;
     }
-    let Some(table) = table(state) else { return Target::Enlisted };
+    let Some(table) = table(state) else { return Target::Unknown };
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
     let key = key(file.dev, file.ino, file.modified, count);
-    let Some(Entry { record: cell, .. }) = table.find(key) else { return Target::Enlisted };
+    let Some(Entry { record: cell, .. }) = table.find(key) else { return Target::Unknown };
     let is_known_short = Record::from_bits(cell.load(Relaxed)).is_known_short();
     match sampled(cell, Record::enlists) {
         false => Target::LeftAlone,

@@ -9,6 +9,7 @@ use crate::arch::nr;
 use crate::procfs;
 use crate::sys::{self, call};
 use runahead_emulate::arch::nr as all_nr;
+use runahead_protocol::first;
 
 /// Bytes of a file by which the kernel tells what it is (`BINPRM_BUF_SIZE`).
 const HEAD_LEN: usize = 256;
@@ -72,13 +73,21 @@ enum Kind {
     Unknown,
 }
 
+/// What is known before a file is looked at.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// What this process has locked lies below this descriptor.
+    pub locks_end: usize,
+    /// Its like have been executed with the agent.
+    pub has_been_loaded: bool,
+}
+
 /// Whether what is at `place` may be executed with the agent: also where nobody says.
-/// What this process has locked lies below `descriptors`.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-pub fn loads(place: Place, descriptors: usize, room: &mut Room) -> bool {
+pub fn loads(place: Place, known: Known, room: &mut Room) -> bool {
     let mut place = place;
     for _ in 0..=SCRIPTS_MAX {
-        match look(place, descriptors, room) {
+        match look(place, known, room) {
             Kind::Loads | Kind::Unknown => return true,
             Kind::Plain => return false,
             Kind::Script => {
@@ -91,7 +100,7 @@ pub fn loads(place: Place, descriptors: usize, room: &mut Room) -> bool {
 
 /// What is at `place`.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn look(place: Place, descriptors: usize, room: &mut Room) -> Kind {
+fn look(place: Place, known: Known, room: &mut Room) -> Kind {
     // Nothing is opened by that: no FIFO waits, no device notices, no lease is broken.
     const O_PATH_CLOEXEC: usize = 0o12_000_000;
     const O_NOFOLLOW: usize = 0o400_000;
@@ -103,12 +112,12 @@ fn look(place: Place, descriptors: usize, room: &mut Room) -> Kind {
     let is_empty = matches!(fd, sys::ENOENT | EFAULT) && place.flags & AT_EMPTY_PATH != 0;
     match usize::try_from(fd) {
         Ok(fd) => {
-            let kind = examine(fd, true, descriptors, room);
+            let kind = examine(fd, true, known, room);
             sys::close(fd as i32);
             kind
         }
         // fexecve(3): what is executed is open already.
-        Err(_) if is_empty => examine(place.directory, false, descriptors, room),
+        Err(_) if is_empty => examine(place.directory, false, known, room),
         Err(_) => Kind::Unknown,
     }
 }
@@ -116,7 +125,7 @@ fn look(place: Place, descriptors: usize, room: &mut Room) -> Kind {
 /// What a descriptor, one of ours or of the program's, refers to. It may be one that
 /// allows nothing but that (`O_PATH`).
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn examine(fd: usize, is_ours: bool, descriptors: usize, room: &mut Room) -> Kind {
+fn examine(fd: usize, is_ours: bool, known: Known, room: &mut Room) -> Kind {
     const ANYBODY_EXECUTES: u32 = 0o111;
     let Some((mode, file)) = stat(fd, room) else { return Kind::Unknown };
     if mode & sys::S_IFMT != sys::S_IFREG || mode & ANYBODY_EXECUTES == 0 {
@@ -124,7 +133,8 @@ fn examine(fd: usize, is_ours: bool, descriptors: usize, room: &mut Room) -> Kin
     }
     // POSIX locks are the process's, and are gone when it closes any descriptor of
     // the file; an exec keeps them.
-    if (0..descriptors).any(|other| !(is_ours && other == fd) && has_locked(other, file, room)) {
+    let others = (0..known.locks_end).filter(|&other| !(is_ours && other == fd));
+    if others.into_iter().any(|other| has_locked(other, file, room)) {
         return Kind::Unknown;
     }
     let reader = reopen(fd, room);
@@ -132,7 +142,7 @@ fn examine(fd: usize, is_ours: bool, descriptors: usize, room: &mut Room) -> Kin
         // The kernel heeds that of programs only, and scripts have to be read.
         return if sets_id(mode) { Kind::Plain } else { Kind::Unknown };
     };
-    let kind = kind(reader, mode, room);
+    let kind = kind(reader, mode, known.has_been_loaded, room);
     sys::close(reader as i32);
     kind
 }
@@ -213,7 +223,7 @@ fn sets_id(mode: u32) -> bool {
 
 /// What the file that `reader` reads is.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn kind(reader: usize, mode: u32, room: &mut Room) -> Kind {
+fn kind(reader: usize, mode: u32, has_been_loaded: bool, room: &mut Room) -> Kind {
     room.fill(0);
     if pread(reader, room, HEAD_LEN, 0).is_none() {
         return Kind::Unknown;
@@ -233,10 +243,21 @@ fn kind(reader: usize, mode: u32, room: &mut Room) -> Kind {
         return Kind::Plain;
     }
     match names_interpreter(reader, first, count, room) {
+        Some(true) if !has_been_loaded && is_to_be_first(reader) => Kind::Plain,
         Some(true) => Kind::Loads,
         Some(false) => Kind::Plain,
         None => Kind::Unknown,
     }
+}
+
+/// Whether a library of the program's must be loaded first, before the agent.
+#[inline(never)]
+fn is_to_be_first(reader: usize) -> bool {
+    first::is_needed(|offset, part| {
+        let args = [reader, part.as_mut_ptr() as usize, part.len(), offset as usize];
+        // SAFETY: the kernel writes at most so many bytes.
+        usize::try_from(unsafe { call(nr::PREAD64, &args) }).ok()
+    })
 }
 
 /// Whether the file gives capabilities, which the dynamic linker heeds as it does
@@ -358,7 +379,8 @@ mod tests {
         let file = std::fs::File::open(path).unwrap();
         let (fd, empty) = (file.as_raw_fd() as usize, c"".as_ptr() as usize);
         let open = Place { directory: fd, path: empty, flags: AT_EMPTY_PATH };
-        [by_path, open].map(|place| loads(place, 32, &mut [0; ROOM_WORDS]))
+        let known = Known { locks_end: 32, has_been_loaded: false };
+        [by_path, open].map(|place| loads(place, known, &mut [0; ROOM_WORDS]))
     }
 
     #[test]
@@ -420,8 +442,9 @@ mod tests {
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let text = CString::new(path.to_str().unwrap()).unwrap();
         let place = Place { directory: sys::AT_FDCWD, path: text.as_ptr() as usize, flags: 0 };
-        let descriptors = file.as_raw_fd() as usize + 1;
-        assert_eq!(look(place, descriptors, &mut [0; ROOM_WORDS]), Kind::Plain);
+        let locks_end = file.as_raw_fd() as usize + 1;
+        let known = Known { locks_end, has_been_loaded: false };
+        assert_eq!(look(place, known, &mut [0; ROOM_WORDS]), Kind::Plain);
         // SAFETY: a valid struct flock for an open file.
         let locked = unsafe {
             let mut lock: libc::flock = core::mem::zeroed();
@@ -429,8 +452,9 @@ mod tests {
             libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock)
         };
         assert_eq!(locked, 0);
-        assert_eq!(look(place, descriptors, &mut [0; ROOM_WORDS]), Kind::Unknown);
-        assert_eq!(look(place, descriptors - 1, &mut [0; ROOM_WORDS]), Kind::Plain);
+        assert_eq!(look(place, known, &mut [0; ROOM_WORDS]), Kind::Unknown);
+        let known = Known { locks_end: locks_end - 1, ..known };
+        assert_eq!(look(place, known, &mut [0; ROOM_WORDS]), Kind::Plain);
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -26,6 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use runahead_protocol::first;
 use runahead_protocol::session::{
     LISTS_VARIABLE, Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITH_TABLE,
     TEST_WITHOUT_MEMORY_CONTROL,
@@ -212,6 +213,11 @@ fn agent_files(
     }
     if std::env::var_os(LISTS_VARIABLE).is_some() {
         losses.push(format!("{name}: {LISTS_VARIABLE} is set, so it is only listed"));
+        return None;
+    }
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if first::names_one(preloaded.as_bytes()) {
+        losses.push(format!("{name}: {}; it ran plainly", resolve::Plain::Sanitized.text()));
         return None;
     }
     if agent.bytes.is_empty() {

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use runahead_protocol::first;
 use runahead_sites::elf;
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
@@ -32,6 +33,8 @@ pub enum Plain {
     SetId,
     /// File capabilities: the same.
     Capabilities,
+    /// AddressSanitizer's run time ends a program in which another library is before it.
+    Sanitized,
     /// It cannot be opened for reading.
     Unreadable,
     /// Neither ELF nor script; the kernel may know better (binfmt_misc).
@@ -46,6 +49,7 @@ impl Plain {
             Plain::OtherMachine => "it is not a 64-bit x86 program",
             Plain::SetId => "it is set-user-ID or set-group-ID, so nothing may be loaded into it",
             Plain::Capabilities => "it has file capabilities, so nothing may be loaded into it",
+            Plain::Sanitized => "its AddressSanitizer permits no library before its own",
             Plain::Unreadable => "it cannot be read, so its kind is unknown",
             Plain::Unknown => "it is neither an ELF program nor a script",
         }
@@ -166,6 +170,9 @@ fn classify_file(file: &File, path: &Path) -> Step {
     }
     if !head.is_64_bit || !head.is_x86_64 || !head.is_loadable {
         return plain(Plain::OtherMachine);
+    }
+    if first::is_needed(|offset, part| file.read_at(part, offset).ok()) {
+        return plain(Plain::Sanitized);
     }
     match head.interpreter {
         Some(interpreter) => Step::Done(Kind::Dynamic {

@@ -68,8 +68,14 @@ impl Scratch {
     /// The same, of a copy in this directory: another user may not reach the
     /// one that was built (below a home, say).
     pub fn runahead_for_all(&self) -> Command {
-        let command = fs::read(env!("CARGO_BIN_EXE_runahead")).unwrap();
-        self.runahead_at(&self.file("runahead", command, 0o755))
+        let path = self.join("runahead");
+        // By another process: what this one had open to be written, a child that some
+        // other test forks meanwhile would keep open, and no file that is being written
+        // can be executed (ETXTBSY).
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_runahead")).arg(&path).status();
+        assert!(copied.unwrap().success());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        self.runahead_at(&path)
     }
 
     fn runahead_at(&self, path: &Path) -> Command {
