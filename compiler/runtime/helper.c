@@ -115,16 +115,31 @@ static void ask_again(void) {
     }
 }
 
+/* Bytes between a walk and others; 0: they meet. */
+static uint64_t apart(const struct walked *one, uint64_t low, uint64_t high) {
+    return low > one->high ? low - one->high : one->low > high ? one->low - high : 0;
+}
+
+/* Where there is no room for another it becomes part of the nearest, with what lies between. */
 static void note_walk(uint64_t low, uint64_t high) {
-    for (uint32_t i = 0; i < h.walks; ++i) {
-        struct walked *one = &h.walked[i];
-        if ((low > one->high || high < one->low) && i + 1 < WALKED_MAX)
-            continue;
-        one->low = low < one->low ? low : one->low;
-        one->high = high > one->high ? high : one->high;
+    struct walked *nearest = h.walked;
+    for (uint32_t i = 1; i < h.walks; ++i)
+        if (apart(&h.walked[i], low, high) < apart(nearest, low, high))
+            nearest = &h.walked[i];
+    if (h.walks < WALKED_MAX && (h.walks == 0 || apart(nearest, low, high) > 0)) {
+        h.walked[h.walks++] = (struct walked){low, high};
         return;
     }
-    h.walked[h.walks++] = (struct walked){low, high};
+    nearest->low = low < nearest->low ? low : nearest->low;
+    nearest->high = high > nearest->high ? high : nearest->high;
+}
+
+void forget_walks(uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < h.walks;)
+        if (h.walked[i].low >= low && h.walked[i].high <= high)
+            h.walked[i] = h.walked[--h.walks];
+        else
+            ++i;
 }
 
 static bool is_walked(uint64_t low, uint64_t high) {

@@ -35,7 +35,7 @@ static const uint64_t AROUND_BYTES_MAX = 64 << 10;
 static const uint64_t ADDRESSES = (uint64_t)1 << 47;
 
 /* PREFETCH_FOLIOS: it may be in large folios. WALKED: a walk across
- * rows writes within these bytes. */
+ * rows, which comes back to its neighbours, writes within these bytes. */
 enum operation { PREFETCH, PREFETCH_FOLIOS, RELEASE, WALKED };
 /* Beside the flags of the stream. The program never waits for such a release; what was
  * dirty of it stays, once written, until its memory is wanted. */
@@ -372,6 +372,8 @@ void retire_file(int fd);
 
 /* Bytes that this thread has asked the devices for so far. */
 uint64_t own_reads(void);
+/* What walks across rows write there is mapped no longer. */
+void forget_walks(uint64_t low, uint64_t high);
 
 /* ---- The program's mappings, known to the helper (mappings.c) ------------ */
 

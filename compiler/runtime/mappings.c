@@ -93,9 +93,11 @@ static void read_regions(void) {
                 m.region[k].hinted_high = 0;
             }
     for (int k = 0; k < m.regions; ++k)
-        if (m.region[k].hinted_low < m.region[k].hinted_high && !goes_on(&m.region[k], fresh, n))
+        if (m.region[k].hinted_low < m.region[k].hinted_high && !goes_on(&m.region[k], fresh, n)) {
             clear_bits(m.region[k].hinted_low >> PAGE_SHIFT,
                        (m.region[k].hinted_high + PAGE - 1) >> PAGE_SHIFT);
+            forget_walks(m.region[k].low, m.region[k].high);
+        }
     /* Files of mappings that are gone. */
     for (int k = 0; k < m.regions; ++k) {
         if (m.region[k].fd >= 0)

@@ -207,6 +207,17 @@ static bool stays_given_back(const struct ra_plan *p, bool is_alone) {
     return !p->is_indirect && !(is_alone && (double)p->bytes > 1.5 * (double)ra.memory);
 }
 
+/* A walk across rows comes back to the neighbours of what it writes: nothing may be in large
+ * folios there. One that does not, such as a border of a grid, dirties each place once. */
+static void tell_of_walk(const struct ra_plan *p, uint32_t i) {
+    const struct ra_stream *s = &p->stream[i];
+    int64_t below, above;
+    if (!(s->flags & RA_FLAG_WRITE))
+        return;
+    spans(p, s, 0, &below, &above);
+    enqueue(WALKED, s->base + (uint64_t)below, (uint64_t)(above - below), 0);
+}
+
 /* Where to pipeline: "the first surrounding loop which touches more than a page
  * of the given array" (section 2.3), here more than a strip's worth. */
 static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct ra_site *site) {
@@ -289,13 +300,9 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
         if (suits_folios(p, i))
             p->folios |= 1u << i;
     p->walks &= ~p->releases;
-    for (uint32_t i = 0; i < p->streams; ++i) {
-        int64_t below, above;
-        if (!p->around[i] || !(p->stream[i].flags & RA_FLAG_WRITE))
-            continue;
-        spans(p, &p->stream[i], 0, &below, &above);
-        enqueue(WALKED, p->stream[i].base + (uint64_t)below, (uint64_t)(above - below), 0);
-    }
+    for (uint32_t i = 0; i < p->streams; ++i)
+        if (p->around[i] && p->walk_level[i] < RA_LEVELS_MAX)
+            tell_of_walk(p, i);
 }
 
 static uint64_t hash_of(const struct ra_site *site, const uint64_t *counts,
@@ -407,8 +414,10 @@ void expect_shifted(struct ra_site *site, struct ra_plan *p, struct ra_plan *las
     }
     for (uint32_t i = 0; i < p->streams; ++i) {
         int64_t by = (int64_t)(shifted[i].base - p->stream[i].base);
-        if (by != 0 && magnitude(by) < p->around[i])
-            atomic_store_explicit(&p->drift[i], by > 0 ? 1 : -1, memory_order_relaxed);
+        if (by == 0 || magnitude(by) >= p->around[i])
+            continue;
+        atomic_store_explicit(&p->drift[i], by > 0 ? 1 : -1, memory_order_relaxed);
+        tell_of_walk(p, i);
     }
     bool is_new;
     struct ra_plan *next = moved ? plan_of(site, p->count, shifted, &is_new) : NULL;

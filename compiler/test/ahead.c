@@ -461,6 +461,40 @@ static void every_page(uint32_t strip_mined) {
     free(f);
 }
 
+/* Of what a nest over `rows` of each of the places writes: bytes that it says a walk comes
+ * back to. */
+static uint64_t walked_of(struct ra_site *site, uint64_t rows, uint64_t base) {
+    const uint64_t counts[] = {rows, PLACES};
+    const struct ra_stream stream = {.base = base, .high = 40, .stride = {40, PLANE},
+                                     .flags = RA_FLAG_WRITE};
+    struct ra_frame *f = frame_of(2, counts, &stream);
+    uint64_t bytes = 0;
+    ra_begin_2(site, f);
+    CHECK(f->plan->around[0] > 0);
+    for (struct entry e; take_out(&e);) {
+        CHECK(e.operation != WALKED || e.address == base);
+        bytes += e.operation == WALKED ? e.bytes : 0;
+    }
+    free(f);
+    return bytes;
+}
+
+/* A walk across rows is one that comes back to the neighbours, in its nest or from one
+ * execution to the next: not the border of a grid, however often it is written. */
+static void walks_told(void) {
+    struct ra_site border = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "border"};
+    struct ra_site within = border, between = border;
+    const uint64_t base = 3 * ARRAY, all = (uint64_t)(PLACES - 1) * PLANE + 40;
+    CHECK(walked_of(&border, 1, base) == 0);
+    CHECK(walked_of(&border, 1, base) == 0);
+    CHECK(walked_of(&border, 1, base + ARRAY / 2) == 0);
+    CHECK(walked_of(&within, ROWS, base) == all + (ROWS - 1) * 40);
+    CHECK(walked_of(&between, 1, base) == 0);
+    CHECK(walked_of(&between, 1, base + 40) == all);
+    CHECK(walked_of(&between, 1, base + 80) == all);
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+}
+
 int main(void) {
     start(20 << 20);
     resident();
@@ -477,6 +511,7 @@ int main(void) {
     alone();
     every_page(6);
     every_page(7);
+    walks_told();
     puts("what is ahead is asked for as it should be");
     return 0;
 }

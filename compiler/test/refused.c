@@ -251,6 +251,19 @@ static void walked(void) {
     CHECK(starts == before + 2);
     for (uint64_t page = 2600; page < 2696; ++page)
         CHECK(is_there[page]);
+
+    /* One for which there is no room is put to the nearest, none is kept for long of what is
+     * mapped no more. */
+    const uint64_t far = BASE + ((uint64_t)1 << 40), step = 1 << 20;
+    for (uint64_t n = 0; h.walks < WALKED_MAX; ++n)
+        note_walk(far + n * step, far + n * step + PAGE);
+    note_walk(far + 2 * PAGE, far + 3 * PAGE);
+    CHECK(h.walks == WALKED_MAX && is_walked(far + PAGE, far + 3 * PAGE));
+    CHECK(!is_walked(far - PAGE, far) && !is_walked(far + 3 * PAGE, far + step));
+    forget_walks(BASE, BASE + PAGES * PAGE);
+    CHECK(h.walks == WALKED_MAX - 1 && !is_walked(BASE, far));
+    forget_walks(far, far + WALKED_MAX * step);
+    CHECK(h.walks == 0);
 }
 
 /* Pages that the kernel reclaims lose their bits, and only what is believed in
