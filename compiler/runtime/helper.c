@@ -165,9 +165,10 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
         uint64_t n = r->high - address < bytes ? r->high - address : bytes;
         /* A walk that writes a piece of a large folio makes all of it dirty, each
          * time that it comes back: none is left for it. */
-        const uint64_t followed = r->is_file && !ra.manager && in_folios &&
-                !is_walked(address, address + n)
-            ? follow(r->path, r->inode, r->offset + (address - r->low), n) : 0;
+        const bool is_followed = r->is_file && !ra.manager && in_folios &&
+                                 !is_walked(address, address + n);
+        const uint64_t followed =
+            is_followed ? follow(r->path, r->inode, r->offset + (address - r->low), n) : 0;
         if (followed)
             n = followed;
         else if (n > WILLNEED_BYTES)
@@ -207,8 +208,9 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
             one.left = ask(r, at, length);
             if (one.left)
                 keep_refused(&one);
-            else if (r->is_counted && length >= SEQUENCE_BYTES_MIN)
-                may_go_on(r->path, r->inode, r->offset + (at + length - r->low));
+            else if (is_followed && r->is_counted && length >= SEQUENCE_BYTES_MIN)
+                may_go_on(r->path, r->inode, r->offset + (at - r->low),
+                          r->offset + (at + length - r->low));
         }
         address += n;
         bytes -= n;

@@ -468,8 +468,8 @@ struct cached {
 bool look_at_cache(int fd, uint64_t offset, uint64_t bytes, struct cached *pages);
 /* Bytes of it; 0 where the kernel does not tell. */
 uint64_t cached(int fd, uint64_t offset, uint64_t bytes);
-/* All until `offset` of a file was asked for; it may go on there. */
-void may_go_on(const char *path, uint64_t inode, uint64_t offset);
+/* A piece of a file was asked for; it may go on where that ends. */
+void may_go_on(const char *path, uint64_t inode, uint64_t from, uint64_t to);
 /* The file is mapped no longer. */
 void leave_file(const char *path, uint64_t inode);
 /* Asks for bytes of a file that go on where others ended; returns how many, from

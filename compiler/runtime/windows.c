@@ -102,24 +102,40 @@ void leave_file(const char *path, uint64_t inode) {
             leave(&sequence[i]);
 }
 
-void may_go_on(const char *path, uint64_t inode, uint64_t offset) {
+/* The sequence that has ended there, in whose place another of its file may begin: pieces that
+ * are asked for one by one leave the others theirs. NULL: none. */
+static struct sequence *ended_at(const char *path, uint64_t inode, uint64_t offset) {
+    for (int i = 0; i < sequences; ++i)
+        if (sequence[i].next == offset && is_of(&sequence[i], path, inode))
+            return &sequence[i];
+    return NULL;
+}
+
+static struct sequence *oldest(void) {
     struct sequence *s = sequence;
-    if (failures >= FAILURES_MAX || strlen(path) >= PATH_BYTES)
-        return;
     if (sequences < SEQUENCES_MAX) {
         s = &sequence[sequences++];
         s->fd = -1;
-    } else {
-        for (int i = 1; i < sequences; ++i)
-            if (sequence[i].used < s->used)
-                s = &sequence[i];
+        return s;
     }
+    for (int i = 1; i < sequences; ++i)
+        if (sequence[i].used < s->used)
+            s = &sequence[i];
+    return s;
+}
+
+void may_go_on(const char *path, uint64_t inode, uint64_t from, uint64_t to) {
+    if (failures >= FAILURES_MAX || strlen(path) >= PATH_BYTES)
+        return;
+    struct sequence *s = ended_at(path, inode, from);
+    if (!s)
+        s = oldest();
     if (!is_of(s, path, inode)) {
         leave(s);
         strcpy(s->path, path);
         s->inode = inode;
     }
-    s->next = s->mark = s->beyond = offset;
+    s->next = s->mark = s->beyond = to;
     s->has_mark = false;
     s->used = ++uses;
 }
