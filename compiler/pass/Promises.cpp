@@ -13,6 +13,7 @@
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
 
 using namespace llvm;
 using namespace runahead;
@@ -36,27 +37,33 @@ bool Promises::isOwn(const Value *V) const {
   return I && Own.count(I) && !I->mayReadOrWriteMemory() && !I->mayHaveSideEffects();
 }
 
+/// Is a copy surely the same value? Two calls, or pieces of assembly, need not give the same.
+static bool isCopiable(const Instruction *I) {
+  return !isa<PHINode>(I) && !isa<FreezeInst>(I) && (!isa<CallBase>(I) || isa<MinMaxIntrinsic>(I));
+}
+
 /// Looks at all that a value is made of. A phi that is no expression is where one begins,
-/// and may be poison as ever; behind others the expander has gone round the loop.
+/// and may be poison as ever; behind others the expander has gone round the loop. A freeze
+/// is never poison, whatever is promised behind it, and one value: a second freeze of
+/// poison may choose another. What a call is made of cannot be copied with it.
 void Promises::look(Value *V, ScalarEvolution &SE) {
   SmallVector<std::pair<Value *, bool>, 16> Next{{V, false}};
   while (!Next.empty()) {
-    auto [At, IsBehindPhi] = Next.pop_back_val();
-    if (!isOwn(At) || !Looked[IsBehindPhi].insert(At).second)
+    auto [At, IsFixed] = Next.pop_back_val();
+    if (!isOwn(At) || isa<FreezeInst>(At) || !Looked[IsFixed].insert(At).second)
       continue;
-    if (isa<PHINode>(At)) {
-      if (!SE.isSCEVable(At->getType()) || isa<SCEVUnknown>(SE.getSCEV(At)))
-        continue;
-      IsBehindPhi = true;
-    }
-    for (Value *Operand : cast<Instruction>(At)->operands())
-      Next.emplace_back(Operand, IsBehindPhi);
+    auto *I = cast<Instruction>(At);
+    if (isa<PHINode>(I) && (!SE.isSCEVable(I->getType()) || isa<SCEVUnknown>(SE.getSCEV(I))))
+      continue;
+    IsFixed |= !isCopiable(I);
+    for (Value *Operand : I->operands())
+      Next.emplace_back(Operand, IsFixed);
   }
 }
 
 /// The value, computed without the promises that are given back.
 Value *Promises::without(Value *V) {
-  if (!isOwn(V) || isa<PHINode>(V))
+  if (!isOwn(V) || !isCopiable(cast<Instruction>(V)))
     return V;
   if (auto Known = Copies.find(V); Known != Copies.end())
     return Known->second;
