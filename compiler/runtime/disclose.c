@@ -36,7 +36,7 @@ struct segment { /* struct runahead_segment of runahead.h */
 };
 
 struct disclosed {
-    int fd;
+    int fd; /* below 0: used, its file is closed */
     uint32_t front; /* pages hinted until then */
     uint64_t offset, bytes;
 };
@@ -104,9 +104,36 @@ static int file_of(const char *path, uint64_t inode) {
 static void consume(uint64_t kept) {
     for (; m.end - m.first > kept; ++m.first) {
         struct disclosed *d = &m.ahead[m.first % DISCLOSED_MAX];
+        if (d->fd < 0)
+            continue;
         m.consumed(d->fd, d->offset, d->bytes);
         count(&ra.count.consumed, d->bytes >> PAGE_SHIFT);
     }
+}
+
+void leave_disclosed(const char *path, uint64_t inode) {
+    int i = 0;
+    while (i < m.files && (m.file[i].inode != inode || strcmp(m.file[i].path, path) != 0))
+        ++i;
+    if (i == m.files)
+        return;
+    const int fd = m.file[i].fd;
+    m.file[i] = m.file[--m.files];
+    if (fd < 0)
+        return;
+    for (uint64_t at = m.first; at < m.end; ++at) {
+        struct disclosed *d = &m.ahead[at % DISCLOSED_MAX];
+        if (d->fd != fd)
+            continue;
+        m.consumed(fd, d->offset, d->bytes);
+        count(&ra.count.consumed, d->bytes >> PAGE_SHIFT);
+        d->fd = -1;
+    }
+    close(fd);
+}
+
+bool holds_disclosed(void) {
+    return m.files > 0;
 }
 
 void consume_behind(void) {

@@ -363,7 +363,7 @@ void *helper(void *nothing) {
             alone_ns = now;
             if (is_alone())
                 tell_ender(ENDS_PROGRAM);
-            if (holds_files())
+            if (holds_files() || holds_disclosed())
                 look_at_maps(); /* no file is held for long that is mapped no more */
         }
         if (worked == 64)

@@ -487,6 +487,10 @@ void load_library(void);
 bool disclose(const char *path, uint64_t inode, uint64_t offset, uint64_t bytes, uint32_t front);
 /* Says what of it the program has used by now. */
 void consume_behind(void);
+/* The file is mapped no longer: it is closed, and what was disclosed of it not wanted. */
+void leave_disclosed(const char *path, uint64_t inode);
+/* Is any file held open for what is disclosed of it? */
+bool holds_disclosed(void);
 /* Is a thread of that name the library's? */
 bool is_library_thread(const char *name);
 

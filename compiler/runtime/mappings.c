@@ -102,8 +102,10 @@ static void read_regions(void) {
     for (int k = 0; k < m.regions; ++k) {
         if (m.region[k].fd >= 0)
             retire_file(m.region[k].fd);
-        if (m.region[k].inode != 0)
+        if (m.region[k].inode != 0) {
             leave_file(m.region[k].path, m.region[k].inode);
+            leave_disclosed(m.region[k].path, m.region[k].inode);
+        }
     }
     memcpy(m.region, fresh, sizeof(fresh[0]) * (size_t)n);
     m.regions = n;

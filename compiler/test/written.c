@@ -26,6 +26,9 @@ static int pretend_close(int fd);
 #undef posix_fadvise
 #define posix_fadvise pretend_fadvise
 #include "../runtime/release.c"
+#define open_same pretend_open
+int pretend_open(const char *path, uint64_t inode, int flags);
+#include "../runtime/disclose.c"
 
 #include "check.h"
 
@@ -306,6 +309,53 @@ static void lazily(void) {
     w.pieces = 0;
 }
 
+static uint64_t opened, consumed_bytes;
+
+int pretend_open(const char *path, uint64_t inode, int flags) {
+    CHECK(path[0] == '/' && inode && flags == 0);
+    ++opened;
+    return FILE_FD;
+}
+
+static int pretend_hint(const char *path, const struct segment *segment, size_t segments) {
+    CHECK(path[0] == '/' && segment->length > 0 && segments == 1);
+    return 0;
+}
+
+static int pretend_available(void) { return 1; }
+
+static void pretend_consumed(int fd, uint64_t offset, uint64_t bytes) {
+    CHECK(fd == FILE_FD && closed == 0 && offset % PAGE == 0);
+    consumed_bytes += bytes;
+}
+
+/* A file that is disclosed through a manager is open as long as it is mapped, and nothing of
+ * it is wanted after that; others take its place, however many come. */
+static void disclosed(void) {
+    m.hint_path = pretend_hint;
+    m.available = pretend_available;
+    m.consumed = pretend_consumed;
+    ra.window = 1 << 20;
+    closed = 0;
+    CHECK(!holds_disclosed());
+    CHECK(disclose("/one", 7, 0, 4 * PAGE, 0) && disclose("/one", 7, 4 * PAGE, PAGE, 0));
+    CHECK(opened == 1 && holds_disclosed());
+    leave_disclosed("/one", 8);
+    leave_disclosed("/other", 7);
+    CHECK(closed == 0 && consumed_bytes == 0 && holds_disclosed());
+    leave_disclosed("/one", 7);
+    CHECK(closed == 1 && consumed_bytes == 5 * PAGE && !holds_disclosed());
+    ra.count.hinted = 2 * ra.window >> PAGE_SHIFT;
+    consume_behind();
+    CHECK(consumed_bytes == 5 * PAGE && m.first == m.end);
+    for (uint64_t n = 1; n <= 2 * FILES_MAX; ++n) {
+        closed = 0;
+        CHECK(disclose("/one", n, 0, PAGE, 0));
+        leave_disclosed("/one", n);
+        CHECK(closed == 1 && opened == 1 + n);
+    }
+}
+
 int main(void) {
     ra.memory = 64 << 20;
     in_parts();
@@ -315,6 +365,7 @@ int main(void) {
     in_turn();
     lazily();
     retired();
+    disclosed();
     puts("what is given back is written before, and in parts");
     return 0;
 }
