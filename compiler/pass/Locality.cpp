@@ -230,7 +230,9 @@ bool Locality::indirect(const SCEV *Address, Loop *L, SmallVectorImpl<Loop *> &P
   }
   const auto *Unknown = dyn_cast<SCEVUnknown>(Varying);
   auto *Index = Unknown ? dyn_cast<LoadInst>(Unknown->getValue()) : nullptr;
-  if (!Index || !Index->isSimple() || LI.getLoopFor(Index->getParent()) != L)
+  // The run-time layer reads indices as the program reads its memory by default.
+  if (!Index || !Index->isSimple() || Index->getPointerAddressSpace() != 0 ||
+      LI.getLoopFor(Index->getParent()) != L)
     return false;
   // The run-time layer reads indices that the loop has not got to: they must
   // be ones that it surely gets to, or reading could leave the array. Those that are

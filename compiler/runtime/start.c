@@ -172,7 +172,10 @@ void do_without(void) {
 }
 
 const char *why_not_call(void) {
-    return prctl(PR_GET_SECCOMP) == 0 ? NULL : "system calls are filtered (seccomp)";
+    const int saved = errno; /* a kernel that has no filters does not know the question */
+    const bool is_none = prctl(PR_GET_SECCOMP) == 0;
+    errno = saved;
+    return is_none ? NULL : "system calls are filtered (seccomp)";
 }
 
 void do_without_since(const char *why) {

@@ -1,5 +1,5 @@
 /* How much memory the layer reckons with: the least of what the program's cgroups may have.
- * And how it reserves its own. */
+ * How it reserves its own, and asks about filters of system calls. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -10,8 +10,10 @@
 
 static int pretend_open(const char *path, int flags);
 #define open pretend_open
+#define prctl pretend_prctl
 #include "../runtime/start.c"
 #undef open
+#undef prctl
 
 #include "check.h"
 
@@ -38,6 +40,24 @@ static uint64_t limit_by(const char *const *kernels) {
     return memory_limit();
 }
 
+static bool is_unknown; /* the kernel knows nothing of filters */
+
+int pretend_prctl(int option, ...) {
+    CHECK(option == PR_GET_SECCOMP);
+    if (!is_unknown)
+        return 0;
+    errno = EINVAL;
+    return -1;
+}
+
+/* The program's loop does not change its errno. */
+static void filters(void) {
+    errno = EDOM;
+    CHECK(!why_not_call() && errno == EDOM);
+    is_unknown = true;
+    CHECK(why_not_call() && errno == EDOM);
+}
+
 /* Is what is reserved kept in small pages? */
 static void small_pages(void) {
     char line[256], begin[32], flags[256] = "";
@@ -60,6 +80,7 @@ static void small_pages(void) {
 
 int main(void) {
     small_pages();
+    filters();
     const uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
     CHECK(limit_by((const char *const[]){NULL}) == machine);
     CHECK(limit_by((const char *const[]){"/proc/self/cgroup", "0::/a/b\n",

@@ -13,3 +13,11 @@ long search(const double *restrict a, const int *restrict b, double x) {
         if (a[b[i]] == x)
             return i;
 }
+// Indices that are in a memory of their own (here, of a thread) the layer cannot read.
+// CHECK-NOT: 1 indirect
+// CHECK: indirect.c:{{.*}} reference not prefetched: its address is neither affine, nor indirect
+void others(double *restrict to, const double *restrict a,
+            const __attribute__((address_space(256))) int *restrict b, long n) {
+    for (long i = 0; i < n; ++i)
+        to[0] += a[b[i]];
+}
