@@ -125,8 +125,11 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
             return;
         }
     }
-    if (previous && previous != p)
+    if (previous && previous != p) {
         atomic_store_explicit(&previous->next, p, memory_order_release);
+        keep_for(p, previous);
+        keep_for(previous, p);
+    }
     previous = p;
     release_left(p);
     if (is_new || !atomic_load_explicit(&p->next, memory_order_relaxed))

@@ -282,6 +282,11 @@ static inline void spans(const struct ra_plan *p, const struct ra_stream *s, uin
 struct ra_plan *plan_of(struct ra_site *site, const uint64_t *counts,
                         const struct ra_stream *streams, bool *is_new);
 void expect_shifted(struct ra_site *site, struct ra_plan *p, struct ra_plan *last);
+/* Nests that share their loops, such as the inner loops of a stencil, begin one after the
+ * other, and go over the same arrays together: what is behind one may be what the other comes
+ * to in the next iteration. Has `p` give back nothing before `other` has passed it, too.
+ * Where they only follow one another it does so a little later. */
+void keep_for(struct ra_plan *p, const struct ra_plan *other);
 /* Do two streams come to the same addresses? */
 bool meet(const struct ra_plan *p, const struct ra_stream *s, const struct ra_plan *other,
           const struct ra_stream *q);

@@ -119,6 +119,32 @@ static void plan_releases(struct ra_plan *p) {
     }
 }
 
+/* Stream `i` of `p` is given back no further than until where stream `k` of the other is in
+ * the same iteration, but where that is far behind. */
+static void keep_behind(struct ra_plan *p, uint32_t i, const struct ra_plan *other, uint32_t k) {
+    const struct ra_stream *s = &p->stream[i], *q = &other->stream[k];
+    const uint32_t inner = p->tick_level + 1;
+    if (q->flags & RA_FLAG_INDIRECT || !meet(p, s, other, q) ||
+        memcmp(s->stride, q->stride, inner * sizeof(s->stride[0])) != 0)
+        return;
+    int64_t below, above;
+    spans(other, q, inner, &below, &above);
+    const bool is_up = p->way[i] > 0;
+    const int64_t trail = (int64_t)(q->base - s->base) + (is_up ? below : above);
+    const int64_t further = is_up ? p->trail[i] - trail : trail - p->trail[i];
+    if (further > 0 && (uint64_t)further <= ra.memory / 4)
+        p->trail[i] = trail;
+}
+
+void keep_for(struct ra_plan *p, const struct ra_plan *other) {
+    if (!p->releases || p->tick_level >= other->levels ||
+        memcmp(p->count, other->count, (p->tick_level + 1) * sizeof(p->count[0])) != 0)
+        return; /* they share no loops */
+    for (uint32_t i = 0; i < p->streams; ++i)
+        for (uint32_t k = 0; p->releases >> i & 1 && k < other->streams; ++k)
+            keep_behind(p, i, other, k);
+}
+
 /* May a stream be in large folios, of which writing a piece makes the whole dirty? Where the
  * nest leaves nothing of it behind itself, or goes over it in order and does not write it. */
 static bool suits_folios(const struct ra_plan *p, uint32_t i) {

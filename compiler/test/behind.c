@@ -39,6 +39,46 @@ static void planes(void) {
     released_within(0, 0);
 }
 
+/* Two nests share the loop over planes: one goes over those before and behind the other's,
+ * which fills the memory with another array beside. In whichever order they begin, none is
+ * given back before both have passed it; one that goes elsewhere makes no difference. */
+static void shared_loops(void) {
+    enum { BYTES = 256 << 10, PLANES = 96, AT = 40 };
+    const uint64_t counts[] = {PLANES - 2, BYTES / PAGE};
+    const struct ra_stream plane = {.base = 2 * ARRAY, .high = 8, .stride = {BYTES, PAGE}};
+    for (int order = 0; order < 3; ++order) {
+        struct ra_site around = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "around"};
+        struct ra_site within = around;
+        within.streams = 2;
+        struct ra_frame *a = frame_of(2, counts, &plane);
+        struct ra_frame *w = calloc(1, sizeof(*w) + 2 * sizeof(plane));
+        CHECK(w);
+        memcpy(w->count, counts, sizeof(counts));
+        w->streams[0] = w->streams[1] = plane;
+        w->streams[0].base += (uint64_t)(1 + order * PLANES) * BYTES;
+        w->streams[1].base += ARRAY;
+        a->streams[0].base += (uint64_t)(order * PLANES) * BYTES;
+        if (order == 2)
+            a->streams[0].base = ARRAY;
+        clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+        ra_begin_2(order == 1 ? &within : &around, order == 1 ? w : a);
+        ra_begin_2(order == 1 ? &around : &within, order == 1 ? a : w);
+        CHECK(w->plan->releases == 3);
+        released_within(0, 0);
+        const uint64_t begin = w->streams[0].base - BYTES;
+        w->index[0] = AT;
+        ra_tick(&within, w, 0);
+        uint64_t end = 0;
+        for (struct entry e; take_out(&e);)
+            if (e.operation == RELEASE && e.address < 3 * ARRAY)
+                end = e.address + e.bytes;
+        CHECK(end == begin + (order == 2 ? AT + 1 : AT) * BYTES);
+        nothing_behind();
+        free(a);
+        free(w);
+    }
+}
+
 /* What a nest over `arrays` of so many bytes each has gone over half of is given back:
  * does it stay until its memory is wanted? */
 static bool stays(uint32_t arrays, uint64_t bytes) {
@@ -321,6 +361,7 @@ int main(void) {
     released_within(ARRAY, ARRAY + (uint64_t)PLACES * PLANE); /* left by the walk before */
 
     planes();
+    shared_loops();
     /* A single array that is much larger than the memory leaves it free. */
     CHECK(stays(1, ra.memory / 4 * 5) && !stays(1, ra.memory * 2) && stays(2, ra.memory));
     folios();
