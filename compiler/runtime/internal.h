@@ -154,13 +154,18 @@ static inline bool fills_memory(double bytes) {
     return bytes >= 0.9 * (double)ra.memory;
 }
 
-/* So much of what is dirty is written together, and so much is left behind the program at
- * most, which waits then until nearly all of it is written: disks position their heads
- * for each change from reading to writing. */
+/* So much is left behind the program at most, which waits then until nearly all of it is
+ * written: disks position their heads for each change from reading to writing. */
 static inline uint64_t behind_most(void) {
     const uint64_t most = 64 << 20;
     const uint64_t share = ra.memory / 10 * 3;
     return share < most ? share : most;
+}
+
+/* So much of what is dirty is written together, while the program goes on: where the disks
+ * keep up with it, it need not wait for them. */
+static inline uint64_t written_together(void) {
+    return behind_most() / 3;
 }
 
 /* A program that waits goes on when no more than this is behind it. */

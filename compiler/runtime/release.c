@@ -107,7 +107,7 @@ static bool is_early(void) {
             return false;
         dirty += one->bytes;
     }
-    return dirty < behind_most() && !atomic_load(&ra.catching_up) &&
+    return dirty < written_together() && !atomic_load(&ra.catching_up) &&
            now_ns() < w.queue[w.tail % RELEASES_MAX].ns + WRITE_WAIT_NS;
 }
 

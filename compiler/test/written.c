@@ -213,9 +213,13 @@ static void together(void) {
     give_back(&w.piece[w.piece[0].fd < 0 ? 0 : 1]);
     write_and_give_back();
     w.pieces = 0;
-    piece(1, behind_most() / BLOCK, true);
-    piece(1 + behind_most() / BLOCK, 1, true);
-    CHECK(!is_early());
+    const uint64_t enough = written_together() / BLOCK + 1;
+    piece(1, enough - 2, true);
+    w.queue[w.tail % RELEASES_MAX].ns = now_ns() + 1000 * 1000000000ull;
+    CHECK(is_early());
+    piece(enough - 1, 2, true);
+    CHECK(!is_early()); /* long before the program has to wait */
+    CHECK(2 * enough * BLOCK < behind_most());
 
     /* It goes on when little is left. */
     atomic_store(&ra.catching_up, true);
