@@ -30,10 +30,8 @@ pub mod words;
 use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
-use runahead_protocol::session::{
-    LISTS_VARIABLE, OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE,
-};
-use runahead_protocol::{first, learnt};
+use runahead_protocol::learnt;
+use runahead_protocol::session::{OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -128,7 +126,8 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
         return None;
     }
     record.ask_for_needed();
-    if !is_dynamic(&program, record.interpreter)?
+    if !is_the_systems(program.as_bytes())
+        || !is_dynamic(&program, record.interpreter)?
         || !record.is_up_to_date()
         || record.may_not_execute()
         || record.devices != Devices::of(&cache)?.0
@@ -198,7 +197,9 @@ impl Variables {
             let (name, value) = (&variable[..equals], &variable[equals + 1..]);
             let is = |other: &str| name == other.as_bytes();
             let is_out = is(OPT_OUT_VARIABLE) && value == b"off";
-            if is("LD_PRELOAD") || is(SESSION_VARIABLE) || is_out || is(LISTS_VARIABLE) {
+            // LD_PRELOAD and LD_TRACE_LOADED_OBJECTS, and others as rare.
+            let is_linkers = matches!(name, [b'L', b'D', b'_', b'P' | b'T', ..]);
+            if is_linkers || is(SESSION_VARIABLE) || is_out {
                 return None;
             }
             let slot = match name {
@@ -281,23 +282,19 @@ fn is_dynamic(program: &PathText, interpreter: &[u8]) -> Option<bool> {
     let mode = rustix::fs::fstat(&file).ok()?.st_mode;
     let mut head = [0; HEAD_LEN];
     let len = rustix::io::pread(&file, &mut head, 0).ok()?;
-    let head = head.get(..len)?;
     let mut none: [u8; 0] = [];
     let has_capabilities = rustix::fs::getxattr(path, c"security.capability", &mut none[..]);
-    let read = |offset: u64, part: &mut [u8]| {
-        let start = usize::try_from(offset).ok()?;
-        let Some(there) = start.checked_add(part.len()).and_then(|end| head.get(start..end)) else {
-            return rustix::io::pread(&file, part, offset).ok();
-        };
-        part.copy_from_slice(there);
-        Some(there.len())
-    };
     Some(
         mode & (libc::S_ISUID | libc::S_ISGID) == 0
             && has_capabilities.is_err()
-            && named_interpreter(head)? == interpreter
-            && !first::is_needed(read),
+            && named_interpreter(head.get(..len)?)? == interpreter,
     )
+}
+
+/// Whether a program is the distribution's. Others may have to be loaded first
+/// ([`runahead_protocol::first`]), for which there is no room here to look.
+fn is_the_systems(path: &[u8]) -> bool {
+    path.starts_with(b"/usr/") || path.starts_with(b"/bin/")
 }
 
 /// The name in the PT_INTERP of a 64-bit x86 program that begins with `head`.
