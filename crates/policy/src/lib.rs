@@ -11,6 +11,7 @@ pub mod asking;
 pub mod comparison;
 pub mod competitive;
 pub mod device_limit;
+pub mod first;
 pub mod horizon;
 pub mod learning;
 pub mod memory_control;

@@ -1,7 +1,6 @@
 //! What the launcher, the normal process, the speculative process and the
 //! collector say to each other: one module per conversation, every layout
-//! versioned, no code that acts. And [`first`], what both the launcher and the agent
-//! look for in a program before it is executed.
+//! versioned, no code that acts.
 //!
 //! | module | written by | read by | where it lives |
 //! |---|---|---|---|
@@ -13,7 +12,6 @@
 //! | [`stats`] | agent | collector | a memory file held by the collector |
 #![no_std]
 
-pub mod first;
 pub mod learnt;
 pub mod log;
 pub mod notice;

@@ -292,7 +292,7 @@ fn is_dynamic(program: &PathText, interpreter: &[u8]) -> Option<bool> {
 }
 
 /// Whether a program is the distribution's. Others may have to be loaded first
-/// ([`runahead_protocol::first`]), for which there is no room here to look.
+/// (`runahead_policy::first`), for which there is no room here to look.
 fn is_the_systems(path: &[u8]) -> bool {
     path.starts_with(b"/usr/") || path.starts_with(b"/bin/")
 }

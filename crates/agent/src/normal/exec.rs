@@ -11,7 +11,7 @@ use crate::hook::plain;
 use crate::state::{FDS_MAX, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_protocol::first;
+use runahead_policy::first;
 
 /// Words of scratch memory on the stack, small or large; more needs a mapping.
 const SMALL_WORDS: usize = 128;

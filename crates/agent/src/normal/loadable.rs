@@ -9,7 +9,7 @@ use crate::arch::nr;
 use crate::procfs;
 use crate::sys::{self, call};
 use runahead_emulate::arch::nr as all_nr;
-use runahead_protocol::first;
+use runahead_policy::first;
 
 /// Bytes of a file by which the kernel tells what it is (`BINPRM_BUF_SIZE`).
 const HEAD_LEN: usize = 256;

@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use runahead_protocol::first;
+use runahead_policy::first;
 use runahead_protocol::session::{
     LISTS_VARIABLE, Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITH_TABLE,
     TEST_WITHOUT_MEMORY_CONTROL,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use runahead_protocol::first;
+use runahead_policy::first;
 use runahead_sites::elf;
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;

@@ -28,8 +28,6 @@ pub fn names_one(text: &[u8]) -> bool {
 /// Whether the first library that an ELF64 program needs is one. `read` reads at an
 /// offset of its file and gives the number of bytes. False where anything is not as the
 /// dynamic linker would want it.
-///
-/// Takes eight calls of `read` for a program with thirteen program headers.
 pub fn is_needed(read: impl FnMut(u64, &mut [u8]) -> Option<usize>) -> bool {
     needed(read).is_some_and(|(name, len)| name.get(..len).is_some_and(names_one))
 }
