@@ -71,13 +71,6 @@ pub fn at_stall(
     })
 }
 
-/// Whether there are threads whose calls no hook sees: they would close descriptors
-/// beside a copy that is leaving the table, and wait for children of every kind.
-fn threads_are_unseen() -> bool {
-    let unseen = [&CONFIG.unseen, &CONFIG.unseen_in_threads];
-    unseen.iter().any(|it| it.load(Relaxed) != 0) && !regions::is_single_threaded()
-}
-
 /// At a stall that was not predicted: makes a speculative process if it is
 /// worth it. Returns there what `copy` does, and `None` in the normal process.
 pub fn attempt(
@@ -100,7 +93,7 @@ pub fn attempt(
     if others || !super::own(state) {
         return None;
     }
-    if threads_are_unseen() {
+    if waiting::threads_are_unseen() {
         state.count(Counter::SyncsDeclined, 1);
         return None;
     }
@@ -563,7 +556,7 @@ pub(super) fn aide_runs(state: &State) -> bool {
 /// Sees to it that there is an aide, where copies may be made; its process id,
 /// or 0.
 pub fn start_aide(state: &'static State) -> i32 {
-    if !super::own(state) || threads_are_unseen() {
+    if !super::own(state) || waiting::threads_are_unseen() {
         return 0;
     }
     state.try_locked(|_, _| {
