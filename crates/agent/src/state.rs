@@ -406,6 +406,8 @@ pub struct State {
     pub bars_raised: AtomicU32,
     /// What the last copy left of [`runahead_protocol::log::Log::without_files`].
     pub without_files: AtomicU64,
+    /// What the last copy left of [`runahead_protocol::log::Log::opening`].
+    pub opening: AtomicU64,
     /// The descriptor whose position was told slowly when it was last asked for,
     /// plus one; 0: none.
     pub slow_position: AtomicI32,

@@ -6,7 +6,7 @@ use crate::descriptors::{File, FileId, Kind};
 use crate::emulator::{Emulator, POSITION_UNKNOWN};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, from_kernel, park};
-use crate::residency::{self, Method};
+use crate::residency::{self, Candidate, Method};
 use runahead_protocol::log::Log;
 use runahead_protocol::stats::Park;
 
@@ -30,7 +30,6 @@ pub(crate) struct Stat {
     pub(crate) uid: u32,
     pub(crate) rdev: u64,
     pub(crate) size: u64,
-    pub(crate) blocks: u64,
 }
 
 impl Stat {
@@ -42,7 +41,6 @@ impl Stat {
             uid: word(bytes, stat::UID) as u32,
             rdev: word(bytes, stat::RDEV),
             size: word(bytes, stat::SIZE),
-            blocks: word(bytes, stat::BLOCKS),
         }
     }
 }
@@ -140,7 +138,11 @@ impl<K: Kernel> Context<'_, K> {
         if (stat.dev, stat.ino) != (file.dev, file.ino) {
             return park(Park::Reopen);
         }
-        if file.kind == Kind::Regular && stat.blocks == 0 {
+        let asks = matches!(
+            self.e.methods.get(stat.dev),
+            Method::Unasked | Method::Delicate | Method::Forgetting
+        );
+        if file.kind == Kind::Regular && asks {
             let flags = O_PATH | O_CLOEXEC;
             let result = self.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]);
             let Ok(path_fd) = self.opened(result) else { return park(Park::Reopen) };
@@ -222,15 +224,23 @@ impl<K: Kernel> Context<'_, K> {
         self.e.identity.fsuid == 0 || self.e.identity.fsuid == stat.uid
     }
 
-    /// Parks where opening a regular file, of which there is an `O_PATH`
-    /// descriptor, could be noticed. What has blocks is on none of the file systems
-    /// that are asked for.
+    /// Parks where a regular file, of which there is an `O_PATH` descriptor, is not to
+    /// be opened.
     pub(crate) fn may_be_opened(&mut self, path_fd: usize, stat: &Stat) -> Result<(), Stop> {
-        let method = match stat.blocks {
-            0 => residency::before_opening(self.k, &mut self.e.methods, path_fd, stat.dev),
-            _ => self.e.methods.get(stat.dev),
+        let Some(own) = self.own_fds() else { return park(Park::Reopen) };
+        let name = decimal(path_fd as u32);
+        let candidate = Candidate {
+            path_fd,
+            at: (own, address_of(&name)),
+            dev: stat.dev,
+            size: stat.size,
+            owned: self.owned(stat),
         };
-        if method == Method::Delicate { park(Park::Unanswerable) } else { Ok(()) }
+        let opening = &self.log.opening;
+        match residency::before_opening(self.k, &mut self.e.methods, &candidate, opening) {
+            Method::Delicate | Method::Forgetting => park(Park::Unanswerable),
+            _ => Ok(()),
+        }
     }
 
     /// Opens a regular file or directory, known to be one, for reading,

@@ -12,7 +12,9 @@
 
 use crate::abi::*;
 use crate::arch::nr;
+use crate::context::OPEN_FOR_READING;
 use crate::kernel::Calls;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Most pages in one question: what a `mincore` vector on a small signal
 /// stack may hold.
@@ -42,6 +44,7 @@ const DELICATE: [u64; 10] = [
     0x1980_0202,
 ];
 
+const FUSE: u64 = 0x6573_5546;
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
 
@@ -67,6 +70,8 @@ pub enum Method {
     Sysfs,
     /// Must not be read by a speculative process.
     Delicate,
+    /// Must not be opened by one: what is in memory of a file goes when it is.
+    Forgetting,
 }
 
 /// What is known of one file's right to ask.
@@ -206,27 +211,89 @@ fn method_of(kind: u64) -> Method {
     }
 }
 
-/// What is known of device `dev` before a regular file on it is opened, given an
-/// `O_PATH` descriptor of the file: opening is an effect by itself where files are
-/// delicate (trace_pipe has one reader at a time, Linux 6.6). One question for
-/// each device.
+/// A regular file that a speculative process is about to open.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// An `O_PATH` descriptor of it.
+    pub path_fd: usize,
+    /// Where it can be opened: a directory's descriptor, and the address of a name.
+    pub at: (usize, usize),
+    /// Its device.
+    pub dev: u64,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// As for [`Oracle::new`].
+    pub owned: bool,
+}
+
+/// What is known of a regular file's device before the file is opened: opening is an
+/// effect by itself where files are delicate (trace_pipe has one reader at a time,
+/// Linux 6.6), or forgotten. One question for each device.
+///
+/// `opening` is what an earlier speculative process has found out (`Log::opening`), and
+/// this one leaves.
 pub fn before_opening<C: Calls>(
     c: &mut C,
     methods: &mut Methods,
-    path_fd: usize,
-    dev: u64,
+    candidate: &Candidate,
+    opening: &AtomicU64,
 ) -> Method {
-    let known = methods.get(dev);
+    let known = methods.get(candidate.dev);
     if known != Method::Unasked {
         return known;
     }
-    let method = match method_of(file_system(c, path_fd)) {
-        // Those that must be known; of others a read says more.
-        method @ (Method::MadeUp | Method::Sysfs | Method::Delicate) => method,
-        _ => Method::NoWait,
+    let told = opening.load(Relaxed);
+    let method = if told != 0 && told >> 1 == candidate.dev {
+        if told & 1 != 0 { Method::Forgetting } else { Method::NoWait }
+    } else {
+        let kind = file_system(c, candidate.path_fd);
+        let forgets = match method_of(kind) {
+            // Those that must be known; of others a read says more.
+            method @ (Method::MadeUp | Method::Sysfs | Method::Delicate) => {
+                methods.set(candidate.dev, method);
+                return method;
+            }
+            // There is nothing to forget: the next file is asked.
+            _ if kind == FUSE && candidate.size == 0 => return Method::NoWait,
+            _ => kind == FUSE && forgets(c, candidate),
+        };
+        if kind == FUSE || told == 0 {
+            opening.store(candidate.dev << 1 | u64::from(forgets), Relaxed);
+        }
+        if forgets { Method::Forgetting } else { Method::NoWait }
     };
-    methods.set(dev, method);
+    methods.set(candidate.dev, method);
     method
+}
+
+/// Whether what is in memory of a file goes when it is opened: on FUSE it does, unless the
+/// server says otherwise with each answer (`FOPEN_KEEP_CACHE`; fuse_finish_open(), Linux
+/// 6.18), or has nothing kept in memory at all (`FOPEN_DIRECT_IO`). Tried with the file
+/// itself: three times an answer is waited for, and a page read. It stays if its first page
+/// is seen in memory after it was read, and still when the file has been opened once more.
+fn forgets<C: Calls>(c: &mut C, candidate: &Candidate) -> bool {
+    let (dir, name) = candidate.at;
+    let flags = OPEN_FOR_READING | if candidate.owned { O_NOATIME } else { 0 };
+    let Ok(first) = usize::try_from(c.call(nr::OPENAT, [dir, name, flags, 0, 0, 0])) else {
+        return true;
+    };
+    let mut oracle = Oracle { method: Method::Cachestat, ..Oracle::new(candidate.owned) };
+    let mut is_there = |c: &mut C| {
+        let mut pages = [0u8; PAGES_MAX];
+        let count = resident_pages(c, &mut oracle, first, 0, 1, &mut pages);
+        count == Some(1) && pages.first().is_some_and(|page| page & 1 == 1)
+    };
+    let was_there = byte_at(c, first, 0, 0) == 1 && is_there(c);
+    let stays = was_there
+        && match usize::try_from(c.call(nr::OPENAT, [dir, name, flags, 0, 0, 0])) {
+            Ok(again) => {
+                c.call(nr::CLOSE, [again, 0, 0, 0, 0, 0]);
+                is_there(c)
+            }
+            Err(_) => false,
+        };
+    c.call(nr::CLOSE, [first, 0, 0, 0, 0, 0]);
+    !stays
 }
 
 /// Asks whether `len` bytes at `offset` of the file behind `fd` (device
@@ -260,7 +327,7 @@ pub fn question<C: Calls>(
     }
     match oracle.method {
         Method::MadeUp | Method::Sysfs => return Resident::All,
-        Method::Blind | Method::Delicate => return Resident::Unknown,
+        Method::Blind | Method::Delicate | Method::Forgetting => return Resident::Unknown,
         _ => {}
     }
     let mut pages = [0u8; PAGES_MAX];
@@ -274,10 +341,15 @@ pub fn question<C: Calls>(
 /// Reads one byte at `offset` if its page is in memory; its result. Starts
 /// the read of the page otherwise.
 pub fn nowait_byte<C: Calls>(c: &mut C, fd: usize, offset: u64) -> isize {
+    byte_at(c, fd, offset, RWF_NOWAIT)
+}
+
+/// Reads one byte at `offset`, with flags of preadv2(2); its result.
+fn byte_at<C: Calls>(c: &mut C, fd: usize, offset: u64, flags: usize) -> isize {
     let mut byte = [0u8; 8];
     let vector = [byte.as_mut_ptr().expose_provenance(), 1];
     let address = vector.as_ptr().expose_provenance();
-    c.call(nr::PREADV2, [fd, address, 1, offset as usize, 0, RWF_NOWAIT])
+    c.call(nr::PREADV2, [fd, address, 1, offset as usize, 0, flags])
 }
 
 /// Which pages of a range are in memory and up to date, where `RWF_NOWAIT`

@@ -414,6 +414,35 @@ fn what_is_delicate_is_not_even_opened() {
 }
 
 #[test]
+fn what_would_be_forgotten_is_opened_for_a_trial_only() {
+    let dir = TempDir::new("forgetting");
+    let [one, other] = ["one", "other"].map(|name| dir.file(name, 3 * 4096));
+    let empty = dir.file("empty", 0);
+    for (fs, forgets) in [(FileSystem::Forgetting, true), (FileSystem::Keeping, false)] {
+        // Of the empty file nobody can tell.
+        let mut opening = 0;
+        for trials in [2, 0] {
+            let mut copy = Copy::cold(fs);
+            copy.log.opening.store(opening, Relaxed);
+            let name = copy.path(&empty);
+            copy.outcome(nr::OPENAT, &[libc::AT_FDCWD as usize, name, 0, 0]);
+            let none = opened(&copy).len();
+            for path in [&one, &other] {
+                let name = copy.path(path);
+                let outcome = copy.outcome(nr::OPENAT, &[libc::AT_FDCWD as usize, name, 0, 0]);
+                let parks = outcome == Outcome::Park(Park::Unanswerable);
+                assert_eq!(parks, forgets, "{fs:?}: {outcome:?}");
+            }
+            let each = if forgets { 0 } else { 2 };
+            assert_eq!(opened(&copy).len() - none, trials + each, "{fs:?}");
+            opening = copy.log.opening.load(Relaxed);
+            assert_eq!(opening & 1 == 1, forgets, "{fs:?}");
+            assert_eq!(opening >> 1, one.metadata().unwrap().dev());
+        }
+    }
+}
+
+#[test]
 fn what_a_driver_says_is_left_to_the_program() {
     let processors = "/sys/devices/system/cpu/online";
     let expected = std::fs::read(processors).unwrap();
@@ -434,21 +463,20 @@ fn what_a_driver_says_is_left_to_the_program() {
 }
 
 #[test]
-fn a_device_is_asked_once_whether_its_files_are_delicate() {
+fn a_device_is_asked_once_what_opening_its_files_does() {
     let dir = TempDir::new("asked");
-    let mut copy = Copy::new();
-    for name in ["a", "b", "c"] {
-        let path = dir.file(name, 0);
-        assert!(copy.open(&path, libc::O_RDONLY) >= 0);
+    // Files without blocks may be delicate, those with may be forgotten.
+    for len in [0, 5000] {
+        let mut copy = Copy::new();
+        for name in ["a", "b", "c"] {
+            let path = dir.file(name, len);
+            std::fs::File::open(&path).unwrap().sync_all().unwrap();
+            let fd = copy.open(&path, libc::O_RDONLY);
+            let (read, bytes) = copy.read(fd, 100);
+            assert_eq!(bytes[..read as usize], contents(len)[..len.min(100)]);
+        }
+        assert_eq!(copy.machine.count(nr::FSTATFS), 1);
     }
-    assert_eq!(copy.machine.count(nr::FSTATFS), 1);
-    // Those that have blocks are none.
-    let mut copy = Copy::new();
-    let path = dir.file("d", 5000);
-    std::fs::File::open(&path).unwrap().sync_all().unwrap();
-    let fd = copy.open(&path, libc::O_RDONLY);
-    assert_eq!(copy.read(fd, 100).1, contents(5000)[..100]);
-    assert_eq!(copy.machine.count(nr::FSTATFS), 0);
 }
 
 #[test]

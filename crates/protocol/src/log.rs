@@ -94,6 +94,9 @@ pub struct Log {
     /// That number plus 1 where an earlier copy has found no large mapping of
     /// a file since then; else 0. Written by both.
     pub without_files: AtomicU64,
+    /// A device, doubled, and whether what is in memory of its files goes when one is
+    /// opened (1, 0); 0: of none it is known. Written by both.
+    pub opening: AtomicU64,
     /// Reads since the synchronisation that were not as predicted, told before
     /// `consumed` is.
     pub unpredicted: AtomicU64,
@@ -448,7 +451,7 @@ const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
 const _: () = assert!(BEHIND_MAX.is_power_of_two());
 const _: () = assert!(
     size_of::<Log>()
-        == 136
+        == 144
             + 40 * ENTRIES_MAX
             + (16 + 8 * PAGES_MAX)
             + (32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX)

@@ -9,8 +9,8 @@ use crate::arch::nr;
 use crate::import::{self, desk};
 use crate::state::{State, lock};
 use crate::sys::{self, call};
-use crate::tasks;
 use crate::usage::Usage;
+use crate::{procfs, tasks};
 use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use runahead_protocol::log::life;
@@ -67,6 +67,7 @@ fn kill(state: &State, reason: Park) {
             reason = Park::from_index(log.park_reason.load(Relaxed));
         }
         state.without_files.store(log.without_files.load(Relaxed), Relaxed);
+        state.opening.store(log.opening.load(Relaxed), Relaxed);
         book(state, log, reason);
     }
     // The identity is certain only while the child is ours to reap: were the
@@ -80,7 +81,7 @@ fn kill(state: &State, reason: Park) {
             let free = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0);
             match free {
                 Some(cell) => cell.store(child, Relaxed),
-                None => while wait(state, child, 0) == EINTR {},
+                None => await_death(state, child),
             }
         }
     }
@@ -172,7 +173,7 @@ fn end_all(state: &State) {
         let child = cell.swap(0, Relaxed);
         if child != 0 {
             hasten(child);
-            while wait(state, child, 0) == EINTR {}
+            await_death(state, child);
         }
     }
 }
@@ -196,7 +197,52 @@ fn hasten(child: i32) {
 pub fn end_child(state: &State, child: i32) {
     // SAFETY: kills a child of ours that has not been reaped.
     unsafe { call(nr::KILL, &[child as usize, SIGKILL]) };
-    while wait(state, child, 0) == EINTR {}
+    await_death(state, child);
+}
+
+/// How long a killed child is waited for that waits where no signal ends a wait, in ns.
+const HELD_NS: u64 = 1_000_000_000;
+
+/// Shortest and longest pause between two looks at a killed child, in ns.
+const LOOK_NS: [u64; 2] = [20_000, 10_000_000];
+
+/// Waits for the death of a killed child, and reaps it. Not where the kernel cannot
+/// end it: a request that a file system's server has taken is waited for by whoever made it,
+/// killed or not (request_wait_answer(), Linux 6.18), and that server may be slow, or hang.
+/// Such a child runs no code any more. Its parent goes on, without reaping it.
+fn await_death(state: &State, child: i32) {
+    let began_ns = sys::now_ns();
+    let [shortest, longest] = LOOK_NS;
+    loop {
+        match wait(state, child, WNOHANG) {
+            0 => {}
+            EINTR => continue,
+            _ => return,
+        }
+        let waited_ns = sys::now_ns().saturating_sub(began_ns);
+        if waited_ns > HELD_NS && is_held(child) {
+            return;
+        }
+        sys::sleep((waited_ns / 4).clamp(shortest, longest));
+    }
+}
+
+/// Whether a thread of a process waits uninterruptibly (proc_pid_stat(5)).
+fn is_held(child: i32) -> bool {
+    let mut held = false;
+    tasks::for_each(child as usize, |thread| held |= state_of(thread) == Some(b'D'));
+    held
+}
+
+/// The letter of a thread's state.
+fn state_of(thread: usize) -> Option<u8> {
+    let (mut digits, mut path, mut room) = ([0; 20], [0; 40], [0; 128]);
+    let number = procfs::digits(thread, &mut digits);
+    let path = procfs::path(&[b"/proc/", number, b"/stat\0"], &mut path)?;
+    let text = procfs::read(path, &mut room)?;
+    // Behind its name, which is in brackets and may have some.
+    let behind = text.iter().rposition(|byte| *byte == b')')? + 2;
+    text.get(behind).copied()
 }
 
 /// Ends the aide.

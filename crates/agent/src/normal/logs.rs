@@ -37,6 +37,7 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     let serves = !epoch.is_multiple_of(LISTED_EVERY);
     let without_files = if serves { state.without_files.load(Relaxed) } else { 0 };
     log.without_files.store(without_files, Relaxed);
+    log.opening.store(state.opening.load(Relaxed), Relaxed);
     log.unpredicted.store(0, Relaxed);
     log.consumed.store(consumed, Relaxed);
     log.pages.tail.store(0, Relaxed);

@@ -158,7 +158,8 @@ pub fn touch(log: &Log, address: usize, write: bool) -> Touch {
     }
     if region.file == File::Closed {
         let before = region;
-        let opened = reopen::open(&mut region, all.name(&before), pages().user);
+        let State { methods, user, .. } = pages();
+        let opened = reopen::open(log, methods, &mut region, all.name(&before), *user);
         let Some(slot) = all.find(address) else { return Touch::NotOurs };
         match opened {
             Some(fd) if adopt(&region, fd) => {

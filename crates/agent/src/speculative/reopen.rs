@@ -4,42 +4,70 @@
 //! which takes CAP_CHECKPOINT_RESTORE.
 
 use super::regions::Region;
+use crate::Gate;
 use crate::arch::nr;
 use crate::sys::{self, call};
-use runahead_emulate::residency::Oracle;
+use runahead_emulate::residency::{Candidate, Method, Methods, Oracle, before_opening};
+use runahead_protocol::log::Log;
 
 const O_NOATIME: usize = 0o1_000_000;
 const O_NONBLOCK: usize = 0o4_000;
 const O_PATH: usize = 0o10_000_000;
 
-/// Opens it and fills in what is known of it.
-/// `user` is the one for file system checks.
-pub fn open(region: &mut Region, name: &[u8], user: u32) -> Option<i32> {
-    let fd = by_path(region, name).or_else(|| by_mapping(region))?;
-    let mut stat = sys::Stat::default();
-    if sys::fstat(fd, &mut stat) != 0 {
-        sys::close(fd);
-        return None;
-    }
-    region.dev = stat.dev;
-    region.size = stat.size.max(0) as u64;
-    region.oracle = Oracle::new(user == 0 || user == stat.uid);
-    Some(fd)
-}
-
-fn by_path(region: &Region, name: &[u8]) -> Option<i32> {
-    if name.last() != Some(&0) {
-        return None;
-    }
-    let at = name.as_ptr() as usize;
-    // Only looked at: what stands there now may be a FIFO or a device.
-    let path = open_at(at, O_PATH)?;
-    let same = is_same(path, region);
-    let fd = if same { again(path) } else { None };
+/// Opens it and fills in what is known of it; not where the file system is one of which
+/// files are not to be opened. `user` is the one for file system checks.
+pub fn open(
+    log: &Log,
+    methods: &mut Methods,
+    region: &mut Region,
+    name: &[u8],
+    user: u32,
+) -> Option<i32> {
+    let path = by_path(region, name).or_else(|| by_mapping(region))?;
+    let fd = open_inode(log, methods, region, path, user);
     sys::close(path);
     fd
 }
 
+/// The same, of what there is an `O_PATH` descriptor.
+fn open_inode(
+    log: &Log,
+    methods: &mut Methods,
+    region: &mut Region,
+    path: i32,
+    user: u32,
+) -> Option<i32> {
+    let mut stat = sys::Stat::default();
+    if sys::fstat(path, &mut stat) != 0 {
+        return None;
+    }
+    let name = own_name(path);
+    let owned = user == 0 || user == stat.uid;
+    region.dev = stat.dev;
+    region.size = stat.size.max(0) as u64;
+    region.oracle = Oracle::new(owned);
+    let candidate = Candidate {
+        path_fd: path as usize,
+        at: (sys::AT_FDCWD, name.as_ptr() as usize),
+        dev: region.dev,
+        size: region.size,
+        owned,
+    };
+    match before_opening(&mut Gate, methods, &candidate, &log.opening) {
+        Method::Delicate | Method::Forgetting => None,
+        _ => open_for_reading(name.as_ptr() as usize),
+    }
+}
+
+/// An `O_PATH` descriptor: what stands there now may be a FIFO or a device.
+fn by_path(region: &Region, name: &[u8]) -> Option<i32> {
+    if name.last() != Some(&0) {
+        return None;
+    }
+    same(region, name.as_ptr() as usize)
+}
+
+/// An `O_PATH` descriptor by way of the mapping itself.
 fn by_mapping(region: &Region) -> Option<i32> {
     let mut path = [0u8; 64];
     let mut at = 0usize;
@@ -53,7 +81,11 @@ fn by_mapping(region: &Region) -> Option<i32> {
     hexadecimal(region.start, &mut put);
     put(b'-');
     hexadecimal(region.end, &mut put);
-    let fd = open_for_reading(path.as_ptr() as usize)?;
+    same(region, path.as_ptr() as usize)
+}
+
+fn same(region: &Region, path: usize) -> Option<i32> {
+    let fd = open_at(path, O_PATH)?;
     if is_same(fd, region) {
         return Some(fd);
     }
@@ -76,6 +108,11 @@ fn is_same(fd: i32, region: &Region) -> bool {
 /// The very file behind one of this process's own descriptors, opened again
 /// with a description of its own.
 pub fn again(fd: i32) -> Option<i32> {
+    open_for_reading(own_name(fd).as_ptr() as usize)
+}
+
+/// The path of one of this process's own descriptors.
+fn own_name(fd: i32) -> [u8; 32] {
     let mut path = [0u8; 32];
     let mut at = 0usize;
     let mut put = |byte: u8| {
@@ -92,7 +129,7 @@ pub fn again(fd: i32) -> Option<i32> {
         }
         divisor /= 10;
     }
-    open_for_reading(path.as_ptr() as usize)
+    path
 }
 
 /// Without a change of the access time where that is allowed.

@@ -30,6 +30,10 @@ pub enum FileSystem {
     Foreign,
     /// Like tracefs.
     Delicate,
+    /// Like FUSE as it tells what it is, whose server says that what is in memory of a
+    /// file stays when that is opened, or says nothing.
+    Keeping,
+    Forgetting,
 }
 
 pub type PageId = (u64, u64, u64);
@@ -214,7 +218,10 @@ impl Machine {
         if len == 0 {
             return 0;
         }
-        if !nowait {
+        let tries = matches!(self.fs, FileSystem::Keeping | FileSystem::Forgetting);
+        if !nowait && tries && (offset, len) == (0, 1) {
+            self.resident.extend(Self::page_id(fd as i32, 0));
+        } else if !nowait {
             self.demand(fd as i32, offset, len);
         }
         let prefix = self.resident_prefix(fd as i32, offset, len);
@@ -343,8 +350,8 @@ impl Calls for Machine {
             nr::MINCORE if !self.pretend_memory => return self.mincore(args),
             nr::CACHESTAT => return self.cachestat(args),
             nr::FADVISE64 if args[3] == 4 => return self.dont_need(args),
-            nr::FSTATFS if matches!(self.fs, FileSystem::Overlay | FileSystem::Delicate) => {
-                let kind = if self.fs == FileSystem::Overlay { 0x794c_7630 } else { 0x7472_6163 };
+            nr::FSTATFS if self.kind() != 0 => {
+                let kind = self.kind();
                 // SAFETY: the emulator's struct statfs; f_type is its first word.
                 unsafe { (args[1] as *mut u64).write(kind) };
                 return 0;
@@ -384,6 +391,13 @@ impl Calls for Machine {
         let result = raw(number, args);
         if number == nr::OPENAT && result >= 0 {
             self.open.insert(result as usize);
+            let opens = args[2] & libc::O_PATH as usize == 0;
+            if self.fs == FileSystem::Forgetting
+                && opens
+                && let Some((dev, ino, _)) = Self::page_id(result as i32, 0)
+            {
+                self.resident.retain(|page| (page.0, page.1) != (dev, ino));
+            }
         }
         if number == nr::STATX && result == 0 {
             // SAFETY: a name that the kernel has just read to its NUL.
@@ -403,6 +417,16 @@ impl Drop for Machine {
 }
 
 impl Machine {
+    /// The magic number of the file system, where another than that of the tests' files.
+    fn kind(&self) -> u64 {
+        match self.fs {
+            FileSystem::Overlay => 0x794c_7630,
+            FileSystem::Delicate => 0x7472_6163,
+            FileSystem::Keeping | FileSystem::Forgetting => 0x6573_5546,
+            FileSystem::NoWait | FileSystem::Cachestat | FileSystem::Foreign => 0,
+        }
+    }
+
     fn is_string(&self, address: usize, text: &CStr) -> bool {
         let len = text.to_bytes_with_nul().len();
         let mut bytes = vec![0u8; len];
