@@ -209,7 +209,7 @@ pub struct State {
     /// Highest descriptor seen plus one.
     pub fds_end: AtomicU32,
     /// From before the look at the descriptors until the copy, and the aide,
-    /// have left the descriptor table: the number of the synchronisation; 0:
+    /// have left the descriptor table: the number of that stay; 0:
     /// nobody is in it. The process's own word: the log's may be noise.
     pub detaching: AtomicU32,
     /// Calls beside which no copy may live, of those that are only counted
@@ -299,6 +299,8 @@ pub struct State {
     pub lock: AtomicU32,
     /// Number of synchronisations.
     pub epoch: AtomicU32,
+    /// Number of stays in the descriptor table, see [`State::detaching`].
+    pub entered: AtomicU32,
     /// Processors that this process may use; 0: not asked yet.
     pub cpus: AtomicU32,
     /// Waits of newly opened files that were timed while one is looked at for

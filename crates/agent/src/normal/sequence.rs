@@ -86,7 +86,7 @@ pub(super) fn pays_unhidden(state: &State, rations: &Rations, bytes: u64) -> boo
             return false;
         }
         // Without an aide it would be a full one.
-        state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
+        waiting::entering(state);
         return aide_runs(state);
     }
     true

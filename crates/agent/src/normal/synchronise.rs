@@ -357,7 +357,7 @@ fn synchronise(
         start_read(request.fd, request.offset, request.len.clamp(READ_AROUND_BYTES, 1 << 20));
     }
     // From here on: the look at the descriptors holds them for moments, too.
-    state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
+    waiting::entering(state);
     let scouts = matches!(stall, Stall::Names(_));
     let loses_direct_reads = direct::is_lost();
     if !scouts || loses_direct_reads {
@@ -564,7 +564,7 @@ pub fn start_aide(state: &'static State) -> i32 {
         if is_barred(state) || !settled(state) || first && !permitted(state) {
             return;
         }
-        state.detaching.store(state.epoch.load(Relaxed).max(1), SeqCst);
+        waiting::entering(state);
         aide_runs(state);
     });
     await_detached(state);

@@ -24,6 +24,15 @@ const DETACH_LOOK_NS: u64 = 500_000;
 /// Between two looks at what wakes nobody, in ns.
 const DETACH_PAUSE_NS: u64 = 20_000;
 
+/// Somebody will be in the descriptor table: to be told before that, with the lock held.
+/// Each time has a number of its own, or who has waited for the last would take the next
+/// for over ([`await_detached`]).
+pub fn entering(state: &State) {
+    let number = state.entered.load(Relaxed).wrapping_add(1).max(1);
+    state.entered.store(number, Relaxed);
+    state.detaching.store(number, SeqCst);
+}
+
 /// Waits until the copy has left the descriptor table, after a close, before
 /// an exec and at the end. Before that, its looks at descriptors hold them for
 /// moments, so that a lock, a pipe or a socket would outlive its close; and an
@@ -69,7 +78,7 @@ pub fn await_detached(state: &State) {
             _ => sys::sleep(DETACH_PAUSE_NS),
         }
     }
-    // Not that of a synchronisation begun since.
+    // Not what has been entered since.
     _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
 }
 
@@ -151,4 +160,26 @@ pub fn await_prediction(state: &State) {
     // A cost already, and no wait for something else.
     state.stalled_ns.fetch_add(passed_ns, Relaxed);
     state.try_locked(|rations, _| rations.synchronisations.cost_more(passed_ns));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An aide that was started for itself, and then a copy: who has found the first, and
+    /// sees that it has gone, must not say so of the second.
+    #[test]
+    fn no_two_stays_in_the_table_are_told_by_one_number() {
+        let state = crate::state::zeroed();
+        let found: std::vec::Vec<u32> = (0..3)
+            .map(|_| {
+                entering(&state);
+                state.detaching.swap(0, SeqCst)
+            })
+            .collect();
+        assert!(matches!(found[..], [a, b, c] if a != b && b != c && a != c), "{found:?}");
+        state.entered.store(u32::MAX, Relaxed);
+        entering(&state);
+        assert_ne!(state.detaching.load(SeqCst), 0);
+    }
 }
