@@ -40,7 +40,7 @@ pub extern "C" fn ra_before(frame: &mut Frame) {
     }
 }
 
-/// Called after a close that the stub has made while a copy was being made.
+/// Called after a close that the stub has made where a copy is, or was being made.
 pub extern "C" fn ra_closed(_: &mut Frame) {
     if let Some(state) = normal_state() {
         normal::closed(state);

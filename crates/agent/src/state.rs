@@ -212,11 +212,12 @@ pub struct State {
     /// have left the descriptor table: the number of that stay; 0:
     /// nobody is in it. The process's own word: the log's may be noise.
     pub detaching: AtomicU32,
+    /// Process id of the speculative process; 0: none. The stubs load it together with
+    /// the word before.
+    pub speculative: AtomicI32,
     /// Calls beside which no copy may live, of those that are only counted
     /// ([`crate::normal::bars`]).
     pub barred: AtomicU32,
-    /// Process id of the speculative process; 0: none.
-    pub speculative: AtomicI32,
     /// Process id of the aide; 0: none, -1: it cannot be had.
     pub aide: AtomicI32,
     /// Thread that started it ([`crate::arch::thread_pointer`]).

@@ -7,6 +7,7 @@ use crate::emulator::{Emulator, POSITION_UNKNOWN};
 use crate::kernel::Kernel;
 use crate::outcome::{Answer, Stop, errno, from_kernel, park};
 use crate::residency::{self, Candidate, Method};
+use core::sync::atomic::Ordering::SeqCst;
 use runahead_protocol::log::Log;
 use runahead_protocol::stats::Park;
 
@@ -131,33 +132,16 @@ impl<K: Kernel> Context<'_, K> {
             self.placed(id)?;
         }
         let Some(normal) = self.normal_fds() else { return park(Park::Reopen) };
-        // Only what still is a file may be opened: the number may be
-        // another's by now.
+        // The number may be another file's by now: looked at before it is opened, which
+        // may take long, and may be an effect.
         let name = decimal(inherited);
-        let stat = self.stat_at(normal, address_of(&name), 0).unwrap_or_default();
-        if (stat.dev, stat.ino) != (file.dev, file.ino) {
-            return park(Park::Reopen);
-        }
-        let asks = matches!(
-            self.e.methods.get(stat.dev),
-            Method::Unasked | Method::Delicate | Method::Forgetting
-        );
-        if file.kind == Kind::Regular && asks {
-            let flags = O_PATH | O_CLOEXEC;
-            let result = self.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]);
-            let Ok(path_fd) = self.opened(result) else { return park(Park::Reopen) };
-            let may_be_opened = self.may_be_opened(path_fd, &stat);
-            self.close_real(path_fd);
-            may_be_opened?;
-        }
-        let Ok(real) = self.open_for_reading(normal, address_of(&name), directory, true) else {
-            return park(Park::Reopen);
-        };
-        let stat = self.stat_real(real).unwrap_or_default();
-        if (stat.dev, stat.ino) != (file.dev, file.ino) {
-            self.close_real(real);
-            return park(Park::Reopen);
-        }
+        let flags = O_PATH | O_CLOEXEC | directory;
+        let result =
+            self.looking(|c| c.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]));
+        let Ok(path_fd) = self.opened(result) else { return park(Park::Reopen) };
+        let opened = self.open_found(path_fd, &file, directory);
+        self.close_real(path_fd);
+        let (real, stat) = opened?;
         let offset = self.e.table.file(id).offset;
         if file.kind == Kind::Directory && offset != 0 {
             self.k.call(nr::LSEEK, [real, offset as usize, SEEK_SET, 0, 0, 0]);
@@ -171,6 +155,36 @@ impl<K: Kernel> Context<'_, K> {
             file.size = stat.size;
         }
         Ok(real)
+    }
+
+    /// Opens what was found of a file of the normal process's, if it is that still.
+    fn open_found(
+        &mut self,
+        path_fd: usize,
+        file: &File,
+        flags: usize,
+    ) -> Result<(usize, Stat), Stop> {
+        let stat = self.stat_real(path_fd).unwrap_or_default();
+        if (stat.dev, stat.ino) != (file.dev, file.ino) {
+            return park(Park::Reopen);
+        }
+        if file.kind == Kind::Regular {
+            self.may_be_opened(path_fd, &stat)?;
+        }
+        match self.open_again(path_fd, flags, true) {
+            Ok(real) => Ok((real, stat)),
+            Err(_) => park(Park::Reopen),
+        }
+    }
+
+    /// A look at the normal process's descriptors. Inside it the kernel holds an open
+    /// file for a moment, which whoever closes it waits for (`Log::looks`): nothing that
+    /// may take longer belongs there.
+    pub(crate) fn looking<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+        self.log.looks.fetch_add(1, SeqCst);
+        let seen = look(self);
+        self.log.looks.fetch_add(1, SeqCst);
+        seen
     }
 
     /// Before a file's offset is used: finds out where the normal process stands,
@@ -196,7 +210,12 @@ impl<K: Kernel> Context<'_, K> {
         let inherited = u32::try_from(file.inherited_plus1 - 1).ok()?;
         let normal = self.normal_fds()?;
         let name = decimal(inherited);
-        let stat = self.stat_at(normal, address_of(&name), 0).ok()?;
+        let flags = O_PATH | O_CLOEXEC;
+        let result =
+            self.looking(|c| c.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]));
+        let path_fd = self.opened(result).ok()?;
+        let stat = self.stat_real(path_fd).unwrap_or_default();
+        self.close_real(path_fd);
         if (stat.dev, stat.ino) != (file.dev, file.ino) {
             return None;
         }
@@ -205,13 +224,16 @@ impl<K: Kernel> Context<'_, K> {
             *to = *from;
         }
         let arguments = [normal, address_of(&path), OPEN_FOR_READING, 0, 0, 0];
-        let result = self.k.call(nr::OPENAT, arguments);
-        let info = self.opened(result).ok()?;
         // Its first line is "pos:", a tabulator and at most 19 digits.
         let mut text = [0u8; 32];
         let vector = [address_of_mut(&mut text), text.len()];
-        self.k.call(nr::PREADV2, [info, address_of(&vector), 1, 0, 0, 0]);
-        self.close_real(info);
+        self.looking(|c| {
+            let result = c.k.call(nr::OPENAT, arguments);
+            let info = c.opened(result).ok()?;
+            c.k.call(nr::PREADV2, [info, address_of(&vector), 1, 0, 0, 0]);
+            c.close_real(info);
+            Some(())
+        })?;
         let digits = text.strip_prefix(b"pos:\t")?.split(|byte| *byte == b'\n').next()?;
         digits.iter().try_fold(0u64, |number, byte| {
             let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;

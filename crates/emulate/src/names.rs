@@ -344,7 +344,7 @@ impl<K: Kernel> Context<'_, K> {
             let buffer = address_of_mut(&mut self.e.path);
             let link = crate::context::address_of(&link);
             let arguments = [normal, link, buffer, PATH_MAX_BYTES, 0, 0];
-            let len = self.k.call(nr::READLINKAT, arguments);
+            let len = self.looking(|c| c.k.call(nr::READLINKAT, arguments));
             if len > 0 {
                 name = self.identity_in_buffer(len);
             }

@@ -143,8 +143,8 @@ impl<K: Kernel> Context<'_, K> {
             // in /proc has their attributes.
             let Some(normal) = self.normal_fds() else { return park(Park::Reopen) };
             let name = Self::fd_name((file.inherited_plus1 - 1) as u32);
-            let answer =
-                self.stat_kernel(normal, address_of(&name), flags & !AT_EMPTY_PATH, ask)?;
+            let flags = flags & !AT_EMPTY_PATH;
+            let answer = self.looking(|c| c.stat_kernel(normal, address_of(&name), flags, ask))?;
             if file.dirty {
                 self.store_size(ask, file.size)?;
             }

@@ -122,6 +122,9 @@ pub struct Log {
     pub bytes_per_s: AtomicU64,
     /// 1: the program shares memory with others in which it may write.
     pub shares: AtomicU64,
+    /// Looks at the normal process's descriptors, counted when they begin and when they
+    /// end: inside one (odd) an open file may be held for a moment.
+    pub looks: AtomicU64,
 
     /// Ring of predictions; entry of read `n` is at `n % ENTRIES_MAX`.
     pub entries: [Entry; ENTRIES_MAX],
@@ -451,7 +454,7 @@ const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
 const _: () = assert!(BEHIND_MAX.is_power_of_two());
 const _: () = assert!(
     size_of::<Log>()
-        == 144
+        == 152
             + 40 * ENTRIES_MAX
             + (16 + 8 * PAGES_MAX)
             + (32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX)

@@ -78,10 +78,12 @@ fn kill(state: &State, reason: Park) {
         // Refused where the program has given up its rights unseen: it is
         // not waited for, its processor time is limited.
         if killed == 0 && wait(state, child, WNOHANG) == 0 {
-            let free = state.zombies.iter().find(|cell| cell.load(Relaxed) == 0);
-            match free {
-                Some(cell) => cell.store(child, Relaxed),
-                None => await_death(state, child),
+            // What it holds in a look at a descriptor it holds until it is dead, and
+            // nobody who closes that asks it any more.
+            let looks = log.is_some_and(|log| log.looks.load(SeqCst) % 2 != 0);
+            match state.zombies.iter().find(|cell| cell.load(Relaxed) == 0) {
+                Some(cell) if !looks => cell.store(child, Relaxed),
+                _ => await_death(state, child),
             }
         }
     }

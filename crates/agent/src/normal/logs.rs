@@ -46,6 +46,7 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     log.wake_at.store(u64::MAX, Relaxed);
     log.tail.store(0, Relaxed);
     log.shares.store(0, Relaxed);
+    log.looks.store(0, Relaxed);
     log.park_reason.store(Park::Unknown as u32, Relaxed);
     log.park_call.store(-1, Relaxed);
     log.prefetches.store(0, Relaxed);

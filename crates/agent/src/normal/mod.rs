@@ -284,11 +284,12 @@ fn closing(state: &State, frame: &Frame) -> isize {
     result
 }
 
-/// After a close. Another thread's copy that is leaving the descriptor table
-/// holds open files for moments: the close has its effect when it returns, as
-/// it would alone.
+/// After a close. Another thread's copy that is leaving the descriptor table, or looks at
+/// what is in it, holds open files for moments: the close has its effect when it returns,
+/// as it would alone.
 pub fn closed(state: &State) {
     await_detached(state);
+    waiting::await_looked(state);
 }
 
 /// Whether a call changes whose process this is. A copy of the old rights

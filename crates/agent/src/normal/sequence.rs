@@ -10,7 +10,7 @@ use crate::config::{CONFIG, stalls_always};
 use crate::speculative;
 use crate::state::{Rations, State};
 use crate::sys;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 use runahead_policy::ration::{Processors, Standing};
 use runahead_policy::refork::Kind;
 use runahead_protocol::log::Log;

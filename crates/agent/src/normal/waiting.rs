@@ -33,6 +33,9 @@ pub fn entering(state: &State) {
     state.detaching.store(number, SeqCst);
 }
 
+/// Far longer than a look at a descriptor takes that keeps its processor, in ns.
+const LOOK_NS: u64 = 2_000_000;
+
 /// Waits until the copy has left the descriptor table, after a close, before
 /// an exec and at the end. Before that, its looks at descriptors hold them for
 /// moments, so that a lock, a pipe or a socket would outlive its close; and an
@@ -80,6 +83,37 @@ pub fn await_detached(state: &State) {
     }
     // Not what has been entered since.
     _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
+}
+
+/// Waits, after a close, until the copy's look at the program's descriptors is over that
+/// it may be in: by way of `/proc/PID/fd` and `fdinfo`, inside which calls the kernel
+/// holds the open file (proc_fd_link(), Linux 6.18), and the number may be another file's
+/// by now than the one that the copy looks for.
+///
+/// A look that begins later finds the number gone. The copy is at idle priority: one that
+/// has lost its processor in those microseconds is waited for no longer than [`LOOK_NS`].
+pub fn await_looked(state: &State) {
+    let Some(log) = state.log() else { return };
+    let found = log.looks.load(SeqCst);
+    if found.is_multiple_of(2) || !super::own(state) {
+        return;
+    }
+    let (mut turns, mut since_ns) = (0u32, 0);
+    while log.looks.load(SeqCst) == found {
+        turns = turns.saturating_add(1);
+        if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
+            core::hint::spin_loop();
+            continue;
+        }
+        let now_ns = sys::now_ns();
+        if since_ns == 0 {
+            since_ns = now_ns;
+        }
+        if now_ns.saturating_sub(since_ns) > LOOK_NS {
+            return;
+        }
+        sys::sleep(DETACH_PAUSE_NS);
+    }
 }
 
 /// [`await_detached`] at the end of the stall, where something may happen

@@ -65,9 +65,9 @@ pub enum StubKind {
     /// Calls that return a descriptor: what was known of that number is
     /// forgotten.
     Open,
-    /// `close`: the same before the call. Afterwards, where a copy is being
-    /// made, the agent waits ([`State::detaching`]): not asked before, or one
-    /// begun meanwhile would be missed.
+    /// `close`: the same before the call. Afterwards, where a copy is there, the agent
+    /// sees whether that is in the table ([`State::detaching`]), or looks at it: not
+    /// asked before, or one begun meanwhile would be missed.
     Close,
     /// `fcntl`: what only looks at flags, or sets those of the descriptor
     /// itself, needs nothing.
@@ -109,6 +109,8 @@ const _: () = assert!(
     offset_of!(State, role) < 128
         && offset_of!(State, unasked) < 128
         && offset_of!(State, detaching) < 128
+        && offset_of!(State, detaching).is_multiple_of(8)
+        && offset_of!(State, speculative) == offset_of!(State, detaching) + 4
         && offset_of!(State, fds_end) < 128
 );
 
@@ -181,8 +183,8 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
             code.put(&[0])?;
             code.put(&SYSCALL)?;
             code.load_state(Pointer::Rcx)?;
-            // cmp dword [rcx + detaching], 0
-            code.put(&[0x83, 0x79, offset_of!(State, detaching) as u8, 0])?;
+            // cmp qword [rcx + detaching], 0; `speculative` is its upper half
+            code.put(&[0x48, 0x83, 0x79, offset_of!(State, detaching) as u8, 0])?;
             code.put(&[NOT_EQUAL, 0])?;
             code.after = Some(code.len - 1);
         }
