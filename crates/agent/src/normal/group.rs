@@ -136,13 +136,13 @@ impl Group {
 
 /// A path that is put together.
 #[derive(Debug)]
-struct Path {
+pub(super) struct Path {
     bytes: [u8; PATH_LEN_MAX],
     len: usize,
 }
 
 impl Path {
-    const EMPTY: Path = Path { bytes: [0; PATH_LEN_MAX], len: 0 };
+    pub(super) const EMPTY: Path = Path { bytes: [0; PATH_LEN_MAX], len: 0 };
 
     /// Appends; `None` where that would be too long.
     fn add(&mut self, text: &[u8]) -> Option<()> {
@@ -160,7 +160,7 @@ impl Path {
         }
     }
 
-    fn with_nul(&self) -> &[u8] {
+    pub(super) fn with_nul(&self) -> &[u8] {
         self.bytes.get(..=self.len).unwrap_or(b"\0")
     }
 
@@ -181,6 +181,54 @@ impl Path {
     fn find_limit(&mut self, controller: &Controller) -> Option<Option<u64>> {
         let (root_len, version1) = self.find_group(controller)?;
         Some(self.lowest(root_len, controller.limit(version1), read_limit))
+    }
+
+    /// Becomes the file that tells how much processor time was taken of the lowest
+    /// quota on the group that this process is in, or on one above it, and returns that,
+    /// in ns a second; `None` where there is none.
+    pub(super) fn find_quota(&mut self) -> Option<u64> {
+        let (root_len, version1) = self.find_group(&CPU)?;
+        let (quota, level_len) = self.lowest_quota(root_len, version1)?;
+        self.cut(level_len);
+        if !version1 {
+            self.add(b"/cpu.stat")?;
+            return Some(quota);
+        }
+        // Version 1's counter has a hierarchy of its own, mostly mounted with this one.
+        self.add(CPU_USAGE)?;
+        let mut stat = sys::Stat::default();
+        if !sys::stat(self.with_nul(), &mut stat) {
+            let below = self.len - root_len;
+            let moved = root_len + CPU_ACCOUNTING.len() - CPU.version1.len();
+            if moved + below >= PATH_LEN_MAX {
+                return None;
+            }
+            self.bytes.copy_within(root_len..root_len + below, moved);
+            for (slot, byte) in self.bytes.iter_mut().skip(MOUNTPOINT.len()).zip(CPU_ACCOUNTING) {
+                *slot = *byte;
+            }
+            self.cut(moved + below);
+        }
+        Some(quota)
+    }
+
+    /// The lowest quota in this directory and those above it, and the length of that
+    /// one's path.
+    fn lowest_quota(&mut self, root_len: usize, version1: bool) -> Option<(u64, usize)> {
+        let mut level_len = self.len;
+        let mut lowest = None;
+        while level_len >= root_len {
+            let quota = match version1 {
+                false => self.limit_at(level_len, CPU.limit(false), read_quota),
+                true => self.limit_at(level_len, CPU.limit(true), read_limit).and_then(|quota| {
+                    per_second(quota, self.limit_at(level_len, CPU_PERIOD, read_limit)?)
+                }),
+            };
+            lowest = quota.map(|quota| (quota, level_len)).into_iter().chain(lowest).min();
+            let level = self.bytes.get(..level_len)?;
+            level_len = level.iter().rposition(|&byte| byte == b'/')?;
+        }
+        lowest
     }
 
     /// The same, without the limit: how long the path of the hierarchy's root is,
@@ -292,6 +340,14 @@ const OOM: Controller = Controller {
 const TASKS: Controller =
     Controller { version1: b"/pids", limits: [*b"/pids.max\0            \0"; 2] };
 
+const CPU: Controller = Controller {
+    version1: b"/cpu",
+    limits: [*b"/cpu.cfs_quota_us\0    \0", *b"/cpu.max\0             \0"],
+};
+const CPU_PERIOD: &LimitName = b"/cpu.cfs_period_us\0   \0";
+const CPU_ACCOUNTING: &[u8] = b"/cpuacct";
+const CPU_USAGE: &[u8] = b"/cpuacct.usage";
+
 /// Lines of `/proc/self/cgroup` on their way into a [`Path`].
 struct Lines<'c> {
     controller: &'c Controller,
@@ -362,6 +418,25 @@ fn swap(bytes: &mut [u8], others: &mut [u8]) {
 fn read_limit(path: &[u8]) -> Option<u64> {
     let mut text = [0u8; 32];
     limit(procfs::read(path, &mut text)?)
+}
+
+/// Processor time in a second, in ns, as `cpu.max` says: the quota and its period, in µs;
+/// `None` for `max`. `path` ends in NUL.
+fn read_quota(path: &[u8]) -> Option<u64> {
+    let mut text = [0u8; 64];
+    let mut numbers = procfs::read(path, &mut text)?.trim_ascii_end().split(|&byte| byte == b' ');
+    per_second(procfs::decimal(numbers.next()?)?, procfs::decimal(numbers.next()?)?)
+}
+
+/// What a quota for a period, both in µs, is in a second, in ns.
+fn per_second(quota_us: u64, period_us: u64) -> Option<u64> {
+    quota_us.checked_mul(1_000_000_000)?.checked_div(period_us).map(|ns| ns.max(1))
+}
+
+/// The number that is all of a file; `path` ends in NUL.
+pub(super) fn read_number(path: &[u8]) -> Option<u64> {
+    let mut text = [0u8; 32];
+    procfs::decimal(procfs::read(path, &mut text)?.trim_ascii_end())
 }
 
 /// 1 where more or less than one process is ended; `path` ends in NUL.
@@ -607,6 +682,31 @@ mod tests {
         assert_eq!(path.lowest(root_len, TASKS.limit(false), read_limit), Some(64));
         std::fs::remove_dir_all(&root).unwrap();
         assert!(!path.is_directory());
+    }
+
+    /// Here the container's quota, two levels up, of 1.5 processors, and one inside it of 2.
+    #[test]
+    fn the_lowest_quota_counts() {
+        let root = std::env::temp_dir().join(std::format!("cpu-test-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(root.join(name), text).unwrap();
+        write("cpu.max", "max 100000\n");
+        write("a/cpu.max", "150000 100000\n");
+        write("a/b/cpu.max", "100000 50000\n");
+        write("cpu.cfs_quota_us", "-1\n");
+        write("cpu.cfs_period_us", "100000\n");
+        write("a/cpu.cfs_quota_us", "30000\n");
+        write("a/cpu.cfs_period_us", "10000\n");
+        let mut path = Path::EMPTY;
+        path.add(root.join("a/b").to_str().unwrap().as_bytes()).unwrap();
+        let root_len = root.to_str().unwrap().len();
+        assert_eq!(path.lowest_quota(root_len, false), Some((1_500_000_000, root_len + 2)));
+        assert_eq!(path.lowest_quota(root_len, true), Some((3_000_000_000, root_len + 2)));
+        path.cut(root_len);
+        assert_eq!(path.lowest_quota(root_len, false), None);
+        assert_eq!(path.lowest_quota(root_len, true), None);
+        assert_eq!(per_second(1, 0), None);
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

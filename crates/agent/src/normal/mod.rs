@@ -21,6 +21,7 @@ pub mod logs;
 mod notice;
 mod outstanding;
 mod processors;
+mod quota;
 mod reads;
 mod record;
 mod scratch;

@@ -2,6 +2,7 @@
 //! cycles only.
 
 use super::ending::scout_beside;
+use super::quota;
 use crate::arch::{nr, ticks};
 use crate::config::CONFIG;
 use crate::procfs;
@@ -21,9 +22,13 @@ use runahead_protocol::session::Mode;
 /// what scouts at its own priority take. On a single processor what is left of
 /// it would say nothing, so there only a copy's outcome decides. Idle where
 /// unknown.
+///
+/// Busy, too, where the program's cgroup has a quota and most of that is taken
+/// ([`quota`]): looked for when the first copy is made, which costs ten times that look.
 pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
     let cpus = processors(&state.cpus);
-    if cpus == 1 {
+    let copies = state.epoch.load(Relaxed) != 0;
+    if cpus == 1 && !(copies && quota::is_set()) {
         return Processors::Idle;
     }
     let since_ns = state.idle_asked_ns.load(Relaxed);
@@ -37,7 +42,8 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
         state.idle_asked_ticks.store(ticks(), Relaxed);
         if since_ns != 0 {
             let idle_ns = idle_cs.saturating_sub(before_cs).saturating_mul(10_000_000);
-            let idle = idle_ns.saturating_add(copies_ns) >= passed_ns / IDLE_SHARE;
+            let idle = cpus == 1 || idle_ns.saturating_add(copies_ns) >= passed_ns / IDLE_SHARE;
+            let idle = idle && !(copies && quota::is_spent(now_ns) == Some(true));
             state.idle_verdict.store(if idle { VERDICT_IDLE } else { VERDICT_BUSY }, Relaxed);
         }
     }

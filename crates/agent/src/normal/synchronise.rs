@@ -10,7 +10,7 @@ use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
-use super::{OFFSET_NONE, Request, areas, bars, capture, credit, direct, learnt, sequence};
+use super::{OFFSET_NONE, Request, areas, bars, capture, credit, direct, learnt, quota, sequence};
 use crate::arch::{Frame, nr};
 use crate::config::{CONFIG, LOGS, stalls_always};
 use crate::import::handover::{self, Side};
@@ -319,8 +319,12 @@ fn synchronise(
     };
     // As late as here: where the ration never makes one, a look at each stall
     // would cost more than all else.
-    if state.epoch.load(Relaxed) == 0 && !permitted(state) {
-        return None;
+    if state.epoch.load(Relaxed) == 0 {
+        if !permitted(state) {
+            return None;
+        }
+        // From here on it is known what is taken of it.
+        quota::is_spent(now_ns);
     }
     let readers_max = if may_read_ahead(state, &mut rations.control) { READERS_MAX } else { 0 };
     if readers_max == 0 && matches!(stall, Stall::Names(_)) {
@@ -614,8 +618,8 @@ pub fn at_partial_stall(state: &State, log: &Log) {
     });
 }
 
-/// At a read now and then beside a copy: on flash it is ended where the program
-/// gains nothing by it. One that has parked takes nothing any more, and what it
+/// At a read now and then beside a copy: where the program's quota of processor time is
+/// used up it is ended, and on flash where the program gains nothing by it. One that has parked takes nothing any more, and what it
 /// predicted may still come true.
 pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
     let passed_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
@@ -624,6 +628,12 @@ pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
         return;
     }
     state.try_locked(|rations, _| {
+        // What such a copy takes it takes from the program, however well it predicts.
+        let spends = quota::is_set() && idle_processors(state, now_ns) == Processors::Busy;
+        if spends && settled(state) {
+            account(state, rations);
+            return end_accounted(state, &mut rations.control, Park::Disabled);
+        }
         // Not by the mean wait: what waits behind the copy's own prefetches is among
         // that, and as long as many of them take.
         if !rations.synchronisations.is_charged() {
