@@ -33,10 +33,12 @@ int main(void)
 	sigaction(SIGALRM, &action, NULL);
 	place[0] = deeper, place[1] = waits;
 	for (int round = 0; round < 3; round++) {
-		struct itimerval soon = { { 0, 0 }, { 0, 5000 } };
+		/* Again and again: one that came before the wait would leave it alone. */
+		struct itimerval soon = { { 0, 5000 }, { 0, 5000 } }, none = { { 0, 0 }, { 0, 0 } };
 		ahead(2);
 		setitimer(ITIMER_REAL, &soon, NULL);
 		waits();
+		setitimer(ITIMER_REAL, &none, NULL);
 		printf("%d %d\n", seen[0], seen[1]);
 	}
 }

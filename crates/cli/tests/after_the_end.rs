@@ -3,6 +3,7 @@
 //! at once. Alone in its file, because it adopts the orphans of its process.
 
 // What compares runs is for the other file.
+mod report;
 #[allow(dead_code)]
 mod suite;
 
@@ -134,8 +135,7 @@ fn nothing_is_left() {
 
     let statistics = scratch.path().join("run.json");
     run(&binary, &place, scratch.path(), Some(&statistics));
-    let json: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(&statistics).unwrap()).unwrap();
+    let json = report::read(&statistics);
     let made = json.pointer("/speculation/synchronizations/completed").unwrap();
     assert!(made.as_u64() > Some(0), "no speculation: {json}");
     // The collector may live a moment longer than its report.
@@ -188,8 +188,7 @@ fn unmounts_what_was_walked(scratch: &Path) {
         run(&binary, &mount, scratch, Some(&statistics));
         let unmounted = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::empty());
         assert_eq!(unmounted, Ok(()), "round {round}: busy");
-        let json: serde_json::Value =
-            serde_json::from_str(&fs::read_to_string(&statistics).unwrap()).unwrap();
+        let json = report::read(&statistics);
         read_ahead += json.pointer("/speculation/prefetches/issued").unwrap().as_u64().unwrap();
     }
     assert!(read_ahead > 0, "no directory was read ahead");

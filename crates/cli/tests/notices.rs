@@ -1,6 +1,8 @@
 //! Notices of page faults become fewer where they lead to nothing, and what
 //! was not noticed is counted all the same.
 
+mod report;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -213,7 +215,7 @@ impl Built {
         observed.arg("run").args(options).arg(format!("--stats={}", stats.display()));
         let (found, faults) = self.run(observed.arg("--").arg(self.path("program")));
         assert_eq!(found, expected);
-        (faults, serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap())
+        (faults, report::read(&stats))
     }
 }
 

@@ -4,6 +4,7 @@
 
 #[expect(dead_code, reason = "this test uses a part of it")]
 mod bed;
+mod report;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -108,9 +109,7 @@ fn stalling(bed: &Bed, statistics: &Path) -> Command {
 }
 
 fn copies(statistics: &Path) -> u64 {
-    let text = fs::read_to_string(statistics).unwrap();
-    let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
-    stats["speculation"]["synchronizations"]["completed"].as_u64().unwrap()
+    report::read(statistics)["speculation"]["synchronizations"]["completed"].as_u64().unwrap()
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "this test uses a part of it")]
 mod bed;
 mod cgroup;
+mod report;
 
 use std::fs;
 use std::process::Command;
@@ -157,8 +158,7 @@ fn no_copy_is_made_where_there_is_no_room() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{limit}: {output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), found, "{limit}");
-        let stats = fs::read_to_string(&statistics).unwrap();
-        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        let stats = report::read(&statistics);
         let losses = loss.map(|loss| format!("children: {}", loss.text()));
         assert_eq!(stats["losses"], serde_json::json!(Vec::from_iter(losses)), "{limit}");
     }

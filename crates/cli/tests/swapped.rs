@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod bed;
 mod cgroup;
+mod report;
 
 use std::fs;
 use std::path::PathBuf;
@@ -127,7 +128,7 @@ fn swapped_memory_is_prefetched_and_stays_as_it_was() {
             command.arg(format!("--stats={}", stats.display())).arg(TEST).arg("--");
             let run = output_in(&cgroup, command.arg(&program).arg(&data).arg(&program));
             assert_eq!(result(&run), result(&plain), "{run:?}");
-            let stats: Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
+            let stats = report::read(&stats);
             let count = |at: &str| stats.pointer(at).and_then(Value::as_u64).unwrap_or(0);
             prefetched = count("/speculation/swap/prefetched");
             if prefetched > 0 {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+#[path = "../report/mod.rs"]
+pub mod report;
 pub mod speculation;
 
 use std::ffi::OsStr;

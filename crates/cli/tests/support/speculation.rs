@@ -1,10 +1,8 @@
 //! Running a small C program that reads a file piece by piece, with and
 //! without runahead, and looking at what speculation came to.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -86,24 +84,10 @@ pub fn run(scratch: &Scratch, test: u64, command: &[&str], prepare: impl Fn(&mut
     prepare(&mut runahead);
     let output = runahead.output().unwrap();
     assert!(output.stderr.is_empty(), "{}", super::text(&output.stderr));
-    Run { stdout: super::text(&output.stdout), status: output.status.code(), stats: report(&file) }
-}
-
-/// The report, which is there when the program has ended; where no agent could
-/// tell of the end, somewhat later.
-fn report(file: &Path) -> Value {
-    const LONGEST: Duration = Duration::from_secs(60);
-    let began = Instant::now();
-    loop {
-        assert!(began.elapsed() < LONGEST, "no statistics after {LONGEST:?}");
-        if let Ok(text) = fs::read_to_string(file)
-            && let Ok(stats) = serde_json::from_str(&text)
-        {
-            // The next run is not to find this one's.
-            fs::remove_file(file).unwrap();
-            return stats;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    Run {
+        stdout: super::text(&output.stdout),
+        status: output.status.code(),
+        stats: super::report::read(&file),
     }
 }
 
