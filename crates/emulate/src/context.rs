@@ -135,9 +135,7 @@ impl<K: Kernel> Context<'_, K> {
         // The number may be another file's by now: looked at before it is opened, which
         // may take long, and may be an effect.
         let name = decimal(inherited);
-        let flags = O_PATH | O_CLOEXEC | directory;
-        let result =
-            self.looking(|c| c.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]));
+        let result = self.path_of(normal, &name, directory);
         let Ok(path_fd) = self.opened(result) else { return park(Park::Reopen) };
         let opened = self.open_found(path_fd, &file, directory);
         self.close_real(path_fd);
@@ -168,13 +166,26 @@ impl<K: Kernel> Context<'_, K> {
         if (stat.dev, stat.ino) != (file.dev, file.ino) {
             return park(Park::Reopen);
         }
-        if file.kind == Kind::Regular {
-            self.may_be_opened(path_fd, &stat)?;
+        match file.kind {
+            Kind::Regular => self.may_be_opened(path_fd, &stat)?,
+            _ => self.directory_may_be_opened(path_fd, stat.dev)?,
+        }
+        let writes = file.status_flags as usize & O_ACCMODE != O_RDONLY;
+        if writes && residency::is_of_a_server(self.k, path_fd) {
+            return park(Park::Unanswerable);
         }
         match self.open_again(path_fd, flags, true) {
             Ok(real) => Ok((real, stat)),
             Err(_) => park(Park::Reopen),
         }
+    }
+
+    /// An `O_PATH` descriptor of what the normal process has by this number, as the
+    /// kernel says.
+    pub(crate) fn path_of(&mut self, normal: usize, name: &[u8; 16], more: usize) -> isize {
+        let flags = O_PATH | O_CLOEXEC | more;
+        let args = [normal, address_of(name), flags, 0, 0, 0];
+        self.looking(|c| c.k.call(nr::OPENAT, args))
     }
 
     /// A look at the normal process's descriptors. Inside it the kernel holds an open
@@ -210,9 +221,7 @@ impl<K: Kernel> Context<'_, K> {
         let inherited = u32::try_from(file.inherited_plus1 - 1).ok()?;
         let normal = self.normal_fds()?;
         let name = decimal(inherited);
-        let flags = O_PATH | O_CLOEXEC;
-        let result =
-            self.looking(|c| c.k.call(nr::OPENAT, [normal, address_of(&name), flags, 0, 0, 0]));
+        let result = self.path_of(normal, &name, 0);
         let path_fd = self.opened(result).ok()?;
         let stat = self.stat_real(path_fd).unwrap_or_default();
         self.close_real(path_fd);
@@ -260,9 +269,22 @@ impl<K: Kernel> Context<'_, K> {
         };
         let opening = &self.log.opening;
         match residency::before_opening(self.k, &mut self.e.methods, &candidate, opening) {
-            Method::Delicate | Method::Forgetting => park(Park::Unanswerable),
+            Method::Delicate | Method::Unopened => park(Park::Unanswerable),
             _ => Ok(()),
         }
+    }
+
+    /// The same for a directory. One question for each device without a block device, in
+    /// turn.
+    pub(crate) fn directory_may_be_opened(&mut self, path_fd: usize, dev: u64) -> Result<(), Stop> {
+        if device_numbers(dev).0 != 0 || self.e.directories_dev == dev {
+            return Ok(());
+        }
+        if residency::is_kept_by_opening(self.k, path_fd) {
+            return park(Park::Unanswerable);
+        }
+        self.e.directories_dev = dev;
+        Ok(())
     }
 
     /// Opens a regular file or directory, known to be one, for reading,

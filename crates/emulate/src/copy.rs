@@ -50,7 +50,7 @@ impl<K: Kernel> Context<'_, K> {
         }
         match self.e.table.file(id).oracle.method {
             Method::MadeUp => self.copy_made_up(id, real, into, offset),
-            Method::Sysfs | Method::Delicate | Method::Forgetting => park(Park::Unanswerable),
+            Method::Sysfs | Method::Delicate | Method::Unopened => park(Park::Unanswerable),
             _ => self.copy_pages(id, real, into, offset, wanted),
         }
     }

@@ -149,6 +149,8 @@ pub struct Emulator {
     pub(crate) prefetcher: Prefetcher,
     pub(crate) release: Release,
     pub(crate) methods: Methods,
+    /// The device of which it was asked last whether its directories may be opened.
+    pub(crate) directories_dev: u64,
     pub(crate) protected: [Range; PROTECTED_MAX],
     pub(crate) memory_max_bytes: u64,
     pub(crate) mapped_bytes: u64,
@@ -192,6 +194,7 @@ impl Default for Emulator {
             prefetcher: Prefetcher::empty(),
             release: Release::default(),
             methods: Methods::EMPTY,
+            directories_dev: 0,
             protected: [Range::default(); PROTECTED_MAX],
             memory_max_bytes: 0,
             mapped_bytes: 0,

@@ -14,7 +14,7 @@ use crate::emulator::Opened;
 use crate::kernel::Kernel;
 use crate::names::{Found, Name, Place, State};
 use crate::outcome::{Answer, Stop, errno, park};
-use crate::residency::{Method, Oracle};
+use crate::residency::{self, Method, Oracle};
 use runahead_protocol::stats::Park;
 
 /// Flags that `F_GETFL` shows.
@@ -257,6 +257,7 @@ impl<K: Kernel> Context<'_, K> {
                     return errno(EISDIR);
                 }
                 file.kind = Kind::Directory;
+                self.directory_may_be_opened(path_fd, stat.dev)?;
                 if file.name == 0 {
                     // Identified while its path is at hand.
                     file.name = self.look_up_named(dirfd, path).map_or(0, |place| place.id);
@@ -267,7 +268,7 @@ impl<K: Kernel> Context<'_, K> {
                 file.direct = request.has(O_DIRECT);
                 self.may_be_opened(path_fd, &stat)?;
                 if request.writes() {
-                    return self.open_for_writing(file, path_fd, request);
+                    return self.open_for_writing(file, path_fd, &stat, request);
                 }
             }
             S_IFSOCK => return errno(ENXIO),
@@ -298,7 +299,13 @@ impl<K: Kernel> Context<'_, K> {
 
     /// A regular file that exists and is opened for writing: truncated or
     /// write-only it becomes a sink; else it is read for real.
-    fn open_for_writing(&mut self, file: File, path_fd: usize, request: Request) -> Answer {
+    fn open_for_writing(
+        &mut self,
+        file: File,
+        path_fd: usize,
+        stat: &Stat,
+        request: Request,
+    ) -> Answer {
         const W_OK: usize = 2;
         let empty = [0u8; 8];
         let arguments = [path_fd, address_of(&empty), W_OK, AT_EMPTY_PATH | AT_EACCESS, 0, 0];
@@ -309,9 +316,12 @@ impl<K: Kernel> Context<'_, K> {
         }
         let truncated = request.has(O_TRUNC);
         if request.flags & O_ACCMODE == O_RDWR && !truncated {
-            let mut file = file;
-            file.real_plus1 = self.open_again(path_fd, 0, false)? as i32 + 1;
-            file.oracle = Oracle::keeping(self.e.identity.fsuid == 0);
+            if residency::is_of_a_server(self.k, path_fd) {
+                return park(Park::Unanswerable);
+            }
+            let (mut file, owned) = (file, self.owned(stat));
+            file.real_plus1 = self.open_again(path_fd, 0, owned)? as i32 + 1;
+            file.oracle = Oracle::keeping(owned);
             return self.add(file, request.has(O_CLOEXEC));
         }
         let size = if truncated { 0 } else { file.size };

@@ -45,6 +45,9 @@ const DELICATE: [u64; 10] = [
 ];
 
 const FUSE: u64 = 0x6573_5546;
+/// SMB: a server keeps the name of what is open anywhere, whoever removes it. What is renamed
+/// over it was lost (until Linux 6.17), and its directory is not empty.
+const SMB: [u64; 2] = [0xff53_4d42, 0xfe53_4d42];
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
 
@@ -70,8 +73,9 @@ pub enum Method {
     Sysfs,
     /// Must not be read by a speculative process.
     Delicate,
-    /// Must not be opened by one: what is in memory of a file goes when it is.
-    Forgetting,
+    /// Must not be opened by one: what is in memory of a file goes when it is, or it can be
+    /// neither removed nor replaced while it is open.
+    Unopened,
 }
 
 /// What is known of one file's right to ask.
@@ -244,7 +248,7 @@ pub fn before_opening<C: Calls>(
     }
     let told = opening.load(Relaxed);
     let method = if told != 0 && told >> 1 == candidate.dev {
-        if told & 1 != 0 { Method::Forgetting } else { Method::NoWait }
+        if told & 1 != 0 { Method::Unopened } else { Method::NoWait }
     } else {
         let kind = file_system(c, candidate.path_fd);
         let forgets = match method_of(kind) {
@@ -253,6 +257,7 @@ pub fn before_opening<C: Calls>(
                 methods.set(candidate.dev, method);
                 return method;
             }
+            _ if SMB.contains(&kind) => true,
             // There is nothing to forget: the next file is asked.
             _ if kind == FUSE && candidate.size == 0 => return Method::NoWait,
             _ => kind == FUSE && forgets(c, candidate),
@@ -260,10 +265,22 @@ pub fn before_opening<C: Calls>(
         if kind == FUSE || told == 0 {
             opening.store(candidate.dev << 1 | u64::from(forgets), Relaxed);
         }
-        if forgets { Method::Forgetting } else { Method::NoWait }
+        if forgets { Method::Unopened } else { Method::NoWait }
     };
     methods.set(candidate.dev, method);
     method
+}
+
+/// Whether the file behind `fd` is a FUSE server's. Closing one that is dirty writes it, and
+/// takes an error of that for its own (fuse_flush(), Linux 6.18): the program would not be
+/// told.
+pub fn is_of_a_server<C: Calls>(c: &mut C, fd: usize) -> bool {
+    file_system(c, fd) == FUSE
+}
+
+/// Whether the directory behind `fd` cannot be removed while it is open anywhere.
+pub fn is_kept_by_opening<C: Calls>(c: &mut C, fd: usize) -> bool {
+    SMB.contains(&file_system(c, fd))
 }
 
 /// Whether what is in memory of a file goes when it is opened: on FUSE it does, unless the
@@ -327,7 +344,7 @@ pub fn question<C: Calls>(
     }
     match oracle.method {
         Method::MadeUp | Method::Sysfs => return Resident::All,
-        Method::Blind | Method::Delicate | Method::Forgetting => return Resident::Unknown,
+        Method::Blind | Method::Delicate | Method::Unopened => return Resident::Unknown,
         _ => {}
     }
     let mut pages = [0u8; PAGES_MAX];

@@ -143,8 +143,12 @@ impl<K: Kernel> Context<'_, K> {
             // in /proc has their attributes.
             let Some(normal) = self.normal_fds() else { return park(Park::Reopen) };
             let name = Self::fd_name((file.inherited_plus1 - 1) as u32);
-            let flags = flags & !AT_EMPTY_PATH;
-            let answer = self.looking(|c| c.stat_kernel(normal, address_of(&name), flags, ask))?;
+            let opened = self.path_of(normal, &name, 0);
+            let Ok(path_fd) = self.opened(opened) else { return park(Park::Reopen) };
+            let empty = [0u8; 8];
+            let answer = self.stat_kernel(path_fd, address_of(&empty), flags | AT_EMPTY_PATH, ask);
+            self.close_real(path_fd);
+            let answer = answer?;
             if file.dirty {
                 self.store_size(ask, file.size)?;
             }

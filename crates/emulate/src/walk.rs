@@ -31,8 +31,11 @@ pub const READERS_MAX: u32 = 32;
 /// at 2 µs.
 const READER_NS: u64 = 20_000;
 
-/// File systems whose directories are made up as they are read (statfs(2)).
-const MADE_UP: [u64; 9] = [
+/// File systems whose directories are made up as they are read (statfs(2)), or cannot be
+/// removed while they are open.
+const MADE_UP: [u64; 11] = [
+    0xff53_4d42, // SMB
+    0xfe53_4d42, // the same since version 2
     0x0187,      // autofs, which mounts where it is opened
     0x9fa0,      // proc
     0x6265_6572, // sysfs

@@ -442,6 +442,60 @@ fn what_would_be_forgotten_is_opened_for_a_trial_only() {
     }
 }
 
+/// A close writes what is dirty there, and takes the error of that.
+#[test]
+fn what_a_server_is_told_is_left_to_the_program() {
+    let dir = TempDir::new("server");
+    let path = dir.file("written", 5000);
+    let mut copy = Copy::cold(FileSystem::Keeping);
+    assert!(copy.open(&path, libc::O_RDONLY) >= 0);
+    let before = opened(&copy).len();
+    let name = copy.path(&path);
+    let arguments = [libc::AT_FDCWD as usize, name, libc::O_RDWR as usize, 0];
+    let outcome = copy.outcome(nr::OPENAT, &arguments);
+    assert_eq!(outcome, Outcome::Park(Park::Unanswerable));
+    assert_eq!(opened(&copy).len(), before);
+    // What it has open already, too.
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let meta = file.metadata().unwrap();
+    for (flags, reads) in [(libc::O_RDWR, false), (libc::O_RDONLY, true)] {
+        let mut copy = Copy::cold(FileSystem::Keeping);
+        let inherited = Inherited {
+            kind: Kind::Regular,
+            dev: meta.dev(),
+            ino: meta.ino(),
+            offset: 0,
+            size: meta.size(),
+            mode: meta.mode(),
+            status_flags: flags as u32,
+            cloexec: true,
+        };
+        copy.emulator.inherit(file.as_raw_fd(), inherited);
+        let mut bytes = [0u8; 8];
+        let address = copy.machine.own(&mut bytes);
+        let outcome = copy.outcome(nr::READ, &[file.as_raw_fd() as usize, address, 8]);
+        assert_eq!(outcome != Outcome::Park(Park::Unanswerable), reads, "{flags:o}: {outcome:?}");
+    }
+}
+
+/// Neither files nor directories: what is open there can be neither removed nor replaced.
+#[test]
+fn what_a_server_keeps_the_name_of_is_not_opened() {
+    let dir = TempDir::new("smb");
+    let path = dir.file("file", 5000);
+    for path in [&path, &dir.0] {
+        let mut copy = Copy::cold(FileSystem::Smb);
+        let name = copy.path(path);
+        let outcome = copy.outcome(nr::OPENAT, &[libc::AT_FDCWD as usize, name, 0, 0]);
+        // The directories of the tests' own file system may be on a device.
+        let device = path.metadata().unwrap().dev();
+        if path.is_file() || device >> 8 & 0xfff == 0 {
+            assert_eq!(outcome, Outcome::Park(Park::Unanswerable));
+            assert_eq!(opened(&copy), []);
+        }
+    }
+}
+
 #[test]
 fn what_a_driver_says_is_left_to_the_program() {
     let processors = "/sys/devices/system/cpu/online";

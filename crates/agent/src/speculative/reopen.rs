@@ -54,7 +54,7 @@ fn open_inode(
         owned,
     };
     match before_opening(&mut Gate, methods, &candidate, &log.opening) {
-        Method::Delicate | Method::Forgetting => None,
+        Method::Delicate | Method::Unopened => None,
         _ => open_for_reading(name.as_ptr() as usize),
     }
 }

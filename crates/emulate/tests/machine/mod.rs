@@ -34,6 +34,8 @@ pub enum FileSystem {
     /// file stays when that is opened, or says nothing.
     Keeping,
     Forgetting,
+    /// Like SMB.
+    Smb,
 }
 
 pub type PageId = (u64, u64, u64);
@@ -423,6 +425,7 @@ impl Machine {
             FileSystem::Overlay => 0x794c_7630,
             FileSystem::Delicate => 0x7472_6163,
             FileSystem::Keeping | FileSystem::Forgetting => 0x6573_5546,
+            FileSystem::Smb => 0xfe53_4d42,
             FileSystem::NoWait | FileSystem::Cachestat | FileSystem::Foreign => 0,
         }
     }
