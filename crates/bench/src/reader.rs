@@ -98,7 +98,8 @@ fn read(file: &File, blocks: u64, seed: u64, stop: &AtomicBool) -> Result<Seen> 
     let block = &mut room[skip..skip + BLOCK_BYTES as usize];
     let mut seen = Seen::default();
     let started = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
+    // Once at least, however soon it is stopped.
+    while seen.latencies_ns.is_empty() || !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
         let at = rng.below(blocks) * BLOCK_BYTES;
         file.read_exact_at(block, at)

@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -85,7 +83,9 @@ fn short_processes_are_left_alone_after_a_while() {
     assert!(with_agent(&said[SLEEPS_AT..]) > 0, "a sample is taken still: {said:?}");
 
     // Built anew in its place, it is another program.
-    std::fs::write(&probe, std::fs::read(&probe).unwrap()).unwrap();
+    let kept = scratch.join("kept");
+    copy(&probe, &kept);
+    copy(&kept, &probe);
     let said = probes(runahead(&scratch, &[]), &call);
     assert_eq!(with_agent(&said[..short]), short, "{said:?}");
 
@@ -96,10 +96,16 @@ fn short_processes_are_left_alone_after_a_while() {
     assert_eq!(with_agent(&said), EXECUTIONS);
 }
 
+/// By another process, which no child of another test keeps open to be written: it is to be
+/// executed.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
 /// Each round another executable: none of them has a record.
 fn copy_probe(scratch: &Scratch, probe: &Path) {
     for number in 0..EXECUTIONS {
-        std::fs::copy(probe, scratch.join(&format!("probe-{number}"))).unwrap();
+        copy(probe, &scratch.join(&format!("probe-{number}")));
     }
 }
 
@@ -144,8 +150,7 @@ fn scripts_are_executables_of_their_own() {
         let script = scratch.join(name);
         // With a child, so that the shell does not go on as the probe.
         let text = format!("{first_line}\ntrue\n{}-$1\ntrue\n", probe.display());
-        std::fs::write(&script, text).unwrap();
-        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        scratch.file(name, text, 0o755);
         let said = probes(runahead(&scratch, &[]), &format!("{} $i", script.display()));
         let enlisted = with_agent(&said);
         let short = usize::from(SHORT_MIN);

@@ -200,12 +200,12 @@ fn a_program_that_hangs_is_killed_and_named() {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
         let none = scratch.path().join("none");
-        observe(&mut shell, &scratch.path().join("."), &none, Duration::from_millis(700))
+        observe(&mut shell, &scratch.path().join("."), &none, Duration::from_secs(5))
     };
     let hung = run("echo begun; sleep 1000 & setsid sleep 1000");
     assert!(hung.hung() && hung.ended.contains("sleep ("), "{}", hung.ended);
     assert_eq!(hung.stdout, "begun\n", "{}", hung.ended);
-    let left = run("setsid sleep 5 & exit 3");
+    let left = run("setsid sleep 1000 & exit 3");
     assert!(left.hung() && left.ended.contains("exit status 3"), "{}", left.ended);
     let calm = run("exit 3");
     assert_eq!(calm.ended, "exit status 3");

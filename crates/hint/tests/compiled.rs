@@ -13,7 +13,8 @@ use support::{library, root};
 /// Copies a mapped file as compiled loops do that were recognized as copies, and prints a sum;
 /// ends as it is told.
 const PROGRAM: &str = r#"
-#include "runahead_rt.h"
+#define _GNU_SOURCE
+#include "internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -74,8 +75,10 @@ int main(int argc, char **argv)
 #ifdef LIBRARY
 	library_copy(copy, file, piece);
 #endif
-	/* Longer than the helper takes to see that nothing is missing any more. */
-	usleep(600000);
+	/* Longer than the helper takes to see that nothing is missing any more, and until it
+	 * has told of all that was consumed. */
+	for (int i = 0; i < 3000 && (i < 60 || ra.count.consumed != ra.count.disclosed); i++)
+		usleep(10000);
 	printf("%lx\n", sum); /* and flushed by exit alone */
 	if (strcmp(argv[2], "thread") == 0) {
 		pthread_t thread;

@@ -8,9 +8,10 @@ pub mod speculation;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory of one test's own, removed when it ends. It doubles as the
@@ -36,10 +37,23 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// Writes a file with a mode.
+    /// Writes a file with a mode. What is to be executed another process writes: what this
+    /// one has open to be written, a child that some other test forks meanwhile keeps open,
+    /// and no file that is being written can be executed.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
         let path = self.join(name);
-        fs::write(&path, content).unwrap();
+        if mode & 0o111 == 0 {
+            fs::write(&path, content).unwrap();
+        } else {
+            let mut writing = Command::new("sh")
+                .args(["-c", r#"cat > "$0""#])
+                .arg(&path)
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            writing.stdin.take().unwrap().write_all(content.as_ref()).unwrap();
+            assert!(writing.wait().unwrap().success());
+        }
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         path
     }
