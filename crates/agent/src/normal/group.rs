@@ -198,18 +198,29 @@ impl Path {
         self.add(CPU_USAGE)?;
         let mut stat = sys::Stat::default();
         if !sys::stat(self.with_nul(), &mut stat) {
-            let below = self.len - root_len;
-            let moved = root_len + CPU_ACCOUNTING.len() - CPU.version1.len();
-            if moved + below >= PATH_LEN_MAX {
-                return None;
-            }
-            self.bytes.copy_within(root_len..root_len + below, moved);
-            for (slot, byte) in self.bytes.iter_mut().skip(MOUNTPOINT.len()).zip(CPU_ACCOUNTING) {
-                *slot = *byte;
-            }
-            self.cut(moved + below);
+            self.move_to_accounting(root_len)?;
         }
         Some(quota)
+    }
+
+    /// Becomes the same below the hierarchy of [`CPU_ACCOUNTING`], where it is below
+    /// that of [`CPU`], whose root has a path of `root_len` bytes; `None` where that would
+    /// be too long.
+    fn move_to_accounting(&mut self, root_len: usize) -> Option<()> {
+        let below = self.len.checked_sub(root_len)?;
+        let moved = root_len + CPU_ACCOUNTING.len() - CPU.version1.len();
+        if moved + below >= PATH_LEN_MAX {
+            return None;
+        }
+        for at in (0..below).rev() {
+            let byte = *self.bytes.get(root_len + at)?;
+            *self.bytes.get_mut(moved + at)? = byte;
+        }
+        for (slot, byte) in self.bytes.iter_mut().skip(MOUNTPOINT.len()).zip(CPU_ACCOUNTING) {
+            *slot = *byte;
+        }
+        self.cut(moved + below);
+        Some(())
     }
 
     /// The lowest quota in this directory and those above it, and the length of that
@@ -707,6 +718,19 @@ mod tests {
         assert_eq!(path.lowest_quota(root_len, true), None);
         assert_eq!(per_second(1, 0), None);
         std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn the_counter_of_version_1_may_have_a_hierarchy_of_its_own() {
+        let mut path = Path::EMPTY;
+        path.add(b"/sys/fs/cgroup/cpu/no/such/group").unwrap();
+        path.add(CPU_USAGE).unwrap();
+        path.move_to_accounting(MOUNTPOINT.len() + CPU.version1.len()).unwrap();
+        let expected: &[u8] = b"/sys/fs/cgroup/cpuacct/no/such/group/cpuacct.usage\0";
+        assert_eq!(path.with_nul(), expected);
+        let mut long = Path::EMPTY;
+        long.add(&[b'x'; PATH_LEN_MAX - 2]).unwrap();
+        assert!(long.move_to_accounting(18).is_none());
     }
 
     #[test]
