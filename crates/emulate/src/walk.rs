@@ -33,7 +33,7 @@ const READER_NS: u64 = 20_000;
 
 /// File systems whose directories are made up as they are read (statfs(2)), or cannot be
 /// removed while they are open.
-const MADE_UP: [u64; 11] = [
+const NOT_READ_AHEAD: [u64; 11] = [
     0xff53_4d42, // SMB
     0xfe53_4d42, // the same since version 2
     0x0187,      // autofs, which mounts where it is opened
@@ -269,7 +269,7 @@ pub fn is_made_up<C: Calls>(calls: &mut C, fd: usize) -> bool {
     let mut statfs = [0u64; 15];
     let at = address_of_mut(&mut statfs);
     calls.call(nr::FSTATFS, [fd, at, 0, 0, 0, 0]) != 0
-        || statfs.first().is_none_or(|kind| MADE_UP.contains(kind))
+        || statfs.first().is_none_or(|kind| NOT_READ_AHEAD.contains(kind))
 }
 
 /// Length of the directory's part of a path. `None` where the last component is

@@ -94,8 +94,8 @@ pub struct Log {
     /// That number plus 1 where an earlier copy has found no large mapping of
     /// a file since then; else 0. Written by both.
     pub without_files: AtomicU64,
-    /// A device, doubled, and whether what is in memory of its files goes when one is
-    /// opened (1, 0); 0: of none it is known. Written by both.
+    /// A device, doubled, and whether a copy must not open its files (1, 0: what is in
+    /// memory of one would go, say); 0: of none it is known. Written by both.
     pub opening: AtomicU64,
     /// Reads since the synchronisation that were not as predicted, told before
     /// `consumed` is.

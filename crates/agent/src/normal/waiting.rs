@@ -53,7 +53,7 @@ pub fn await_detached(state: &State) {
     if found == 0 || !super::own(state) {
         return;
     }
-    let (mut turns, mut since_ns) = (0u32, 0);
+    let mut turns = Turns::default();
     while state.detaching.load(SeqCst) == found {
         // Another thread makes a copy and has not noted it yet: asked first, or
         // it would be missed by both questions.
@@ -62,16 +62,8 @@ pub fn await_detached(state: &State) {
         if noted && copy.is_none() && !aide_starts(state) {
             break;
         }
-        turns = turns.saturating_add(1);
-        if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
-            core::hint::spin_loop();
-            continue;
-        }
-        let now_ns = sys::now_ns();
-        if since_ns == 0 {
-            since_ns = now_ns;
-        }
-        if noted && settled(state) || now_ns.saturating_sub(since_ns) > DETACH_NS {
+        let Some(passed_ns) = turns.passed_ns(state) else { continue };
+        if noted && settled(state) || passed_ns > DETACH_NS {
             break;
         }
         match copy {
@@ -83,6 +75,30 @@ pub fn await_detached(state: &State) {
     }
     // Not what has been entered since.
     _ = state.detaching.compare_exchange(found, 0, SeqCst, Relaxed);
+}
+
+/// Looks of a wait at what a copy does.
+#[derive(Default)]
+struct Turns {
+    taken: u32,
+    since_ns: u64,
+}
+
+impl Turns {
+    /// For how long it has been looked in vain, in ns, not counting the first looks;
+    /// `None` after one of those: the next may come at once ([`DETACH_SPIN`]).
+    fn passed_ns(&mut self, state: &State) -> Option<u64> {
+        self.taken = self.taken.saturating_add(1);
+        if self.taken < DETACH_SPIN && processors(&state.cpus) > 1 {
+            core::hint::spin_loop();
+            return None;
+        }
+        let now_ns = sys::now_ns();
+        if self.since_ns == 0 {
+            self.since_ns = now_ns;
+        }
+        Some(now_ns.saturating_sub(self.since_ns))
+    }
 }
 
 /// Waits, after a close, until the copy's look at the program's descriptors is over that
@@ -98,18 +114,10 @@ pub fn await_looked(state: &State) {
     if found.is_multiple_of(2) || !super::own(state) {
         return;
     }
-    let (mut turns, mut since_ns) = (0u32, 0);
+    let mut turns = Turns::default();
     while log.looks.load(SeqCst) == found {
-        turns = turns.saturating_add(1);
-        if turns < DETACH_SPIN && processors(&state.cpus) > 1 {
-            core::hint::spin_loop();
-            continue;
-        }
-        let now_ns = sys::now_ns();
-        if since_ns == 0 {
-            since_ns = now_ns;
-        }
-        if now_ns.saturating_sub(since_ns) > LOOK_NS {
+        let Some(passed_ns) = turns.passed_ns(state) else { continue };
+        if passed_ns > LOOK_NS {
             return;
         }
         sys::sleep(DETACH_PAUSE_NS);
