@@ -619,8 +619,8 @@ pub fn at_partial_stall(state: &State, log: &Log) {
 }
 
 /// At a read now and then beside a copy: where the program's quota of processor time is
-/// used up it is ended, and on flash where the program gains nothing by it. One that has parked takes nothing any more, and what it
-/// predicted may still come true.
+/// used up it is ended, and on flash where the program gains nothing by it. One that has
+/// parked takes nothing any more, and what it predicted may still come true.
 pub fn at_interval(state: &State, log: &Log, now_ns: u64) {
     let passed_ns = now_ns.saturating_sub(state.since_ns.load(Relaxed));
     let lives = log.life.load(Relaxed) != life::PARKED && super::own(state);
