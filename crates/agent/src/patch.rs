@@ -82,18 +82,18 @@ fn patch_object(object: &Object, sites: &[Site], used: &mut usize) -> usize {
     let last = last.last().unwrap_or(first);
     let count = wanted().count();
     let span = (last.address - first.address) as usize + usize::from(last.len);
-    // All of the segment: a part of it would have to be split off and joined
-    // again, which takes longer than going through the rest.
-    let Some((start, end)) =
-        object.code_pages(object.bias.wrapping_add(first.address as usize), span)
-    else {
-        return count;
-    };
+    let at = object.bias.wrapping_add(first.address as usize);
+    let Some((_, text_end)) = object.code_pages(at, span) else { return count };
+    let (start, end) = pages(at, span);
+    // A fork copies the page table of a mapping that has been written to, and its child's
+    // exec takes it down again: of what lies before the first site and behind the last it
+    // need not. It would, were that split off after the first page has been written.
+    sys::set_apart(start, end);
     let text = sys::PROT_READ | sys::PROT_EXEC;
     if !protect(start, end - start, text | sys::PROT_WRITE) {
         return count;
     }
-    populate(object, wanted(), count, *used, end);
+    populate(object, wanted(), count, *used, text_end);
     let mut refused = 0;
     for site in wanted() {
         if *used < STUBS_MAX && patch_site(object, site, *used) {

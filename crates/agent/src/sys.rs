@@ -82,7 +82,9 @@ pub struct Stat {
     accessed: [u64; 2],
     /// When the data were last changed: seconds since 1970, and ns.
     pub modified: [u64; 2],
-    rest: [u64; 5],
+    /// The same of the inode: its data, its permissions, its attributes.
+    pub changed: [u64; 2],
+    rest: [u64; 3],
 }
 
 /// File type bits of `mode`.
@@ -136,6 +138,15 @@ pub fn will_need(start: usize, end: usize) {
     const MADV_WILLNEED: usize = 3;
     // SAFETY: advice.
     unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_WILLNEED]) };
+}
+
+/// Gives `[start, end)` a mapping of its own, which the kernel joins with none beside it:
+/// by advice against huge pages, which so little does not get (madvise(2),
+/// MADV_NOHUGEPAGE). Where the kernel has none, it stays as it is.
+pub fn set_apart(start: usize, end: usize) {
+    const MADV_NOHUGEPAGE: usize = 15;
+    // SAFETY: advice.
+    unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_NOHUGEPAGE]) };
 }
 
 /// ioctl(2).

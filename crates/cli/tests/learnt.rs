@@ -96,6 +96,23 @@ fn short_processes_are_left_alone_after_a_while() {
     assert_eq!(with_agent(&said), EXECUTIONS);
 }
 
+/// That a file has been looked at is remembered with the time of the last change of its
+/// inode: that of its data anybody may set.
+#[test]
+fn what_takes_a_programs_place_is_looked_at_again() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("probe", PROBE, &[]);
+    let Some(is_static) = scratch.try_compile("static", PROBE, &["-static"]) else {
+        panic!("a static program cannot be linked here: install libc6-dev");
+    };
+    let script = "\"$0\"; \"$0\"; \"$0\"; touch -r \"$0\" kept; cat \"$1\" > \"$0\"; touch -r kept \"$0\"; \"$0\"";
+    let mut command = runahead(&scratch, &[]);
+    command.args(["sh", "-c", script]).arg(&program).arg(&is_static);
+    let output = command.current_dir(scratch.join("")).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n1\n1\n0\n");
+}
+
 /// By another process, which no child of another test keeps open to be written: it is to be
 /// executed.
 fn copy(from: &Path, to: &Path) {

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the file, with the version of its layout.
-pub const FILE_NAME: &str = "learnt-6";
+pub const FILE_NAME: &str = "learnt-7";
 
 /// Executables that are remembered; a power of two. With more, some forget
 /// each other.
@@ -66,18 +66,22 @@ pub struct Entry {
     pub record: AtomicU64,
     /// What comparing processes with copies and without has shown, in the policy's bits.
     pub comparison: AtomicU64,
+    /// [`key`] once more, where the file itself, no interpreter of it, has been looked at
+    /// and the agent can be loaded into it; so nobody who was about to say so of another,
+    /// which had this place before, says it of this one.
+    loads: AtomicU64,
 }
 
 /// Length of the file, in bytes.
 pub const FILE_LEN: usize = size_of::<Table>();
 
-/// The key of an executable (device, inode and time of the last change of its data,
-/// in seconds and ns, as stat(2) gives them) that is given so many arguments, its name
-/// counted: what is true of a program with one file to read need not be with a
-/// thousand, and what is built in the place of another, or given its inode number, is
-/// another program. Never 0; two executables that share one learn from each other,
-/// which costs time at worst.
-pub fn key(dev: u64, ino: u64, modified: [u64; 2], arguments: usize) -> u64 {
+/// The key of an executable (device, inode and the times of the last changes of its data
+/// and of its inode, in seconds and ns, as stat(2) gives them) that is given so many
+/// arguments, its name counted: what is true of a program with one file to read need not
+/// be with a thousand, and what is built in the place of another, given its inode number,
+/// or given other rights, is another program. Never 0; two executables that share one
+/// learn from each other, which costs time at worst.
+pub fn key(dev: u64, ino: u64, times: [[u64; 2]; 2], arguments: usize) -> u64 {
     const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
     /// More arguments than this are all many.
     const MANY: usize = 255;
@@ -86,8 +90,21 @@ pub fn key(dev: u64, ino: u64, modified: [u64; 2], arguments: usize) -> u64 {
         let hash = (hash ^ word).wrapping_mul(PRIME);
         hash ^ hash >> 29
     };
-    let [seconds, ns] = modified;
-    [dev, ino, seconds, ns, many].into_iter().fold(1, mix).max(1)
+    let [[modified, modified_ns], [changed, changed_ns]] = times;
+    let words = [dev, ino, modified, modified_ns, changed, changed_ns, many];
+    words.into_iter().fold(1, mix).max(1)
+}
+
+impl Entry {
+    /// Whether the agent is known to load into the executable of `key`.
+    pub fn loads(&self, key: u64) -> bool {
+        self.loads.load(Relaxed) == key
+    }
+
+    /// It is.
+    pub fn has_loaded(&self, key: u64) {
+        self.loads.store(key, Relaxed);
+    }
 }
 
 impl Table {
@@ -106,6 +123,7 @@ impl Table {
         let entry = free.or_else(|| self.probes(key).next())?;
         entry.record.store(0, Relaxed);
         entry.comparison.store(0, Relaxed);
+        entry.loads.store(0, Relaxed);
         entry.key.store(key, Relaxed);
         Some(entry)
     }
@@ -177,6 +195,7 @@ mod tests {
                 key: word(),
                 record: word(),
                 comparison: word(),
+                loads: word(),
             }),
             sharers: core::array::from_fn(|_| Sharer { who: word(), seen_ns: word() }),
             parents: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -185,11 +204,12 @@ mod tests {
 
     #[test]
     fn executables_are_told_apart() {
-        let at = [5, 6];
+        let at = [[5, 6], [7, 8]];
         let other_places = [key(1, 3, at, 2), key(2, 2, at, 2)];
-        let other_times = [key(1, 2, [5, 7], 2), key(1, 2, [6, 6], 2)];
+        let other_times = [[[5, 7], [7, 8]], [[6, 6], [7, 8]], [[5, 6], [7, 9]], [[5, 6], [6, 8]]]
+            .map(|times| key(1, 2, times, 2));
         let first = [key(1, 2, at, 2), key(1, 2, at, 200)];
-        let keys = [first, other_places, other_times].concat();
+        let keys = [&first[..], &other_places, &other_times].concat();
         let table = table();
         for (value, &key) in keys.iter().enumerate() {
             assert!(table.find(key).is_none());
@@ -229,10 +249,24 @@ mod tests {
     }
 
     #[test]
+    fn what_loads_is_said_of_one_executable_only() {
+        let table = table();
+        let (one, other) = (key(1, 2, [[0; 2]; 2], 1), key(1, 3, [[0; 2]; 2], 1));
+        let entry = table.find_or_make(one).unwrap();
+        assert!(!entry.loads(one));
+        entry.has_loaded(one);
+        assert!(entry.loads(one) && !entry.loads(other));
+        // Its place is another's by now.
+        entry.key.store(other, Relaxed);
+        entry.has_loaded(one);
+        assert!(!entry.loads(other));
+    }
+
+    #[test]
     fn a_full_table_forgets_and_goes_on() {
         let table = table();
         for ino in 0..10 * ENTRIES_MAX as u64 {
-            let key = key(1, ino, [0; 2], 1);
+            let key = key(1, ino, [[0; 2]; 2], 1);
             table.find_or_make(key).unwrap().record.store(ino, Relaxed);
             assert_eq!(table.find(key).unwrap().record.load(Relaxed), ino);
         }

@@ -3,7 +3,7 @@
 //! one's at start, where the agent can be loaded into it.
 
 use super::capture::UNSEEN_END;
-use super::loadable::{self, Known, Place, ROOM_WORDS};
+use super::loadable::{self, Known, Loads, Place, ROOM_WORDS};
 use super::{bars, end_speculation, learnt, own, scratch};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
@@ -96,8 +96,9 @@ fn with_session(
 ) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
-    let asked = |file| learnt::target(state, file, arguments);
-    let target = found.map_or(learnt::Target::Unknown, asked);
+    let asked = |file| learnt::like(state, file, arguments);
+    let like = found.map_or(learnt::Like::UNKNOWN, asked);
+    let target = like.target;
     if own {
         learnt::executes(state, target);
     }
@@ -112,15 +113,20 @@ fn with_session(
     // How large the stack is of a child by vfork(2) is its maker's to say: glibc's
     // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
     let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
-    let place = Place::of(&frame.args, environment_arg);
-    let locks_end = if own { descriptors_with_locks(state) } else { 0 };
-    // AddressSanitizer there is none of for musl.
-    let has_been_loaded = is_small || target != learnt::Target::Unknown;
-    let known = Known { locks_end, has_been_loaded };
-    // A program that watches what it executes would be told of our look, too.
-    let may_look = CONFIG.watches.load(Relaxed) == 0 && locks_end <= FDS_MAX;
-    if !may_look || !loads(state, place, known, is_small) {
-        return plain(frame);
+    // A look opens the file once more: a twelfth of what a start with the agent takes.
+    if !like.loads() {
+        let place = Place::of(&frame.args, environment_arg);
+        let locks_end = if own { descriptors_with_locks(state) } else { 0 };
+        // AddressSanitizer there is none of for musl.
+        let has_been_loaded = is_small || target != learnt::Target::Unknown;
+        let known = Known { locks_end, has_been_loaded };
+        // A program that watches what it executes would be told of our look, too.
+        let may_look = CONFIG.watches.load(Relaxed) == 0 && locks_end <= FDS_MAX;
+        match may_look.then(|| look(state, place, known, is_small)) {
+            Some(Loads::Surely) => like.has_loaded(),
+            Some(Loads::Perhaps) => {}
+            Some(Loads::Never) | None => return plain(frame),
+        }
     }
     if words <= SMALL_WORDS && !is_small {
         on_stack::<SMALL_WORDS>(frame, environment_arg, &given)
@@ -180,24 +186,24 @@ fn descriptors_with_locks(state: &State) -> usize {
     state.fds_end.load(Relaxed).max(UNSEEN_END) as usize
 }
 
-/// Whether what is to be executed can have the agent; false, too, where there is no room
-/// to find out.
+/// Whether what is to be executed can have the agent; it cannot, too, where there is no
+/// room to find out.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn loads(state: &State, place: Place, known: Known, is_small: bool) -> bool {
+fn look(state: &State, place: Place, known: Known, is_small: bool) -> Loads {
     if !is_small {
-        return loads_on_stack(place, known);
+        return look_on_stack(place, known);
     }
     let look = |room: &mut [usize]| match room.first_chunk_mut() {
         Some(room) => loadable::loads(place, known, room),
-        None => false,
+        None => Loads::Never,
     };
-    scratch::with(state, ROOM_WORDS, look).unwrap_or(false)
+    scratch::with(state, ROOM_WORDS, look).unwrap_or(Loads::Never)
 }
 
 /// By itself: what it takes on the stack what comes after it has again.
 #[inline(never)]
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn loads_on_stack(place: Place, known: Known) -> bool {
+fn look_on_stack(place: Place, known: Known) -> Loads {
     loadable::loads(place, known, &mut [0; ROOM_WORDS])
 }
 

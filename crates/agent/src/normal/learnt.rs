@@ -219,13 +219,13 @@ pub struct File {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// When its data were last changed: seconds since 1970, and ns.
-    pub modified: [u64; 2],
+    /// When its data and its inode were last changed: seconds since 1970, and ns.
+    pub times: [[u64; 2]; 2],
 }
 
 impl From<&sys::Stat> for File {
-    fn from(&sys::Stat { dev, ino, modified, .. }: &sys::Stat) -> File {
-        File { dev, ino, modified }
+    fn from(&sys::Stat { dev, ino, modified, changed, .. }: &sys::Stat) -> File {
+        File { dev, ino, times: [modified, changed] }
     }
 }
 
@@ -242,24 +242,50 @@ pub enum Target {
     LeftAlone,
 }
 
-/// How the program that is about to be executed with these arguments is to be. Never
-/// left without the agent where somebody counts.
-pub fn target(state: &State, file: File, arguments: usize) -> Target {
+/// What is known of a program that is about to be executed.
+#[derive(Clone, Copy)]
+pub struct Like {
+    /// How it is to be executed.
+    pub target: Target,
+    known: Option<(&'static Entry, u64)>,
+}
+
+impl Like {
+    /// Nothing is.
+    pub const UNKNOWN: Like = Like { target: Target::Unknown, known: None };
+
+    /// Whether the agent is known to load into it.
+    pub fn loads(&self) -> bool {
+        self.known.is_some_and(|(entry, key)| entry.loads(key))
+    }
+
+    /// The agent loads into it, as its file says.
+    pub fn has_loaded(&self) {
+        if let Some((entry, key)) = self.known {
+            entry.has_loaded(key);
+        }
+    }
+}
+
+/// What is known of the program that is about to be executed with these arguments. It is
+/// never left without the agent where somebody counts.
+pub fn like(state: &State, file: File, arguments: usize) -> Like {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
-        return Target::Unknown;
+        return Like::UNKNOWN;
     }
-    let Some(table) = table(state) else { return Target::Unknown };
+    let Some(table) = table(state) else { return Like::UNKNOWN };
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
-    let key = key(file.dev, file.ino, file.modified, count);
-    let Some(Entry { record: cell, .. }) = table.find(key) else { return Target::Unknown };
-    let is_known_short = Record::from_bits(cell.load(Relaxed)).is_known_short();
-    match sampled(cell, Record::enlists) {
+    let key = key(file.dev, file.ino, file.times, count);
+    let Some(entry) = table.find(key) else { return Like::UNKNOWN };
+    let is_known_short = Record::from_bits(entry.record.load(Relaxed)).is_known_short();
+    let target = match sampled(&entry.record, Record::enlists) {
         false => Target::LeftAlone,
         true if is_known_short => Target::Sampled,
         true => Target::Enlisted,
-    }
+    };
+    Like { target, known: Some((entry, key)) }
 }
 
 /// The program is about to make a child, which will need the table before it
@@ -304,8 +330,8 @@ fn key_of(path: usize) -> Option<u64> {
     if unsafe { call(import_nr::NEWFSTATAT, &asked) } != 0 {
         return None;
     }
-    let File { dev, ino, modified } = File::from(&stat);
-    let key = key(dev, ino, modified, CONFIG.arguments.load(Relaxed));
+    let File { dev, ino, times } = File::from(&stat);
+    let key = key(dev, ino, times, CONFIG.arguments.load(Relaxed));
     CONFIG.executable.store(key, Relaxed);
     Some(key)
 }

@@ -82,20 +82,33 @@ pub struct Known {
     pub has_been_loaded: bool,
 }
 
-/// Whether what is at `place` may be executed with the agent: also where nobody says.
+/// Whether what is executed may have the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loads {
+    /// Its file says so.
+    Surely,
+    /// Nobody says otherwise, or the file of an interpreter does, which may be another one
+    /// the next time.
+    Perhaps,
+    /// It may not.
+    Never,
+}
+
+/// Whether what is at `place` may be executed with the agent.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-pub fn loads(place: Place, known: Known, room: &mut Room) -> bool {
+pub fn loads(place: Place, known: Known, room: &mut Room) -> Loads {
     let mut place = place;
-    for _ in 0..=SCRIPTS_MAX {
+    for scripts in 0..=SCRIPTS_MAX {
         match look(place, known, room) {
-            Kind::Loads | Kind::Unknown => return true,
-            Kind::Plain => return false,
+            Kind::Loads if scripts == 0 => return Loads::Surely,
+            Kind::Loads | Kind::Unknown => return Loads::Perhaps,
+            Kind::Plain => return Loads::Never,
             Kind::Script => {
                 place = Place { directory: sys::AT_FDCWD, path: room.as_ptr() as usize, flags: 0 };
             }
         }
     }
-    false
+    Loads::Never
 }
 
 /// What is at `place`.
@@ -373,7 +386,7 @@ mod tests {
 
     /// Whether the file at `path` may be executed with the agent, by its path and by an
     /// open description.
-    fn both(path: &std::path::Path) -> [bool; 2] {
+    fn both(path: &std::path::Path) -> [Loads; 2] {
         let text = CString::new(path.to_str().unwrap()).unwrap();
         let by_path = Place { directory: sys::AT_FDCWD, path: text.as_ptr() as usize, flags: 0 };
         let file = std::fs::File::open(path).unwrap();
@@ -423,14 +436,16 @@ mod tests {
             ("empty", b"", 0o755, false),
         ] {
             let program = file(name, content, mode);
-            assert_eq!(both(&program), [expected; 2], "{name}");
+            let verdict = |loads| if expected { loads } else { Loads::Never };
+            assert_eq!(both(&program), [verdict(Loads::Surely); 2], "{name}");
             let line = std::format!("#!{}\n", program.display());
-            assert_eq!(both(&file("script", line.as_bytes(), 0o4755)), [expected; 2], "{line}");
+            let script = file("script", line.as_bytes(), 0o4755);
+            assert_eq!(both(&script), [verdict(Loads::Perhaps); 2], "{line}");
         }
         // One that names itself ends, too.
         let endless = std::format!("#!{}\n", directory.join("endless").display());
-        assert_eq!(both(&file("endless", endless.as_bytes(), 0o755)), [false; 2]);
-        assert_eq!(both(&directory), [false; 2]);
+        assert_eq!(both(&file("endless", endless.as_bytes(), 0o755)), [Loads::Never; 2]);
+        assert_eq!(both(&directory), [Loads::Never; 2]);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
