@@ -75,24 +75,30 @@ pub struct Entry {
 /// Length of the file, in bytes.
 pub const FILE_LEN: usize = size_of::<Table>();
 
-/// The key of an executable (device, inode and the times of the last changes of its data
-/// and of its inode, in seconds and ns, as stat(2) gives them) that is given so many
-/// arguments, its name counted: what is true of a program with one file to read need not
-/// be with a thousand, and what is built in the place of another, given its inode number,
-/// or given other rights, is another program. Never 0; two executables that share one
-/// learn from each other, which costs time at worst.
-pub fn key(dev: u64, ino: u64, times: [[u64; 2]; 2], arguments: usize) -> u64 {
-    const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What tells an executable's file from others: its device, inode and the times of the last
+/// changes of its data and of its inode, in seconds and ns, as stat(2) gives them. What is
+/// built in the place of another, given its inode number, or given other rights, is another
+/// program.
+pub fn file(dev: u64, ino: u64, times: [[u64; 2]; 2]) -> u64 {
+    let [[modified, modified_ns], [changed, changed_ns]] = times;
+    [dev, ino, modified, modified_ns, changed, changed_ns].into_iter().fold(1, mix)
+}
+
+/// The key of an executable (its [`file`]) that is given so many arguments, its name
+/// counted: what is true of a program with one file to read need not be with a thousand.
+/// Never 0; two executables that share one learn from each other, which costs time at
+/// worst.
+pub fn key(file: u64, arguments: usize) -> u64 {
     /// More arguments than this are all many.
     const MANY: usize = 255;
     let many = u64::from(usize::BITS - arguments.min(MANY).leading_zeros());
-    let mix = |hash: u64, word: u64| {
-        let hash = (hash ^ word).wrapping_mul(PRIME);
-        hash ^ hash >> 29
-    };
-    let [[modified, modified_ns], [changed, changed_ns]] = times;
-    let words = [dev, ino, modified, modified_ns, changed, changed_ns, many];
-    words.into_iter().fold(1, mix).max(1)
+    mix(file, many).max(1)
+}
+
+fn mix(hash: u64, word: u64) -> u64 {
+    const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+    let hash = (hash ^ word).wrapping_mul(PRIME);
+    hash ^ hash >> 29
 }
 
 impl Entry {
@@ -205,6 +211,7 @@ mod tests {
     #[test]
     fn executables_are_told_apart() {
         let at = [[5, 6], [7, 8]];
+        let key = |dev, ino, times, arguments| key(file(dev, ino, times), arguments);
         let other_places = [key(1, 3, at, 2), key(2, 2, at, 2)];
         let other_times = [[[5, 7], [7, 8]], [[6, 6], [7, 8]], [[5, 6], [7, 9]], [[5, 6], [6, 8]]]
             .map(|times| key(1, 2, times, 2));
@@ -251,7 +258,7 @@ mod tests {
     #[test]
     fn what_loads_is_said_of_one_executable_only() {
         let table = table();
-        let (one, other) = (key(1, 2, [[0; 2]; 2], 1), key(1, 3, [[0; 2]; 2], 1));
+        let (one, other) = (key(1, 1), key(2, 1));
         let entry = table.find_or_make(one).unwrap();
         assert!(!entry.loads(one));
         entry.has_loaded(one);
@@ -266,7 +273,7 @@ mod tests {
     fn a_full_table_forgets_and_goes_on() {
         let table = table();
         for ino in 0..10 * ENTRIES_MAX as u64 {
-            let key = key(1, ino, [[0; 2]; 2], 1);
+            let key = key(ino, 1);
             table.find_or_make(key).unwrap().record.store(ino, Relaxed);
             assert_eq!(table.find(key).unwrap().record.load(Relaxed), ino);
         }

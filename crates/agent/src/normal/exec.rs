@@ -62,7 +62,7 @@ fn as_itself(
     state: &'static State,
     frame: &Frame,
     environment_arg: usize,
-    found: Option<learnt::File>,
+    found: Option<u64>,
     plainly: bool,
 ) -> isize {
     let result = bars::within(state, || {
@@ -91,7 +91,7 @@ fn with_session(
     state: &'static State,
     frame: &Frame,
     environment_arg: usize,
-    found: Option<learnt::File>,
+    found: Option<u64>,
     own: bool,
 ) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
@@ -161,17 +161,17 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
     result
 }
 
-/// What is about to be executed (stat(2)), and what asking for it returned. By itself:
+/// The [`learnt::file`] of what is about to be executed, and what asking for it returned. By itself:
 /// of the room that asking takes on the stack the rest needs some.
 #[inline(never)]
-fn target(args: &[usize; 6], environment_arg: usize) -> (isize, learnt::File) {
+fn target(args: &[usize; 6], environment_arg: usize) -> (isize, u64) {
     let Place { directory, path, flags } = Place::of(args, environment_arg);
     let mut stat = sys::Stat::default();
     let at = core::ptr::from_mut(&mut stat) as usize;
     // SAFETY: the kernel reads the program's path, or answers EFAULT, and
     // writes one struct stat.
     let asked = unsafe { sys::call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) };
-    (asked, learnt::File::from(&stat))
+    (asked, learnt::file(&stat))
 }
 
 /// Below which of this process's descriptors there may be some by which it has locked

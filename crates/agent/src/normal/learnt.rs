@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use runahead_policy::comparison::{Comparison, Lived};
 use runahead_policy::learning::{BRIEF_NS, Ended, Lack, Record, SAMPLE_NS, Start, WAITED_PART};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
-use runahead_protocol::learnt::{Entry, FILE_LEN, Table, key};
+use runahead_protocol::learnt::{self, Entry, FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
 
 /// Most arguments that are counted: more are all many.
@@ -199,7 +199,8 @@ fn waits(state: &State, table: &Table, in_vain: bool) -> (bool, bool) {
 }
 
 /// This process is about to execute `target`: what it has come to is all that will
-/// be known of it.
+/// be known of it. By itself: no child by vfork(2) needs room for it on its stack.
+#[inline(never)]
 pub fn executes(state: &State, target: Target) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
         return;
@@ -212,21 +213,9 @@ pub fn executes(state: &State, target: Target) {
     }
 }
 
-/// A program's file, as stat(2) tells it.
-#[derive(Clone, Copy)]
-pub struct File {
-    /// Device.
-    pub dev: u64,
-    /// Inode number.
-    pub ino: u64,
-    /// When its data and its inode were last changed: seconds since 1970, and ns.
-    pub times: [[u64; 2]; 2],
-}
-
-impl From<&sys::Stat> for File {
-    fn from(&sys::Stat { dev, ino, modified, changed, .. }: &sys::Stat) -> File {
-        File { dev, ino, times: [modified, changed] }
-    }
+/// What tells a program's file from others.
+pub fn file(&sys::Stat { dev, ino, modified, changed, .. }: &sys::Stat) -> u64 {
+    learnt::file(dev, ino, [modified, changed])
 }
 
 /// How a program is to be executed.
@@ -267,9 +256,12 @@ impl Like {
     }
 }
 
-/// What is known of the program that is about to be executed with these arguments. It is
-/// never left without the agent where somebody counts.
-pub fn like(state: &State, file: File, arguments: usize) -> Like {
+/// What is known of the program that is about to be executed, of this [`file`], with these
+/// arguments. It is never left without the agent where somebody counts. By itself: the
+/// stack of a child by vfork(2) may be small.
+#[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+pub fn like(state: &State, file: u64, arguments: usize) -> Like {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
         return Like::UNKNOWN;
@@ -277,7 +269,7 @@ pub fn like(state: &State, file: File, arguments: usize) -> Like {
     let Some(table) = table(state) else { return Like::UNKNOWN };
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
-    let key = key(file.dev, file.ino, file.times, count);
+    let key = key(file, count);
     let Some(entry) = table.find(key) else { return Like::UNKNOWN };
     let is_known_short = Record::from_bits(entry.record.load(Relaxed)).is_known_short();
     let target = match sampled(&entry.record, Record::enlists) {
@@ -330,8 +322,7 @@ fn key_of(path: usize) -> Option<u64> {
     if unsafe { call(import_nr::NEWFSTATAT, &asked) } != 0 {
         return None;
     }
-    let File { dev, ino, times } = File::from(&stat);
-    let key = key(dev, ino, times, CONFIG.arguments.load(Relaxed));
+    let key = key(file(&stat), CONFIG.arguments.load(Relaxed));
     CONFIG.executable.store(key, Relaxed);
     Some(key)
 }
