@@ -7,6 +7,7 @@ mod areas;
 mod asking;
 pub mod bars;
 mod capture;
+mod cgroup;
 mod control;
 mod credit;
 mod direct;

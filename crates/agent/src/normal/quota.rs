@@ -4,7 +4,7 @@
 //! spares the program nothing there: what a copy takes is taken of the program's share, and
 //! when that is used up both stand still until the period ends.
 
-use super::group::{Path, read_number};
+use super::cgroup::{Path, read_number};
 use crate::procfs;
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
