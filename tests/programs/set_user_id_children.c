@@ -77,6 +77,16 @@ int main(int argc, char **argv)
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child);
+	child = fork();
+	if (child == 0) {
+		/* What is executed then has another's rights, whatever its file says. */
+		CHECK(setegid(65534) == 0);
+		run_it(names[4]);
+		CHECK(setegid(0) == 0 && setresuid(65534, 0, 0) == 0);
+		run_it(names[4]);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
 	for (int i = 0; i < 5; i++)
 		unlink(names[i]);
 	printf("%s %u\n", ended(status), ahead(20));

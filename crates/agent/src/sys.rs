@@ -16,6 +16,8 @@ pub const ENOTDIR: isize = -20;
 pub const EBADF: isize = -9;
 /// `EPERM`.
 pub const EPERM: isize = -1;
+/// `EACCES`.
+pub const EACCES: isize = -13;
 /// `ENOSYS`.
 pub const ENOSYS: isize = -38;
 /// `EOPNOTSUPP`.
@@ -288,6 +290,11 @@ pub fn map_anonymous(len: usize, flags: usize) -> usize {
 /// `CLOCK_MONOTONIC` in ns.
 pub fn now_ns() -> u64 {
     clock_ns(1)
+}
+
+/// Time since 1970 (`CLOCK_REALTIME`), in ns.
+pub fn real_time_ns() -> u64 {
+    clock_ns(0)
 }
 
 /// `CLOCK_THREAD_CPUTIME_ID` in ns.

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -96,21 +96,61 @@ fn short_processes_are_left_alone_after_a_while() {
     assert_eq!(with_agent(&said), EXECUTIONS);
 }
 
+/// The probe, built as dynamic and as static program.
+fn both_probes(scratch: &Scratch) -> [PathBuf; 2] {
+    let built = |name, flags: &[&str]| scratch.try_compile(name, PROBE, flags);
+    let is_static = built("static", &["-static"]);
+    let is_static = is_static.expect("a static program cannot be linked: install libc6-dev");
+    [built("probe", &[]).expect("cc"), is_static]
+}
+
+/// What a shell's script, given the probes, prints.
+fn script(scratch: &Scratch, text: &str, probes: &[PathBuf]) -> String {
+    let mut command = runahead(scratch, &[]);
+    command.args(["sh", "-c", text]).args(probes).current_dir(scratch.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// That a file has been looked at is remembered with the time of the last change of its
 /// inode: that of its data anybody may set.
 #[test]
 fn what_takes_a_programs_place_is_looked_at_again() {
     let scratch = Scratch::new();
-    let program = scratch.compile("probe", PROBE, &[]);
-    let Some(is_static) = scratch.try_compile("static", PROBE, &["-static"]) else {
-        panic!("a static program cannot be linked here: install libc6-dev");
-    };
-    let script = "\"$0\"; \"$0\"; \"$0\"; touch -r \"$0\" kept; cat \"$1\" > \"$0\"; touch -r kept \"$0\"; \"$0\"";
-    let mut command = runahead(&scratch, &[]);
-    command.args(["sh", "-c", script]).arg(&program).arg(&is_static);
-    let output = command.current_dir(scratch.join("")).output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n1\n1\n0\n");
+    let text = r#"
+        truncate -r "$1" "$0"; sleep 4
+        "$0"; "$0"; "$0"
+        touch -r "$0" kept; cat "$1" > "$0"; touch -r kept "$0"; sleep 4
+        "$0""#;
+    assert_eq!(script(&scratch, text, &both_probes(&scratch)), "1\n1\n1\n0\n");
+}
+
+/// A program that watches files would see what is read ahead, also where what it executes
+/// has been looked at before.
+#[test]
+fn what_watches_files_executes_plainly() {
+    const WATCHES: &str = r#"
+        #include <sys/inotify.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            if (inotify_add_watch(inotify_init(), ".", IN_OPEN) < 0) return 1;
+            return execv(argv[1], argv + 1);
+        }
+    "#;
+    let scratch = Scratch::new();
+    let [probe, _] = both_probes(&scratch);
+    let watches = scratch.compile("watches", WATCHES, &[]);
+    let text = r#"sleep 4; "$0"; "$0"; "$1" "$0""#;
+    assert_eq!(script(&scratch, text, &[probe, watches]), "1\n1\n0\n");
+}
+
+/// Which takes two.
+#[test]
+fn what_cannot_be_looked_at_for_want_of_descriptors_is_executed_plainly() {
+    let scratch = Scratch::new();
+    let text = r#"ulimit -n 4; "$0"; exec "$1""#;
+    assert_eq!(script(&scratch, text, &both_probes(&scratch)), "0\n0\n");
 }
 
 /// By another process, which no child of another test keeps open to be written: it is to be

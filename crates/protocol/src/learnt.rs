@@ -6,7 +6,8 @@
 //!
 //! Trust: only normal processes have it mapped; a speculative process unmaps
 //! it before it runs any code of the program. A program can write it all the
-//! same, by accident; every value is a hint and bounded before use. Two processes
+//! same, by accident; every value is a hint and bounded before use, but for one of 64 bits,
+//! which says that a file has been looked at. Two processes
 //! that change a record at once may lose one of the changes.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -75,19 +76,17 @@ pub struct Entry {
 /// Length of the file, in bytes.
 pub const FILE_LEN: usize = size_of::<Table>();
 
-/// What tells an executable's file from others: its device, inode and the times of the last
-/// changes of its data and of its inode, in seconds and ns, as stat(2) gives them. What is
-/// built in the place of another, given its inode number, or given other rights, is another
-/// program.
-pub fn file(dev: u64, ino: u64, times: [[u64; 2]; 2]) -> u64 {
-    let [[modified, modified_ns], [changed, changed_ns]] = times;
-    [dev, ino, modified, modified_ns, changed, changed_ns].into_iter().fold(1, mix)
+/// What tells an executable's file from others: its device, inode, mode and size, and the
+/// times of the last changes of its data and of its inode, in seconds and ns, as stat(2)
+/// gives them. What is built in the place of another, given its inode number, or given
+/// other rights, is another program.
+pub fn file(words: [u64; 4], times: [[u64; 2]; 2]) -> u64 {
+    words.into_iter().chain(times.into_iter().flatten()).fold(1, mix)
 }
 
 /// The key of an executable (its [`file`]) that is given so many arguments, its name
 /// counted: what is true of a program with one file to read need not be with a thousand.
-/// Never 0; two executables that share one learn from each other, which costs time at
-/// worst.
+/// Never 0; two executables that share one, one pair in 2^64, learn from each other.
 pub fn key(file: u64, arguments: usize) -> u64 {
     /// More arguments than this are all many.
     const MANY: usize = 255;
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn executables_are_told_apart() {
         let at = [[5, 6], [7, 8]];
-        let key = |dev, ino, times, arguments| key(file(dev, ino, times), arguments);
+        let key = |dev, ino, times, arguments| key(file([dev, ino, 0, 0], times), arguments);
         let other_places = [key(1, 3, at, 2), key(2, 2, at, 2)];
         let other_times = [[[5, 7], [7, 8]], [[6, 6], [7, 8]], [[5, 6], [7, 9]], [[5, 6], [6, 8]]]
             .map(|times| key(1, 2, times, 2));

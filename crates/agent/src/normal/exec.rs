@@ -11,6 +11,7 @@ use crate::hook::plain;
 use crate::state::{FDS_MAX, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
+use runahead_emulate::arch::nr as all_nr;
 use runahead_policy::first;
 
 /// Words of scratch memory on the stack, small or large; more needs a mapping.
@@ -62,7 +63,7 @@ fn as_itself(
     state: &'static State,
     frame: &Frame,
     environment_arg: usize,
-    found: Option<u64>,
+    found: Option<learnt::File>,
     plainly: bool,
 ) -> isize {
     let result = bars::within(state, || {
@@ -91,7 +92,7 @@ fn with_session(
     state: &'static State,
     frame: &Frame,
     environment_arg: usize,
-    found: Option<u64>,
+    found: Option<learnt::File>,
     own: bool,
 ) -> isize {
     let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
@@ -113,6 +114,11 @@ fn with_session(
     // How large the stack is of a child by vfork(2) is its maker's to say: glibc's
     // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
     let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
+    // A program that watches what it executes would be told of our look, and of what is
+    // read ahead.
+    if CONFIG.watches.load(Relaxed) != 0 || executes_with_others_rights() {
+        return plain(frame);
+    }
     // A look opens the file once more: a twelfth of what a start with the agent takes.
     if !like.loads() {
         let place = Place::of(&frame.args, environment_arg);
@@ -120,8 +126,7 @@ fn with_session(
         // AddressSanitizer there is none of for musl.
         let has_been_loaded = is_small || target != learnt::Target::Unknown;
         let known = Known { locks_end, has_been_loaded };
-        // A program that watches what it executes would be told of our look, too.
-        let may_look = CONFIG.watches.load(Relaxed) == 0 && locks_end <= FDS_MAX;
+        let may_look = locks_end <= FDS_MAX;
         match may_look.then(|| look(state, place, known, is_small)) {
             Some(Loads::Surely) => like.has_loaded(),
             Some(Loads::Perhaps) => {}
@@ -161,17 +166,27 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
     result
 }
 
-/// The [`learnt::file`] of what is about to be executed, and what asking for it returned. By itself:
+/// What is about to be executed, and what asking for it (stat(2)) returned. By itself:
 /// of the room that asking takes on the stack the rest needs some.
 #[inline(never)]
-fn target(args: &[usize; 6], environment_arg: usize) -> (isize, u64) {
+fn target(args: &[usize; 6], environment_arg: usize) -> (isize, learnt::File) {
     let Place { directory, path, flags } = Place::of(args, environment_arg);
     let mut stat = sys::Stat::default();
     let at = core::ptr::from_mut(&mut stat) as usize;
     // SAFETY: the kernel reads the program's path, or answers EFAULT, and
     // writes one struct stat.
     let asked = unsafe { sys::call(import_nr::NEWFSTATAT, &[directory, path, at, flags]) };
-    (asked, learnt::file(&stat))
+    (asked, learnt::File::from(&stat))
+}
+
+/// Whether this process has another's rights, so that what it executes does, too: the
+/// dynamic linker loads no agent there, whose session would stay in sight (`secureexec`,
+/// `cap_bprm_creds_from_file` in security/commoncap.c).
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn executes_with_others_rights() -> bool {
+    // SAFETY: queries.
+    let ask = |number| unsafe { sys::call(number, &[]) };
+    ask(all_nr::GETUID) != ask(all_nr::GETEUID) || ask(all_nr::GETGID) != ask(all_nr::GETEGID)
 }
 
 /// Below which of this process's descriptors there may be some by which it has locked

@@ -213,9 +213,27 @@ pub fn executes(state: &State, target: Target) {
     }
 }
 
-/// What tells a program's file from others.
-pub fn file(&sys::Stat { dev, ino, modified, changed, .. }: &sys::Stat) -> u64 {
-    learnt::file(dev, ino, [modified, changed])
+/// A program's file, as stat(2) tells it.
+#[derive(Clone, Copy)]
+pub struct File {
+    /// What tells it from others ([`learnt::file`]).
+    identity: u64,
+    /// Whether it has been as it is for a while, so that no other can have come to have
+    /// the same times: a file system that tells whole seconds, or times of another file
+    /// (squashfs, sshfs), says nothing of that.
+    is_settled: bool,
+}
+
+impl From<&sys::Stat> for File {
+    fn from(stat: &sys::Stat) -> File {
+        /// As long as no file system's clock takes to go on.
+        const SETTLED_S: u64 = 2;
+        let &sys::Stat { dev, ino, mode, size, modified, changed, .. } = stat;
+        let [second, ns] = changed;
+        let identity = learnt::file([dev, ino, mode.into(), size as u64], [modified, changed]);
+        let age_s = (sys::real_time_ns() / 1_000_000_000).saturating_sub(second);
+        File { identity, is_settled: ns != 0 && age_s > SETTLED_S }
+    }
 }
 
 /// How a program is to be executed.
@@ -236,6 +254,7 @@ pub enum Target {
 pub struct Like {
     /// How it is to be executed.
     pub target: Target,
+    /// Its record, and the key.
     known: Option<(&'static Entry, u64)>,
 }
 
@@ -256,12 +275,12 @@ impl Like {
     }
 }
 
-/// What is known of the program that is about to be executed, of this [`file`], with these
-/// arguments. It is never left without the agent where somebody counts. By itself: the
-/// stack of a child by vfork(2) may be small.
+/// What is known of the program that is about to be executed with these arguments. It is
+/// never left without the agent where somebody counts. By itself: the stack of a child by
+/// vfork(2) may be small.
 #[inline(never)]
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-pub fn like(state: &State, file: u64, arguments: usize) -> Like {
+pub fn like(state: &State, file: File, arguments: usize) -> Like {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 || !CONFIG.stats.load(Relaxed).is_null()
     {
         return Like::UNKNOWN;
@@ -269,7 +288,7 @@ pub fn like(state: &State, file: u64, arguments: usize) -> Like {
     let Some(table) = table(state) else { return Like::UNKNOWN };
     // Of what cannot be read the kernel makes none.
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
-    let key = key(file, count);
+    let key = key(file.identity, count);
     let Some(entry) = table.find(key) else { return Like::UNKNOWN };
     let is_known_short = Record::from_bits(entry.record.load(Relaxed)).is_known_short();
     let target = match sampled(&entry.record, Record::enlists) {
@@ -277,7 +296,7 @@ pub fn like(state: &State, file: u64, arguments: usize) -> Like {
         true if is_known_short => Target::Sampled,
         true => Target::Enlisted,
     };
-    Like { target, known: Some((entry, key)) }
+    Like { target, known: file.is_settled.then_some((entry, key)) }
 }
 
 /// The program is about to make a child, which will need the table before it
@@ -322,7 +341,7 @@ fn key_of(path: usize) -> Option<u64> {
     if unsafe { call(import_nr::NEWFSTATAT, &asked) } != 0 {
         return None;
     }
-    let key = key(file(&stat), CONFIG.arguments.load(Relaxed));
+    let key = key(File::from(&stat).identity, CONFIG.arguments.load(Relaxed));
     CONFIG.executable.store(key, Relaxed);
     Some(key)
 }

@@ -152,8 +152,10 @@ fn examine(fd: usize, is_ours: bool, known: Known, room: &mut Room) -> Kind {
     }
     let reader = reopen(fd, room);
     let Ok(reader) = usize::try_from(reader) else {
-        // The kernel heeds that of programs only, and scripts have to be read.
-        return if sets_id(mode) { Kind::Plain } else { Kind::Unknown };
+        // The kernel heeds that of programs only, and scripts have to be read. With no
+        // descriptor left, or without /proc, nothing can be said.
+        let may_be_executed = matches!(reader, sys::EACCES | sys::EPERM);
+        return if sets_id(mode) || !may_be_executed { Kind::Plain } else { Kind::Unknown };
     };
     let kind = kind(reader, mode, known.has_been_loaded, room);
     sys::close(reader as i32);
@@ -193,9 +195,10 @@ fn has_locked(fd: usize, file: Identity, room: &mut Room) -> bool {
     if stat(fd, room).is_none_or(|(_, identity)| identity != file) {
         return false;
     }
-    let Some(info) = open(b"/proc/self/fdinfo/", fd, sys::O_RDONLY_CLOEXEC, room) else {
+    let info = open(b"/proc/self/fdinfo/", fd, sys::O_RDONLY_CLOEXEC, room);
+    if info < 0 {
         return true;
-    };
+    }
     let text = bytes(room);
     // Locks come after four short lines.
     let len = sys::read(info as i32, text);
@@ -211,18 +214,19 @@ fn has_locked(fd: usize, file: Identity, room: &mut Room) -> bool {
 fn reopen(fd: usize, room: &mut Room) -> isize {
     const O_NONBLOCK_NOCTTY: usize = 0o4_400;
     let flags = sys::O_RDONLY_CLOEXEC | O_NONBLOCK_NOCTTY;
-    open(b"/proc/self/fd/", fd, flags, room).map_or(sys::EPERM, |reader| reader as isize)
+    open(b"/proc/self/fd/", fd, flags, room)
 }
 
-/// Opens what /proc has below `directory` for a descriptor.
+/// Opens what /proc has below `directory` for a descriptor; negative where that may not be.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn open(directory: &[u8], fd: usize, flags: usize, room: &mut Room) -> Option<usize> {
+fn open(directory: &[u8], fd: usize, flags: usize, room: &mut Room) -> isize {
     let mut digits = [0; 20];
     let number = procfs::digits(fd as u32 as usize, &mut digits);
-    let path = procfs::path(&[directory, number, b"\0"], bytes(room))?;
+    let Some(path) = procfs::path(&[directory, number, b"\0"], bytes(room)) else {
+        return sys::ENOENT;
+    };
     // SAFETY: a NUL-terminated path of ours.
-    let opened = unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, path.as_ptr() as usize, flags]) };
-    usize::try_from(opened).ok()
+    unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, path.as_ptr() as usize, flags]) }
 }
 
 /// Whether an executed program has another user's or group's rights: then the dynamic
