@@ -7,6 +7,10 @@
 #include <linux/futex.h>
 #include <time.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
 enum {
     REFUSED_MAX = 1024,
     TRIES_MAX = 64,
@@ -149,6 +153,21 @@ static bool is_walked(uint64_t low, uint64_t high) {
     return false;
 }
 
+/* What a walk finds that was given back and is there still is first in the order of reclaim:
+ * what is read for the next rows of the same places would throw it out. Once it is mapped,
+ * which tells of use, reclaim passes it over for a round. Not what is on its way, for which
+ * this would wait. */
+static void keep(uint64_t address, uint64_t pages) {
+    uint8_t there[CHUNK_PAGES];
+    void *first = (void *)(uintptr_t)address;
+    if (mincore(first, pages << PAGE_SHIFT, there) != 0)
+        return;
+    for (uint64_t i = 0; i < pages; ++i)
+        if (!(there[i] & 1))
+            return;
+    madvise(first, pages << PAGE_SHIFT, MADV_POPULATE_READ);
+}
+
 static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool in_folios) {
     look_at_maps();
     while (bytes) {
@@ -194,6 +213,8 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
                 ++i;
             if (!missing[from]) {
                 count(&ra.count.resident, i - from);
+                if (r->is_file && is_walked(address, address + n))
+                    keep(address + (from << PAGE_SHIFT), i - from);
                 continue;
             }
             uint64_t page = (address >> PAGE_SHIFT) + from;

@@ -313,7 +313,9 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
      * the indices and what they go to, one behind the other). */
     if (is_indirect && direct > 0)
         look = (double)ra.window / 2 * (double)p->total / direct;
-    else if (is_alone)
+    /* Half of it is enough, with nothing to position for between, where the rest of the
+     * memory is to stay free. */
+    else if (is_alone && !stays_given_back(p, is_alone))
         look /= 2;
     p->look_ahead = whole(look < 1e18 ? look : 1e18);
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)

@@ -410,7 +410,8 @@ static void sharing(void) {
     free(f[1]);
 }
 
-/* One large array alone is asked for half as far ahead as several are together. */
+/* One array alone that is much larger than the memory is asked for half as far ahead as one
+ * that mostly fits, or several together. */
 static void alone(void) {
     const uint64_t counts[] = {1 << 20};
     const struct ra_stream stream = {.base = ARRAY, .high = 64, .stride = {64}};
@@ -419,6 +420,11 @@ static void alone(void) {
     struct ra_frame *f = frame_of(1, counts, &stream);
     ra_begin_2(&one, f);
     CHECK(f->plan->look_ahead == ra.window / 2 / 64);
+    const uint64_t fewer[] = {ra.memory / 4 * 5 / 64};
+    struct ra_site fits = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "fits"};
+    f = frame_of(1, fewer, &stream);
+    ra_begin_2(&fits, f);
+    CHECK(f->plan->look_ahead == ra.window / 64);
     for (uint64_t apart = 0; apart < 3; ++apart) {
         struct ra_frame *g = calloc(1, sizeof(*g) + 2 * sizeof(stream));
         CHECK(g);

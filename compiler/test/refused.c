@@ -36,7 +36,7 @@ static const uint64_t BASE = 1 << 30;
 
 /* The file, mapped from its beginning on. */
 static bool is_there[PAGES];
-static uint64_t room, read_pages, willneeds, starts, looks;
+static uint64_t room, read_pages, willneeds, starts, looks, kept;
 /* Room made after a window was read; and whether what is read is still on its way. */
 static uint64_t room_after_window;
 static bool is_slow;
@@ -55,6 +55,12 @@ static void read_page(uint64_t page) {
 
 static int pretend_madvise(void *address, size_t bytes, int advice) {
     const uint64_t first = ((uint64_t)(uintptr_t)address - BASE) >> PAGE_SHIFT;
+    if (advice == MADV_POPULATE_READ) { /* which waits for what is not there */
+        for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n)
+            CHECK(is_there[first + n] && !is_slow);
+        kept += bytes >> PAGE_SHIFT;
+        return 0;
+    }
     CHECK(advice == MADV_WILLNEED);
     ++willneeds;
     for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n)
@@ -279,6 +285,16 @@ static void walked(void) {
     CHECK(starts == before + 1);
     for (uint64_t page = 2600; page < 2696; ++page)
         CHECK(is_there[page]);
+
+    /* What it finds in memory is kept there, what is on its way or no walk's is not. */
+    CHECK(kept == 0);
+    do_prefetch(BASE + 2600 * PAGE, 32 * PAGE, 0, false);
+    CHECK(kept == 32);
+    is_slow = true;
+    do_prefetch(BASE + 2632 * PAGE, 32 * PAGE, 0, false);
+    is_slow = false;
+    do_prefetch(BASE + 2800 * PAGE, 32 * PAGE, 0, false);
+    CHECK(kept == 32);
 
     /* One for which there is no room is put to the nearest, none is kept for long of what is
      * mapped no more. */
