@@ -145,7 +145,7 @@ fn what_watches_files_executes_plainly() {
     assert_eq!(script(&scratch, text, &[probe, watches]), "1\n1\n0\n");
 }
 
-/// Which takes two.
+/// A look takes two: a static program would find the session in its environment.
 #[test]
 fn what_cannot_be_looked_at_for_want_of_descriptors_is_executed_plainly() {
     let scratch = Scratch::new();

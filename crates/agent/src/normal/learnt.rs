@@ -213,26 +213,35 @@ pub fn executes(state: &State, target: Target) {
     }
 }
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// A program's file, as stat(2) tells it.
 #[derive(Clone, Copy)]
 pub struct File {
     /// What tells it from others ([`learnt::file`]).
     identity: u64,
+    /// When its inode was last changed, in ns since 1970.
+    changed_ns: u64,
+}
+
+impl File {
     /// Whether it has been as it is for a while, so that no other can have come to have
-    /// the same times: a file system that tells whole seconds, or times of another file
-    /// (squashfs, sshfs), says nothing of that.
-    is_settled: bool,
+    /// the same times. Where they are whole seconds, its file system says nothing of that
+    /// (sshfs; squashfs, where they are the image's).
+    fn is_settled(&self) -> bool {
+        /// As long as no file system's clock takes to go on.
+        const SETTLED_NS: u64 = 2 * SECOND_NS;
+        let age_ns = || sys::real_time_ns().saturating_sub(self.changed_ns);
+        !self.changed_ns.is_multiple_of(SECOND_NS) && age_ns() > SETTLED_NS
+    }
 }
 
 impl From<&sys::Stat> for File {
     fn from(stat: &sys::Stat) -> File {
-        /// As long as no file system's clock takes to go on.
-        const SETTLED_S: u64 = 2;
         let &sys::Stat { dev, ino, mode, size, modified, changed, .. } = stat;
-        let [second, ns] = changed;
         let identity = learnt::file([dev, ino, mode.into(), size as u64], [modified, changed]);
-        let age_s = (sys::real_time_ns() / 1_000_000_000).saturating_sub(second);
-        File { identity, is_settled: ns != 0 && age_s > SETTLED_S }
+        let [second, ns] = changed;
+        File { identity, changed_ns: second.saturating_mul(SECOND_NS).saturating_add(ns) }
     }
 }
 
@@ -296,7 +305,7 @@ pub fn like(state: &State, file: File, arguments: usize) -> Like {
         true if is_known_short => Target::Sampled,
         true => Target::Enlisted,
     };
-    Like { target, known: file.is_settled.then_some((entry, key)) }
+    Like { target, known: file.is_settled().then_some((entry, key)) }
 }
 
 /// The program is about to make a child, which will need the table before it
@@ -442,6 +451,17 @@ mod tests {
         assert_eq!(lacks_within(1), Some(Lack::Memory));
         state.stalled(1, 100 * LONG_STALL_NS);
         assert_eq!(lacks_within(1), None, "for long");
+    }
+
+    #[test]
+    fn only_a_file_whose_times_have_settled_is_told_by_them() {
+        let now_ns = sys::real_time_ns();
+        let settled = |changed_ns| File { identity: 1, changed_ns }.is_settled();
+        let whole = now_ns / SECOND_NS * SECOND_NS;
+        assert!(settled(whole - 100 * SECOND_NS + 1));
+        assert!(!settled(whole - 100 * SECOND_NS), "whole seconds");
+        assert!(!settled(now_ns | 1), "just now");
+        assert!(!settled(whole + 100 * SECOND_NS + 1) && !settled(u64::MAX), "in the future");
     }
 
     #[test]
