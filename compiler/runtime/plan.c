@@ -307,15 +307,14 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
         p->total *= p->count[l];
     p->bytes_per_iteration = bytes[0] / (double)(p->total ? p->total : 1);
     const bool is_alone = !is_indirect && is_single(p);
+    p->is_lazy = stays_given_back(p, is_alone);
     double look = p->bytes_per_iteration > 0 ? (double)ra.window / p->bytes_per_iteration : 1e18;
     /* Half of the window is for what indices go to. They are looked at half as far
      * ahead as they are asked for, by when they are in memory (the paper pipelines
      * the indices and what they go to, one behind the other). */
     if (is_indirect && direct > 0)
         look = (double)ra.window / 2 * (double)p->total / direct;
-    /* Half of it is enough, with nothing to position for between, where the rest of the
-     * memory is to stay free. */
-    else if (is_alone && !stays_given_back(p, is_alone))
+    else if (is_alone && !p->is_lazy) /* the rest of the memory is to stay free */
         look /= 2;
     p->look_ahead = whole(look < 1e18 ? look : 1e18);
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
@@ -323,7 +322,6 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
     p->burst = p->look_ahead / 2;
     p->indices_ahead = p->look_ahead / 2;
     plan_releases(p);
-    p->is_lazy = stays_given_back(p, is_alone);
     for (uint32_t i = 0; i < p->streams; ++i)
         if (suits_folios(p, i))
             p->folios |= 1u << i;
