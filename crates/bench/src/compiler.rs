@@ -73,6 +73,9 @@ const HEADERS: [(&str, &str); 2] = [
     ("grid.h", include_str!("../../../compiler/kernels/grid.h")),
 ];
 
+const SLOW_PROCESSOR: (&str, &str) =
+    ("SlowProcessor.cpp", include_str!("../../../compiler/kernels/SlowProcessor.cpp"));
+
 /// The order of the paper's Table 2 behind MATVEC, and two of them in Fortran. BUK and EMBAR
 /// have as many keys and numbers as there.
 const KERNELS: [Kernel; 11] = [
@@ -113,6 +116,8 @@ pub struct CompilerOptions {
     pub place: PlaceOptions,
     /// Major version of LLVM; none: the newest that is there.
     pub llvm: Option<u32>,
+    /// Cycles that every operation of the kernels takes longer.
+    pub slower_cycles: u32,
 }
 
 /// Measures kernels. `so_far` is given the results after each.
@@ -144,11 +149,14 @@ pub fn run(
     let cache = cache.with_file_name("compiler");
     let compiler = Compiler::find(Language::C, options.llvm, &cache)?;
     let fortran = Compiler::find(Language::Fortran, Some(compiler.version), &cache);
+    let scratch = process::scratch_directory()?;
+    let slow = slow_processor(options.slower_cycles, &compiler, scratch.path())?;
     let place = Place::open(&options.place)?;
     let mut results = KernelResults {
         profile: place.name().to_owned(),
         channels: place.device().parallelism,
         time_factor: options.place.time_factor.unwrap_or(1.0),
+        slower_cycles: options.slower_cycles,
         llvm: compiler.version,
         machine: Machine::here(),
         kernels: Vec::new(),
@@ -158,8 +166,10 @@ pub fn run(
     };
     for kernel in KERNELS.iter().filter(wanted) {
         let compilers = match (&fortran, kernel.fortran) {
-            (_, None) => Compilers { c: &compiler, fortran: None },
-            (Ok(fortran), Some(_)) => Compilers { c: &compiler, fortran: Some(fortran) },
+            (_, None) => Compilers { c: &compiler, fortran: None, slow: &slow },
+            (Ok(fortran), Some(_)) => {
+                Compilers { c: &compiler, fortran: Some(fortran), slow: &slow }
+            }
             (Err(error), Some(_)) if options.kernels.is_empty() => {
                 progress::say(format_args!("left out {}: {error:#}", kernel.name));
                 continue;
@@ -179,6 +189,22 @@ pub fn run(
 struct Compilers<'a> {
     c: &'a Compiler,
     fortran: Option<&'a Compiler>,
+    /// Options for both sides that make the processor slower; empty: as it is.
+    slow: &'a [OsString],
+}
+
+/// The compiler's options for a processor on which an operation takes so many cycles
+/// longer; none where it takes no longer.
+fn slow_processor(cycles: u32, compiler: &Compiler, directory: &Path) -> Result<Vec<OsString>> {
+    if cycles == 0 {
+        return Ok(Vec::new());
+    }
+    let (name, text) = SLOW_PROCESSOR;
+    fs::write(directory.join(name), text).with_context(|| format!("write {name}"))?;
+    let define = format!("-DCYCLES={cycles}");
+    let mut option = OsString::from("-fpass-plugin=");
+    option.push(compiler.build_pass(directory, name, &[&define])?);
+    Ok(vec![option])
 }
 
 /// Compiles a kernel both ways: as usual, and with the pass.
@@ -217,13 +243,12 @@ fn build(kernel: &Kernel, compilers: Compilers, directory: &Path) -> Result<[Pat
         if let (Some(text), Some(fortran)) = (kernel.fortran, compilers.fortran) {
             let object = program.with_added_extension("o");
             let source = write(&format!("{}.f90", kernel.name), text)?;
-            compile(
-                fortran,
-                hinted,
-                &["-O2".into(), "-c".into(), source.into(), "-o".into(), object.clone().into()],
-            )?;
+            let words =
+                ["-O2".into(), "-c".into(), source.into(), "-o".into(), object.clone().into()];
+            compile(fortran, hinted, &[compilers.slow, &words].concat())?;
             arguments.extend(["-DKERNEL_FORTRAN".into(), object.into()]);
         }
+        arguments.extend_from_slice(compilers.slow);
         arguments.extend(["-o".into(), program.into(), "-lm".into()]);
         compile(compilers.c, hinted, &arguments)?;
     }
@@ -451,6 +476,7 @@ impl Subject<'_> {
             elapsed_s: finished.elapsed_s,
             cpu_s: finished.usage.cpu_s,
             system_s: finished.usage.system_s,
+            first_thread: finished.first_thread,
             major_faults: finished.usage.major_faults,
             device,
             free: if free.is_nan() { 0.0 } else { free },
@@ -480,7 +506,8 @@ impl Subject<'_> {
                 }
                 if samples > 0.0 { sum / samples } else { f64::NAN }
             });
-            let finished = process::run(&mut self.cgroup.wrap(spec).command(), output, LIMIT);
+            let finished =
+                process::run_stopped(&mut self.cgroup.wrap_stopped(spec).command(), output, LIMIT);
             over.store(true, Ordering::Relaxed);
             let free = sampler.join().unwrap_or(f64::NAN);
             Ok((finished?, free))
@@ -505,6 +532,7 @@ mod tests {
             runs: 1,
             place: PlaceOptions::default(),
             llvm: None,
+            slower_cycles: 0,
         };
         let error = super::run(&options, |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("nonesuch"), "{error}");

@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::digest;
 use crate::interrupt::{self, Running};
@@ -104,6 +105,36 @@ pub struct Usage {
     pub major_faults: u64,
 }
 
+/// What a thread did with its time while it was not asleep: `/proc/PID/schedstat`
+/// (`Documentation/scheduler/sched-stats.rst`, Linux 2.6.9 and later).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadTime {
+    /// On a processor, seconds.
+    pub running_s: f64,
+    /// Ready to run, but waiting for a processor, seconds.
+    pub queued_s: f64,
+}
+
+impl ThreadTime {
+    /// Of the first thread of a process that may have ended, but is not reaped yet.
+    fn of_first(pid: libc::pid_t) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            running_s: self.running_s - before.running_s,
+            queued_s: self.queued_s - before.queued_s,
+        }
+    }
+
+    fn parse(schedstat: &str) -> Option<Self> {
+        let mut seconds =
+            schedstat.split_whitespace().map(|ns| Some(ns.parse::<u64>().ok()? as f64 / 1e9));
+        Some(Self { running_s: seconds.next()??, queued_s: seconds.next()?? })
+    }
+}
+
 /// A process that ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
@@ -113,6 +144,8 @@ pub struct Finished {
     pub status: ExitStatus,
     /// What it used.
     pub usage: Usage,
+    /// What its first thread did with its time; none where the kernel does not say.
+    pub first_thread: Option<ThreadTime>,
 }
 
 /// How it ended in words: `exit 1`, `signal 9`.
@@ -130,13 +163,39 @@ pub fn describe(status: ExitStatus) -> String {
 /// # Errors
 /// If it cannot be started, or is killed for the limit.
 pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Finished> {
+    run_measured(command, output, limit, false)
+}
+
+/// As [`run`], for a command that stops itself when it is where it is to be measured: its
+/// time begins when it goes on from there.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_stopped(command: &mut Command, output: &Output, limit: Duration) -> Result<Finished> {
+    run_measured(command, output, limit, true)
+}
+
+fn run_measured(
+    command: &mut Command,
+    output: &Output,
+    limit: Duration,
+    stops_first: bool,
+) -> Result<Finished> {
     command.stdout(output.stdout()?).stderr(output.stderr()?);
-    let started = Instant::now();
+    let mut started = Instant::now();
     let child = command
         .spawn()
         .with_context(|| format!("start {}", command.get_program().to_string_lossy()))?;
     let pid = child.id() as libc::pid_t;
     let running = Running::mark(pid);
+    let mut before = ThreadTime::default();
+    if stops_first {
+        await_stop(pid)?;
+        before = ThreadTime::of_first(pid).unwrap_or_default();
+        started = Instant::now();
+        // SAFETY: plain call; the child is not waited for yet.
+        unsafe { libc::kill(pid, libc::SIGCONT) };
+    }
     let in_time = wait_for_end(pid, limit)?;
     let elapsed_s = started.elapsed().as_secs_f64();
     if !in_time {
@@ -144,13 +203,14 @@ pub fn run(command: &mut Command, output: &Output, limit: Duration) -> Result<Fi
         // and its number cannot have been reused while it is not waited for.
         unsafe { libc::kill(-pid, libc::SIGKILL) };
     }
+    let first_thread = ThreadTime::of_first(pid).map(|at_end| at_end.since(&before));
     let (status, usage) = reap(pid)?;
     drop(running);
     if !in_time {
         let name = command.get_program().to_string_lossy().into_owned();
         bail!("{name} did not end within {} s and was killed", limit.as_secs());
     }
-    Ok(Finished { elapsed_s, status, usage })
+    Ok(Finished { elapsed_s, status, usage, first_thread })
 }
 
 /// Copies a directory as it is: owners, rights, times, links.
@@ -189,6 +249,23 @@ fn wait_for_end(pid: libc::pid_t, limit: Duration) -> Result<bool> {
     // SAFETY: the call returned a new descriptor that nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(raw as i32) };
     wait_readable(pidfd.as_raw_fd(), limit)
+}
+
+/// Waits until the child has stopped, or ended, leaving either to be seen by others.
+fn await_stop(pid: libc::pid_t) -> Result<()> {
+    let what = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+    loop {
+        // SAFETY: all zero bytes are a valid siginfo_t.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is valid for the call.
+        if unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, what) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error).context("wait for the process to stop");
+        }
+    }
 }
 
 /// Waits until a descriptor can be read, or is at its end; false when that takes
@@ -375,6 +452,28 @@ mod tests {
         assert_eq!(std::fs::read_to_string(output.path("stderr")).unwrap(), "bad\n");
         assert!(finished.usage.minor_faults > 0);
         assert!(finished.elapsed_s > 0.0);
+    }
+
+    #[test]
+    fn what_stops_itself_goes_on_and_is_measured_from_there() {
+        let output = Output::new().unwrap();
+        let spec = shell("kill -STOP $$; exit 3");
+        let limit = Duration::from_secs(60);
+        let finished = run_stopped(&mut spec.command(), &output, limit).unwrap();
+        assert_eq!(describe(finished.status), "exit 3");
+        let ended = run_stopped(&mut shell("exit 4").command(), &output, limit).unwrap();
+        assert_eq!(describe(ended.status), "exit 4", "it did not stop");
+    }
+
+    #[test]
+    fn the_first_thread_s_time_is_understood() {
+        let before = ThreadTime::parse("1000000000 250000000 7\n").unwrap();
+        assert_eq!(before, ThreadTime { running_s: 1.0, queued_s: 0.25 });
+        let after = ThreadTime { running_s: 3.0, queued_s: 0.5 };
+        assert_eq!(after.since(&before), ThreadTime { running_s: 2.0, queued_s: 0.25 });
+        assert_eq!(ThreadTime::parse("1000000000"), None);
+        let own = ThreadTime::of_first(std::process::id() as libc::pid_t);
+        assert!(own.is_none_or(|own| own.running_s > 0.0), "{own:?}");
     }
 
     #[test]

@@ -244,7 +244,8 @@ impl<'a> Subject<'a> {
             self.neighbour.as_ref().map(|spec| Neighbour::start(&self.cgroup.wrap(spec)));
         let neighbour = neighbour.transpose()?;
         let before = self.place.counts()?;
-        let finished = process::run(&mut self.cgroup.wrap(&spec).command(), &output, LIMIT)?;
+        let finished =
+            process::run_stopped(&mut self.cgroup.wrap_stopped(&spec).command(), &output, LIMIT)?;
         let after = self.place.counts()?;
         let beside =
             neighbour.map(|one| one.stop(&self.scratch.path().join(BESIDE))).transpose()?;

@@ -92,7 +92,12 @@ impl Series {
         // As `wait` tells them (wait(2)): a signal in the low bits, or an exit
         // status above them.
         let raw = if code > 128 { code - 128 } else { code << 8 };
-        Ok(Finished { elapsed_s, status: ExitStatus::from_raw(raw), usage: Usage::default() })
+        Ok(Finished {
+            elapsed_s,
+            status: ExitStatus::from_raw(raw),
+            usage: Usage::default(),
+            first_thread: None,
+        })
     }
 
     /// Lets the shell end.

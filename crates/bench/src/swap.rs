@@ -429,7 +429,8 @@ impl<'a> Subject<'a> {
             spec = stranger.wrap(&spec);
         }
         let _ = fs::remove_file(&self.report);
-        let finished = process::run(&mut self.cgroup.wrap(&spec).command(), &output, LIMIT)?;
+        let finished =
+            process::run_stopped(&mut self.cgroup.wrap_stopped(&spec).command(), &output, LIMIT)?;
         let ended = process::describe(finished.status);
         let text = fs::read_to_string(&self.report)
             .with_context(|| format!("it left no time: {ended}"))?;

@@ -99,6 +99,7 @@ pub struct Compiler {
     pub program: PathBuf,
     /// Major version of LLVM.
     pub version: u32,
+    headers: PathBuf,
     pass: PathBuf,
     runtime: PathBuf,
 }
@@ -131,7 +132,7 @@ impl Compiler {
                 continue;
             };
             let (pass, runtime) = build(version, &headers, cache)?;
-            return Ok(Self { program, version, pass, runtime });
+            return Ok(Self { program, version, headers, pass, runtime });
         }
         if let Some(version) = lacking {
             bail!("the headers of LLVM {version} are missing: install llvm-{version}-dev");
@@ -182,6 +183,21 @@ impl Compiler {
         }
         command.args(inputs);
         command
+    }
+
+    /// Builds another pass for the same compiler, of a source in `directory`, where its name
+    /// with `.so` in the end is returned. It may include `Versions.h` of our own.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or the source does not compile.
+    pub fn build_pass(&self, directory: &Path, source: &str, options: &[&str]) -> Result<PathBuf> {
+        for (name, text) in PASS.iter().filter(|(name, _)| *name == "Versions.h") {
+            fs::write(directory.join(name), text).with_context(|| format!("write {name}"))?;
+        }
+        let plugin = directory.join(source).with_extension("so");
+        let words = options.iter().copied().chain([source]).map(OsStr::new);
+        build_plugin(&self.headers, directory, &words.collect::<Vec<_>>(), plugin.as_os_str())?;
+        Ok(plugin)
     }
 
     /// The pass, for `-fpass-plugin=` and `opt -load-pass-plugin=`.
@@ -256,31 +272,17 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     for (name, text) in sources() {
         write(name, text)?;
     }
-    let mut include = OsString::from("-isystem");
-    include.push(headers);
     let compile = |program: &str, package: &str, arguments: &[&OsStr]| {
-        let output = Command::new(program)
-            .args(arguments)
-            .current_dir(scratch.path())
-            .env("LC_ALL", "C")
-            .output()
-            .with_context(|| format!("start {program}: install {package}"))?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{program} failed on a source of the pass:\n{errors}");
-        Ok(())
+        compile_in(scratch.path(), program, package, arguments)
     };
     let pass_name = OsString::from(format!("Runahead-{version}.so"));
-    let words =
-        ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
-    let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     // As one unit: LLVM's headers take longer than the pass.
-    arguments.push(&include);
+    let mut arguments = Vec::new();
     for name in ["Locality.cpp", "Promises.cpp", "Insertion.cpp", "Strips.cpp", "Outline.cpp"] {
         arguments.extend(["-include", name].map(OsStr::new));
     }
     arguments.push(OsStr::new("Runahead.cpp"));
-    arguments.extend([OsStr::new("-o"), &pass_name]);
-    compile("g++", "g++", &arguments)?;
+    build_plugin(headers, scratch.path(), &arguments, &pass_name)?;
     let words = ["-std=gnu11", "-O2", "-fPIC", "-nostdlib", "-r", "-o", "runahead_rt.o"];
     let sources = RUNTIME.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));
     let arguments: Vec<&OsStr> = words.into_iter().chain(sources).map(OsStr::new).collect();
@@ -295,6 +297,36 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
             .with_context(|| format!("put {} into the cache", name.display()))?;
     }
     Ok((pass, runtime))
+}
+
+/// A plug-in of the LLVM whose headers these are, of sources in `directory`.
+fn build_plugin(
+    headers: &Path,
+    directory: &Path,
+    sources: &[&OsStr],
+    plugin: &OsStr,
+) -> Result<()> {
+    let words =
+        ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
+    let mut include = OsString::from("-isystem");
+    include.push(headers);
+    let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    arguments.push(&include);
+    arguments.extend(sources);
+    arguments.extend([OsStr::new("-o"), plugin]);
+    compile_in(directory, "g++", "g++", &arguments)
+}
+
+fn compile_in(directory: &Path, program: &str, package: &str, arguments: &[&OsStr]) -> Result<()> {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(directory)
+        .env("LC_ALL", "C")
+        .output()
+        .with_context(|| format!("start {program}: install {package}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} failed on a source of the pass:\n{errors}");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -373,6 +405,7 @@ mod tests {
         let compiler = Compiler {
             program: "clang".into(),
             version: 19,
+            headers: PathBuf::new(),
             pass: "pass.so".into(),
             runtime: "runahead_rt.o".into(),
         };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::device_counts::Counts;
 use crate::ideal::{Demand, Ideal};
 use crate::neighbour::Beside;
+use crate::process::ThreadTime;
 use crate::results::Machine;
 use crate::summary::{quantile, sorted};
 
@@ -18,6 +19,10 @@ pub struct KernelRun {
     /// System time alone, seconds.
     #[serde(default)]
     pub system_s: f64,
+    /// What the program's own thread did with its time; none where the kernel
+    /// does not say, or in results of before it was asked.
+    #[serde(default)]
+    pub first_thread: Option<ThreadTime>,
     /// Major faults.
     pub major_faults: u64,
     /// What the device did.
@@ -33,12 +38,20 @@ pub struct KernelRun {
 
 impl KernelRun {
     /// Time that the processor waited for storage, seconds: elapsed minus user and
-    /// system time (Figure 3(a)).
+    /// system time (Figure 3(a)), those of all threads: what threads of the run-time layer
+    /// compute while the program does, too, is taken off it twice.
     pub fn stall_s(&self) -> f64 {
         (self.elapsed_s - self.cpu_s).max(0.0)
     }
 
-    /// The same as a share of the elapsed time, 0 to 1: in plain runs, the ratio of
+    /// Time that the program's own thread slept, seconds: elapsed minus its time on a
+    /// processor and in the queue for one. As [`Self::stall_s`] where that is not known.
+    pub fn asleep_s(&self) -> f64 {
+        let awake = |thread: ThreadTime| thread.running_s + thread.queued_s;
+        self.first_thread.map_or(self.stall_s(), |thread| (self.elapsed_s - awake(thread)).max(0.0))
+    }
+
+    /// The stall as a share of the elapsed time, 0 to 1: in plain runs, the ratio of
     /// compute to I/O.
     pub fn idle(&self) -> f64 {
         self.stall_s() / self.elapsed_s
@@ -94,6 +107,9 @@ pub struct KernelResults {
     pub channels: f64,
     /// Factor on the device's times.
     pub time_factor: f64,
+    /// Cycles that every operation of the kernels took longer.
+    #[serde(default)]
+    pub slower_cycles: u32,
     /// Major version of LLVM.
     pub llvm: u32,
     /// Where it was measured.
@@ -149,8 +165,17 @@ impl KernelResult {
     /// gone: (stall of plain − stall of hinted) / stall of plain, where the
     /// stall is elapsed minus user and system time (Figure 3(b)).
     pub fn stall_removed(&self) -> f64 {
-        let plain = median(&self.plain, KernelRun::stall_s);
-        (plain - median(&self.hinted, KernelRun::stall_s)) / plain
+        self.gone(KernelRun::stall_s)
+    }
+
+    /// The same of the time that the program's own thread slept.
+    pub fn sleep_removed(&self) -> f64 {
+        self.gone(KernelRun::asleep_s)
+    }
+
+    fn gone(&self, quantity: fn(&KernelRun) -> f64) -> f64 {
+        let plain = median(&self.plain, quantity);
+        (plain - median(&self.hinted, quantity)) / plain
     }
 
     /// User time relative to plain.
@@ -236,7 +261,21 @@ mod tests {
         assert_eq!((kernel.cold(), kernel.warm()), (2.0, 1.02));
         assert_eq!((kernel.plain[0].stall_s(), kernel.plain[0].idle()), (9.0, 0.9));
         assert!((kernel.stall_removed() - 6.0 / 9.0).abs() < 1e-9);
+        assert_eq!(kernel.sleep_removed(), kernel.stall_removed(), "it is not known");
         assert!(super::super::report::line(&kernel).contains("2.50×"));
+    }
+
+    #[test]
+    fn what_other_threads_compute_meanwhile_is_no_less_of_a_wait() {
+        let mut plain = run(10.0, 0, 0);
+        plain.first_thread = Some(ThreadTime { running_s: 1.0, queued_s: 1.0 });
+        let mut hinted = run(4.0, 0, 0);
+        hinted.cpu_s = 3.0;
+        hinted.first_thread = Some(ThreadTime { running_s: 1.5, queued_s: 0.5 });
+        let kernel =
+            KernelResult { plain: vec![plain], hinted: vec![hinted], ..KernelResult::default() };
+        assert!((kernel.stall_removed() - 8.0 / 9.0).abs() < 1e-9);
+        assert!((kernel.sleep_removed() - 6.0 / 8.0).abs() < 1e-9);
     }
 
     #[test]

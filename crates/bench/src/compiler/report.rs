@@ -17,6 +17,7 @@ pub fn table(results: &KernelResults) -> String {
         "at full rate",
         "idle",
         "stall",
+        "sleep",
         "coverage",
         "dropped",
         "user",
@@ -62,6 +63,7 @@ pub fn table(results: &KernelResults) -> String {
             percent(kernel.removed_at_full_rate()),
             both(&|run| run.idle() * 100.0) + "%",
             percent(kernel.stall_removed()),
+            percent(kernel.sleep_removed()),
             percent(kernel.coverage()),
             percent(kernel.dropped()),
             times(kernel.user()),
@@ -86,12 +88,16 @@ pub fn table(results: &KernelResults) -> String {
         ]);
     }
     format!(
-        "Profile {}{}, LLVM {}, {} runs of each side\n{table}",
+        "Profile {}{}{}, LLVM {}, {} runs of each side\n{table}",
         results.profile,
         if results.time_factor == 1.0 {
             String::new()
         } else {
             format!(", times × {}", results.time_factor)
+        },
+        match results.slower_cycles {
+            0 => String::new(),
+            cycles => format!(", every operation {cycles} cycles longer"),
         },
         results.llvm,
         results.kernels.first().map_or(0, |kernel| kernel.plain.len())

@@ -42,6 +42,11 @@ pub struct Kernels {
     /// about the share of the elapsed time that the paper's had
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
+    /// Cycles that every operation of the kernels takes longer, compiled either way: a
+    /// processor as slow beside the device as the paper's, and a device that takes no
+    /// more of it for being emulated than at full speed
+    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    slower: u32,
     /// Runs of each side
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
@@ -81,6 +86,7 @@ pub fn run(arguments: Kernels) -> Result<ExitCode> {
             ..PlaceOptions::default()
         },
         llvm: arguments.llvm,
+        slower_cycles: arguments.slower,
     };
     let results = compiler::run(&options, |results| results::write_json(&json, results))?;
     print(format_args!("{}\nWritten: {}", compiler::table(&results), json.display()))?;
