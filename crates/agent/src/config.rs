@@ -75,6 +75,9 @@ pub struct Config {
     /// Key of the executable in that table, which is a forked child's, too; 0: not
     /// asked yet.
     pub executable: AtomicU64,
+    /// Where the last read that was waited for has put its data; 0: nowhere yet. For a
+    /// copy, which may find it overwritten.
+    pub read_to: AtomicUsize,
     /// Arguments that the program was given, its name counted; 0: unknown.
     pub arguments: AtomicUsize,
     /// Statistics file, or null.
@@ -181,6 +184,7 @@ pub static CONFIG: Config = Config {
     table: AtomicPtr::new(core::ptr::null_mut()),
     table_user: AtomicU32::new(0),
     executable: AtomicU64::new(0),
+    read_to: AtomicUsize::new(0),
     arguments: AtomicUsize::new(0),
     stats: AtomicPtr::new(core::ptr::null_mut()),
     reads: AtomicPtr::new(core::ptr::null_mut()),

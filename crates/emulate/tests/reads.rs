@@ -3,8 +3,8 @@
 
 mod machine;
 
-use machine::{Copy, FileSystem, TempDir, contents, raw};
-use runahead_emulate::{Inherited, Kind, Outcome, POSITION_UNKNOWN, arch::nr};
+use machine::{Copy, FileSystem, TempDir, contents, identity, raw};
+use runahead_emulate::{Inherited, Kind, Outcome, POSITION_UNKNOWN, Start, arch::nr};
 use runahead_protocol::log::{FLAG_BEHIND, FLAG_END, FLAG_PREFETCHED};
 use runahead_protocol::stats::Park;
 use std::os::fd::AsRawFd;
@@ -51,6 +51,58 @@ fn a_missing_file_leaves_the_buffer_and_is_prefetched() {
         assert_eq!(copy.read(fd, 32768).0, 0, "{fs:?}: end of file");
         assert!(copy.emulator.counters().prefetches >= 1);
     }
+}
+
+#[test]
+fn what_is_no_text_becomes_blank_for_a_program_that_reads_text() {
+    let dir = TempDir::new("blank");
+    let path = dir.file("f", 4096);
+    let text = |len: usize| b"#ifndef X\n\tint x;\n#endif\n".iter().copied().cycle().take(len);
+    let freed = |beginning: &[u8], rest: Vec<u8>| {
+        beginning.iter().copied().chain(rest.into_iter().skip(beginning.len())).collect::<Vec<u8>>()
+    };
+    let pointers = [0xe0, 0x4c, 0x90, 0xb4, 0x7f, 0, 0, 0].repeat(2);
+    let binary: Vec<u8> = (0..4200u32).map(|at| (at % 7) as u8).collect();
+    for fs in METHODS {
+        let over = |stale: Vec<u8>| {
+            let mut copy = Copy::cold(fs);
+            let fd = copy.open(&path, libc::O_RDONLY);
+            let (result, bytes) = copy.read_over(fd, stale.clone());
+            (result, bytes == stale, bytes)
+        };
+        let broken = freed(&pointers, text(4200).collect());
+        let (result, _, bytes) = over(broken.clone());
+        assert_eq!(result, 4096, "{fs:?}");
+        assert!(bytes[..4096].iter().all(|byte| *byte == b' '), "{fs:?}: all that is missing");
+        assert_eq!(bytes[4096..], broken[4096..], "{fs:?}: and no more");
+        // A plausible record stays, and what was no text.
+        for stale in [text(4200).collect(), vec![0; 4200], binary.clone()] {
+            assert_eq!(over(stale).1, true, "{fs:?}");
+        }
+        assert!(over(freed(&pointers, text(90).collect())).1, "{fs:?}: too little to tell");
+    }
+    // Of a program that reads text nothing else stays: fresh memory is zero.
+    let over_zeros = |last: &[u8]| {
+        let mut copy = Copy::cold(FileSystem::NoWait);
+        let mut last = last.to_vec();
+        let read_to = copy.machine.own(&mut last);
+        copy.emulator.start(&Start { identity: identity(), read_to, ..Start::default() });
+        let fd = copy.open(&path, libc::O_RDONLY);
+        copy.read_over(fd, vec![0; 4096]).1
+    };
+    assert_eq!(over_zeros(&freed(&pointers, text(200).collect())), vec![b' '; 4096]);
+    assert_eq!(over_zeros(&binary[..200]), vec![0; 4096]);
+    assert_eq!(over_zeros(&text(40).collect::<Vec<u8>>()), vec![0; 4096], "it is not all there");
+    let large = dir.file("large", 1 << 20);
+    let mut copy = Copy::cold(FileSystem::NoWait);
+    let fd = copy.open(&large, libc::O_RDONLY);
+    let stale = freed(&pointers, text(1 << 20).collect());
+    assert!(copy.read_over(fd, stale.clone()).1 == stale, "too much to be written");
+    // What is there is what is read.
+    let mut copy = Copy::new();
+    let fd = copy.open(&path, libc::O_RDONLY);
+    let (_, bytes) = copy.read_over(fd, freed(&pointers, text(4096).collect()));
+    assert_eq!(bytes, contents(4096));
 }
 
 #[test]

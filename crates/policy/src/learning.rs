@@ -58,6 +58,9 @@ const CROWDED_SHIFT: u32 = 3;
 /// Bits of it.
 const CROWDED_MASK: u8 = 7;
 
+/// [`Record::hasty`] in the byte of [`Record::patience`].
+const HASTY: u8 = 0x80;
+
 /// Bounds of [`Record::worth`].
 const WORTH_MAX: i8 = 7;
 /// See [`WORTH_MAX`].
@@ -121,6 +124,9 @@ pub struct Record {
     untried: u8,
     /// See [`PATIENCE_MAX`]; 0: no attempt has failed since one paid.
     patience: u8,
+    /// At its first stall a process depends on what it reads there (a compiler on the names
+    /// of its headers): a copy that began at it came to nothing.
+    hasty: bool,
     /// What processes have waited since the last of the untried, none of them for
     /// long, in [`UNTRIED_NS`] each, rounded down.
     untried_ms: u8,
@@ -144,6 +150,8 @@ pub struct Ended {
     /// How long it was to wait unaided after the last of them, in ns; 0: that
     /// one paid.
     pub unaided_ns: u64,
+    /// The first of them was made at its first stall, and nothing of it came true.
+    pub hasty: bool,
     /// A process that it has made has waited, or may have.
     pub below: bool,
     /// It had notices of page faults, or would have had (it maps large files, or where
@@ -226,7 +234,8 @@ impl Record {
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
             untried,
-            patience: patience.min(PATIENCE_MAX),
+            patience: (patience & !HASTY).min(PATIENCE_MAX),
+            hasty: patience & HASTY != 0,
             untried_ms,
         }
     }
@@ -238,7 +247,8 @@ impl Record {
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let flags = flag(self.idle, IDLE) | flag(self.unnoticed, UNNOTICED);
         let state = short | crowded << CROWDED_SHIFT | flags;
-        let (worth, patience, untried_ms) = (worth as u8, self.patience, self.untried_ms);
+        let patience = self.patience | flag(self.hasty, HASTY);
+        let (worth, untried_ms) = (worth as u8, self.untried_ms);
         u64::from_le_bytes([state, first, second, worth, failed, untried, patience, untried_ms])
     }
 
@@ -318,6 +328,8 @@ impl Record {
             }
         };
         self.worth = self.worth.clamp(WORTH_MIN, WORTH_MAX);
+        // Where later ones do not pay either, it is not for the first's haste.
+        self.hasty = (self.hasty || ended.hasty) && self.worth > 0;
     }
 
     /// A process of it ended before it was tried, having waited so long. The next
@@ -347,8 +359,8 @@ impl Record {
     pub fn start(&self) -> Start {
         match self.worth {
             0 => Start::Unknown,
-            // Others of its processes had nothing left to predict.
-            1.. if self.idle => Start::Unknown,
+            // Others of its processes had nothing left to predict, or nothing yet.
+            1.. if self.idle || self.hasty => Start::Unknown,
             1.. => Start::AtOnce,
             below => Start::Later(unaided_ns(below)),
         }
@@ -382,6 +394,7 @@ mod tests {
         benefit_ns: 0,
         cost_ns: 0,
         unaided_ns: 0,
+        hasty: false,
         below: false,
         maps: false,
         brief: false,
@@ -395,6 +408,7 @@ mod tests {
         benefit_ns: 90_000_000,
         cost_ns: 300_000,
         unaided_ns: 0,
+        hasty: false,
         below: false,
         maps: false,
         brief: false,
@@ -500,6 +514,21 @@ mod tests {
         let slow = Ended { stalls: 2, stalled_ns: 60_000_000, ..SHORT };
         let mut record = after(&[slow; 100]);
         assert!((0..100).all(|_| record.enlists(0)));
+    }
+
+    #[test]
+    fn what_depends_on_its_first_read_has_no_copy_at_that() {
+        let hasty = Ended { copies: 1, hits: 0, benefit_ns: 0, hasty: true, ..GOOD };
+        let mut record = after(&[GOOD, hasty]);
+        assert_eq!(record.start(), Start::Unknown, "at the third: there they have paid");
+        record = Record::from_bits(record.bits());
+        record.ended(&GOOD);
+        assert_eq!(record.start(), Start::Unknown);
+        assert_eq!(record.patience, 0);
+        // Where that does not pay either, it is not for that.
+        (0..4).for_each(|_| record.ended(&BAD));
+        (0..20).for_each(|_| record.ended(&GOOD));
+        assert_eq!(record.start(), Start::AtOnce);
     }
 
     #[test]

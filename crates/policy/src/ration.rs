@@ -174,6 +174,10 @@ pub struct Ration {
     /// Whether the speculative process of the last synchronisation has still
     /// to be accounted for.
     open: bool,
+    /// Whether the first copy is made at the first stall: those of others have paid.
+    at_once: bool,
+    /// Whether that one came to nothing.
+    hasty: bool,
     /// Whether it was made for what is expected.
     expects: bool,
     /// How often that came to nothing.
@@ -212,7 +216,7 @@ impl Ration {
     pub fn begin(&mut self, start: Start) {
         match start {
             Start::Unknown => {}
-            Start::AtOnce => self.first_stalls = FIRST_STALLS,
+            Start::AtOnce => (self.first_stalls, self.at_once) = (FIRST_STALLS, true),
             Start::Later(ns) => {
                 self.first_stalls = FIRST_STALLS;
                 self.unaided_ns = ns;
@@ -379,6 +383,7 @@ impl Ration {
             self.benefits_ns = before_ns;
             return;
         }
+        self.hasty |= core::mem::take(&mut self.at_once) && hits == 0;
         self.copies = self.copies.saturating_add(1);
         self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
         if !pays {
@@ -538,6 +543,7 @@ impl Ration {
             benefit_ns: self.benefits_ns,
             cost_ns: self.costs_ns,
             unaided_ns: self.unaided_last_ns,
+            hasty: self.hasty,
             below: false,
             maps: false,
             brief: false,

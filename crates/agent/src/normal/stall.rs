@@ -7,8 +7,8 @@ use super::credit::{book_question, earn, rests};
 use super::processors::holds_busy;
 use super::reads::{waited, waits_for_storage};
 use super::{Request, bars, notice, streams, synchronise, waiting, whole_files};
-use crate::arch::{Frame, processor};
-use crate::config::stalls_always;
+use crate::arch::{Frame, nr, processor};
+use crate::config::{CONFIG, stalls_always};
 use crate::hook::plain;
 use crate::import::handover;
 use crate::state::{State, role};
@@ -65,6 +65,10 @@ pub(super) fn stall(
     handover::ask(state);
     let for_storage = waits_for_storage(frame);
     let result = plain(frame);
+    if result > 0 && matches!(frame.number, nr::READ | nr::PREAD64) {
+        let [_, buffer, ..] = frame.args;
+        CONFIG.read_to.store(buffer, Relaxed);
+    }
     // Another thread has restricted meanwhile what this one may call: not even the
     // clock is asked.
     if state.role.load(Relaxed) != role::NORMAL {

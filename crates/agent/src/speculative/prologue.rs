@@ -82,6 +82,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         memory_max_bytes: MEMORY_MAX_BYTES,
         depth: log.depth.load(Relaxed),
         blocked_signals: parent.signal_mask,
+        read_to: CONFIG.read_to.load(Relaxed),
         always_wrong: CONFIG.test.load(Relaxed) & TEST_ALWAYS_WRONG != 0,
         release: (CONFIG.test.load(Relaxed) & TEST_WITHOUT_RELEASE == 0)
             .then(|| log.behind.words.each_ref().map(|word| word.load(Relaxed))),

@@ -545,6 +545,7 @@ impl Copy {
             memory_max_bytes: 64 << 20,
             depth: 0,
             blocked_signals: 0,
+            read_to: 0,
             always_wrong: false,
             release: None,
         });
@@ -581,7 +582,12 @@ impl Copy {
 
     /// Reads into a buffer filled with `0xee`.
     pub fn read(&mut self, fd: isize, len: usize) -> (isize, Vec<u8>) {
-        let mut buffer = vec![0xee; len];
+        self.read_over(fd, vec![0xee; len])
+    }
+
+    /// Into a buffer in which something was before.
+    pub fn read_over(&mut self, fd: isize, mut buffer: Vec<u8>) -> (isize, Vec<u8>) {
+        let len = buffer.len();
         let address = self.machine.own(&mut buffer);
         let result = self.call(nr::READ, &[fd as usize, address, len]);
         (result, buffer)

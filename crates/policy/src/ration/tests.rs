@@ -493,3 +493,21 @@ fn copies_that_share_memory_and_fail_are_waited_for_and_must_bring_more() {
     assert_eq!(next, Decision::Synchronise);
     assert!(ration.awaits());
 }
+
+#[test]
+fn a_first_copy_at_the_first_stall_that_comes_to_nothing_was_hasty() {
+    let copy = |ration: &mut Ration, hits: u64| {
+        ration.stalled(1_000_000);
+        ration.synchronised(100_000, false);
+        ration.outcome(hits, 0, false);
+    };
+    let hasty = |start: Start, hits: &[u64]| {
+        let mut ration = Ration::default();
+        ration.begin(start);
+        hits.iter().for_each(|&hits| copy(&mut ration, hits));
+        ration.ended(9, 9_000_000).hasty
+    };
+    assert!(hasty(Start::AtOnce, &[0]) && hasty(Start::AtOnce, &[0, 50]));
+    assert!(!hasty(Start::AtOnce, &[50]) && !hasty(Start::AtOnce, &[50, 0]));
+    assert!(!hasty(Start::Unknown, &[0]) && !hasty(Start::AtOnce, &[]));
+}
