@@ -434,6 +434,22 @@ impl<K: Kernel> Context<'_, K> {
         if self.k.store(address, bytes) { Ok(()) } else { park(Park::BadPointer) }
     }
 
+    /// Fills a buffer with copies of `with`.
+    pub(crate) fn write_over(
+        &mut self,
+        address: usize,
+        len: usize,
+        with: &[u8],
+    ) -> Result<(), Stop> {
+        let mut done = 0;
+        while done < len {
+            let piece = with.get(..with.len().min(len - done)).unwrap_or(with);
+            self.store(address.wrapping_add(done), piece)?;
+            done += piece.len();
+        }
+        Ok(())
+    }
+
     /// Loads words of program memory.
     pub(crate) fn load_words<const N: usize>(&mut self, address: usize) -> Result<[u64; N], Stop> {
         let mut words = [0u64; N];

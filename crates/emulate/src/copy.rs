@@ -101,6 +101,9 @@ impl<K: Kernel> Context<'_, K> {
         if done >= wanted || got == Some(0) {
             return Ok(Some(Copied::all(done.max(wanted))));
         }
+        if done == 0 {
+            self.blank_what_is_no_text(into, wanted)?;
+        }
         // Behind what was prefetched and is still on its way is no more.
         let file = self.e.table.file(id);
         if !file.goes_on_at(offset) || offset + done >= file.prefetched_to {
@@ -188,6 +191,7 @@ impl<K: Kernel> Context<'_, K> {
         let end = offset + wanted;
         let missing_all = Copied { result: wanted, missing: Some((offset, end)), begun: false };
         if self.is_cold(id, offset) {
+            self.blank_what_is_no_text(into, wanted)?;
             return Ok(missing_all);
         }
         let mut oracle: Oracle = self.e.table.file(id).oracle;
@@ -197,7 +201,10 @@ impl<K: Kernel> Context<'_, K> {
             _ => residency::resident_pages(self.k, &mut oracle, real, offset, wanted, &mut pages),
         };
         self.e.table.file_mut(id).oracle = oracle;
-        let Some(count) = known else { return Ok(missing_all) };
+        let Some(count) = known else {
+            self.blank_what_is_no_text(into, wanted)?;
+            return Ok(missing_all);
+        };
         let seen = pages.get(..count).unwrap_or(&[]);
         if seen.iter().any(|page| page & 1 == 1) {
             self.e.files_cold = 0;
@@ -207,6 +214,9 @@ impl<K: Kernel> Context<'_, K> {
             let arguments = [real, into.vector, into.count, offset as usize, 0, 0];
             let got = self.on_program(nr::PREADV2, arguments)? as u64;
             return Ok(Copied::all(got.max(wanted)));
+        }
+        if seen.first().is_none_or(|page| page & 1 == 0) {
+            self.blank_what_is_no_text(into, wanted)?;
         }
         if let Some(buffer) = into.single {
             self.copy_runs(real, buffer, (offset, end), seen);

@@ -21,6 +21,7 @@
 
 pub mod abi;
 pub mod arch;
+mod blank;
 mod channels;
 mod context;
 mod control;

@@ -23,16 +23,6 @@ const WHOLE_FILES_SEEN: u32 = 2;
 /// pieces.
 const PIECES_MAX: u64 = 8;
 
-/// What an allocator may write at the beginning of memory that is given back to it, in
-/// bytes (glibc: two pointers, and two more in a large chunk).
-const ALLOCATORS: usize = 32;
-
-/// Text behind that which is looked at, in bytes.
-const TEXT: usize = 64;
-
-/// Most that is blanked, in bytes: a few microseconds' work.
-const BLANKED_MAX_BYTES: u64 = 64 * 1024;
-
 /// A buffer, or several, of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers {
@@ -293,9 +283,6 @@ impl<K: Kernel> Context<'_, K> {
         } else {
             self.copy(id, into, offset)?
         };
-        if copied.missing.is_some_and(|(from, _)| from == offset) {
-            self.blank_what_is_no_text(into, copied.result)?;
-        }
         if self.e.always_wrong {
             self.spoil(into, copied.result)?;
             return self.predict_wrongly(fd, id, (offset, into.len), copied, behind);
@@ -308,47 +295,6 @@ impl<K: Kernel> Context<'_, K> {
             (file.whole, file.piece) = (true, into.len);
         }
         Ok(copied.result)
-    }
-
-    /// Of stale bytes many programs make a plausible record. But memory that nobody has
-    /// written to is zero, and where it was given back since, it begins with what the
-    /// allocator has written; in a text neither is plausible, and a program that finds an
-    /// error goes other ways than with the data (a compiler reads the file again, to show
-    /// where). So for a program that reads text what is none becomes blank.
-    fn blank_what_is_no_text(&mut self, into: &Buffers, len: u64) -> Result<(), Stop> {
-        let Some(address) = into.single else { return Ok(()) };
-        let mut stale = [0u8; ALLOCATORS + TEXT];
-        if len < stale.len() as u64
-            || len > BLANKED_MAX_BYTES
-            || !self.k.load(address, &mut stale)
-            || is_text(&stale)
-        {
-            return Ok(());
-        }
-        let is_broken = is_text(stale.get(ALLOCATORS..).unwrap_or(&[]));
-        if is_broken || self.has_read_text() {
-            return self.write_over(address, len as usize, &[b' '; 256]);
-        }
-        Ok(())
-    }
-
-    /// Whether the last read that the program waited for brought text, as far as that is
-    /// still there.
-    fn has_read_text(&mut self) -> bool {
-        let mut bytes = [0u8; TEXT];
-        let at = self.e.read_to.wrapping_add(ALLOCATORS);
-        self.e.read_to != 0 && self.k.load(at, &mut bytes) && is_text(&bytes)
-    }
-
-    /// Fills a buffer with copies of `with`.
-    fn write_over(&mut self, address: usize, len: usize, with: &[u8]) -> Result<(), Stop> {
-        let mut done = 0;
-        while done < len {
-            let piece = with.get(..with.len().min(len - done)).unwrap_or(with);
-            self.store(address.wrapping_add(done), piece)?;
-            done += piece.len();
-        }
-        Ok(())
     }
 
     /// Testing: inverts the first bytes that a read has brought, so that the
@@ -480,9 +426,4 @@ impl<K: Kernel> Context<'_, K> {
         self.e.table.file_mut(id).has_read(offset, offset.saturating_add(result));
         Ok(result)
     }
-}
-
-/// Whether these bytes may be of a text: no control characters but white space.
-fn is_text(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~' | 0x80..))
 }

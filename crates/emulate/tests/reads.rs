@@ -98,11 +98,20 @@ fn what_is_no_text_becomes_blank_for_a_program_that_reads_text() {
     let fd = copy.open(&large, libc::O_RDONLY);
     let stale = freed(&pointers, text(1 << 20).collect());
     assert!(copy.read_over(fd, stale.clone()).1 == stale, "too much to be written");
-    // What is there is what is read.
+    // What is there is what is read, behind what is missing, too.
     let mut copy = Copy::new();
     let fd = copy.open(&path, libc::O_RDONLY);
     let (_, bytes) = copy.read_over(fd, freed(&pointers, text(4096).collect()));
     assert_eq!(bytes, contents(4096));
+    let pages = dir.file("pages", 8192);
+    for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
+        let mut copy = Copy::cold(fs);
+        copy.machine.warm(&pages, 4096);
+        let fd = copy.open(&pages, libc::O_RDONLY);
+        let (_, bytes) = copy.read_over(fd, freed(&pointers, text(8192).collect()));
+        assert!(bytes[..4096].iter().all(|byte| *byte == b' '), "{fs:?}");
+        assert_eq!(bytes[4096..], contents(8192)[4096..], "{fs:?}");
+    }
 }
 
 #[test]
