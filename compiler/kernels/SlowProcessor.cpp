@@ -64,7 +64,8 @@ public:
     for (Function &F : M) {
       SmallVector<BasicBlock *, 64> Blocks;
       for (BasicBlock &Block : F)
-        Blocks.push_back(&Block);
+        if (!Block.getTerminatingMustTailCall()) // nothing may come between it and its return
+          Blocks.push_back(&Block);
       for (BasicBlock *Block : Blocks)
         wait(*Block, uint32_t(CYCLES * operations(*Block)));
     }

@@ -138,11 +138,12 @@ impl ThreadTime {
 /// A process that ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// From before it was started until its end was seen, seconds.
+    /// From before it was started, or went on from its stop ([`run_stopped`]), until its
+    /// end was seen, seconds.
     pub elapsed_s: f64,
     /// How it ended.
     pub status: ExitStatus,
-    /// What it used.
+    /// What it used, before such a stop, too (a shell that enters a cgroup: 1 to 2 ms).
     pub usage: Usage,
     /// What its first thread did with its time; none where the kernel does not say.
     pub first_thread: Option<ThreadTime>,
@@ -457,10 +458,12 @@ mod tests {
     #[test]
     fn what_stops_itself_goes_on_and_is_measured_from_there() {
         let output = Output::new().unwrap();
-        let spec = shell("kill -STOP $$; exit 3");
+        let spec = shell("i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; kill -STOP $$; exit 3");
         let limit = Duration::from_secs(60);
         let finished = run_stopped(&mut spec.command(), &output, limit).unwrap();
         assert_eq!(describe(finished.status), "exit 3");
+        let counted = finished.first_thread.map_or(0.0, |thread| thread.running_s);
+        assert!(counted < finished.usage.cpu_s / 2.0, "{counted} s of {}", finished.usage.cpu_s);
         let ended = run_stopped(&mut shell("exit 4").command(), &output, limit).unwrap();
         assert_eq!(describe(ended.status), "exit 4", "it did not stop");
     }

@@ -6,12 +6,9 @@ use crate::kernel::Kernel;
 use crate::outcome::Stop;
 use crate::read::Buffers;
 
-/// What an allocator may write at the beginning of memory that is given back to it, in
-/// bytes (glibc: two pointers, and two more in a large chunk).
-const ALLOCATORS: usize = 32;
-
-/// Text behind that which is looked at, in bytes.
-const TEXT: usize = 64;
+/// Bytes at the beginning of a buffer that are looked at, more than an allocator writes
+/// there (glibc: two pointers, and two more in a large chunk).
+const LOOKED_AT: usize = 64;
 
 /// Most that is blanked, in bytes: a few microseconds' work.
 const BLANKED_MAX_BYTES: u64 = 64 * 1024;
@@ -26,31 +23,16 @@ impl<K: Kernel> Context<'_, K> {
     /// where). So for a program that reads text what is none becomes blank.
     pub(crate) fn blank_what_is_no_text(&mut self, into: &Buffers, len: u64) -> Result<(), Stop> {
         let Some(address) = into.single else { return Ok(()) };
-        let mut stale = [0u8; ALLOCATORS + TEXT];
-        if len < stale.len() as u64
-            || len > BLANKED_MAX_BYTES
-            || !self.k.load(address, &mut stale)
-            || is_text(&stale)
-        {
+        let mut stale = [0u8; LOOKED_AT];
+        let fits = (stale.len() as u64..=BLANKED_MAX_BYTES).contains(&len);
+        if !self.e.reads_text || !fits || !self.k.load(address, &mut stale) || is_text(&stale) {
             return Ok(());
         }
-        let is_broken = is_text(stale.get(ALLOCATORS..).unwrap_or(&[]));
-        if is_broken || self.has_read_text() {
-            return self.write_over(address, len as usize, &[b' '; 256]);
-        }
-        Ok(())
-    }
-
-    /// Whether the last read that the program waited for brought text, as far as that is
-    /// still there.
-    fn has_read_text(&mut self) -> bool {
-        let mut bytes = [0u8; TEXT];
-        let at = self.e.read_to.wrapping_add(ALLOCATORS);
-        self.e.read_to != 0 && self.k.load(at, &mut bytes) && is_text(&bytes)
+        self.write_over(address, len as usize, &[b' '; 256])
     }
 }
 
 /// Whether these bytes may be of a text: no control characters but white space.
-fn is_text(bytes: &[u8]) -> bool {
+pub fn is_text(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~' | 0x80..))
 }

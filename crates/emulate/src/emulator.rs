@@ -52,8 +52,8 @@ pub struct Start {
     pub depth: u32,
     /// Blocked signals of the copied thread, bit `n - 1` for signal `n`.
     pub blocked_signals: u64,
-    /// Where the program's last read that waited put its data; 0: not known.
-    pub read_to: usize,
+    /// The program's last read that waited brought text ([`crate::is_text`]).
+    pub reads_text: bool,
     /// Testing: predict other ranges than those read, and compute on other
     /// bytes than those that are there.
     pub always_wrong: bool,
@@ -157,7 +157,7 @@ pub struct Emulator {
     pub(crate) memory_max_bytes: u64,
     pub(crate) mapped_bytes: u64,
     pub(crate) blocked_signals: u64,
-    pub(crate) read_to: usize,
+    pub(crate) reads_text: bool,
     pub(crate) always_wrong: bool,
     /// Kernel `struct sigaction` of each signal: handler, flags, restorer,
     /// mask. Valid where the bit in `known_actions` is set.
@@ -202,7 +202,7 @@ impl Default for Emulator {
             memory_max_bytes: 0,
             mapped_bytes: 0,
             blocked_signals: 0,
-            read_to: 0,
+            reads_text: false,
             always_wrong: false,
             actions: [[0; 4]; SIGNALS_MAX],
             known_actions: 0,
@@ -226,7 +226,7 @@ impl Emulator {
         self.identity = start.identity;
         self.memory_max_bytes = start.memory_max_bytes;
         self.blocked_signals = start.blocked_signals;
-        self.read_to = start.read_to;
+        self.reads_text = start.reads_text;
         self.always_wrong = start.always_wrong;
         self.prefetcher.limit = DeviceLimit::new(start.depth);
         self.release.start(start.release);

@@ -50,6 +50,7 @@ pub mod trial;
 mod walk;
 mod write;
 
+pub use blank::is_text;
 pub use descriptors::Kind;
 pub use emulator::{
     Counters, Emulator, Identity, Inherited, POSITION_UNKNOWN, PROTECTED_MAX, SIGNALS_MAX, Start,

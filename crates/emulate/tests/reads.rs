@@ -57,61 +57,47 @@ fn a_missing_file_leaves_the_buffer_and_is_prefetched() {
 fn what_is_no_text_becomes_blank_for_a_program_that_reads_text() {
     let dir = TempDir::new("blank");
     let path = dir.file("f", 4096);
-    let text = |len: usize| b"#ifndef X\n\tint x;\n#endif\n".iter().copied().cycle().take(len);
-    let freed = |beginning: &[u8], rest: Vec<u8>| {
-        beginning.iter().copied().chain(rest.into_iter().skip(beginning.len())).collect::<Vec<u8>>()
+    let text: Vec<u8> =
+        b"#ifndef X\n\tint x;\n#endif\n".iter().copied().cycle().take(8192).collect();
+    let freed = [&[0xe0, 0x4c, 0x90, 0xb4, 0x7f, 0, 0, 0].repeat(2), &text[16..]].concat();
+    let copy_of = |fs, reads_text| {
+        let mut copy = Copy::cold(fs);
+        copy.emulator.start(&Start { identity: identity(), reads_text, ..Start::default() });
+        copy
     };
-    let pointers = [0xe0, 0x4c, 0x90, 0xb4, 0x7f, 0, 0, 0].repeat(2);
-    let binary: Vec<u8> = (0..4200u32).map(|at| (at % 7) as u8).collect();
     for fs in METHODS {
-        let over = |stale: Vec<u8>| {
-            let mut copy = Copy::cold(fs);
+        let over = |stale: &[u8], reads_text| {
+            let mut copy = copy_of(fs, reads_text);
             let fd = copy.open(&path, libc::O_RDONLY);
-            let (result, bytes) = copy.read_over(fd, stale.clone());
-            (result, bytes == stale, bytes)
+            copy.read_over(fd, stale.to_vec())
         };
-        let broken = freed(&pointers, text(4200).collect());
-        let (result, _, bytes) = over(broken.clone());
-        assert_eq!(result, 4096, "{fs:?}");
-        assert!(bytes[..4096].iter().all(|byte| *byte == b' '), "{fs:?}: all that is missing");
-        assert_eq!(bytes[4096..], broken[4096..], "{fs:?}: and no more");
-        // A plausible record stays, and what was no text.
-        for stale in [text(4200).collect(), vec![0; 4200], binary.clone()] {
-            assert_eq!(over(stale).1, true, "{fs:?}");
+        for stale in [&freed[..], &[0; 8192]] {
+            let (result, bytes) = over(stale, true);
+            assert_eq!(result, 4096, "{fs:?}");
+            assert!(bytes[..4096].iter().all(|byte| *byte == b' '), "{fs:?}: all that is missing");
+            assert_eq!(bytes[4096..], stale[4096..], "{fs:?}: and no more");
+            assert_eq!(over(stale, false).1, stale, "{fs:?}: it reads no text");
         }
-        assert!(over(freed(&pointers, text(90).collect())).1, "{fs:?}: too little to tell");
+        assert_eq!(over(&text, true).1, text, "{fs:?}: a plausible record stays");
+        assert_eq!(over(&[0; 63], true).1, [0; 63], "{fs:?}: too little to tell");
     }
-    // Of a program that reads text nothing else stays: fresh memory is zero.
-    let over_zeros = |last: &[u8]| {
-        let mut copy = Copy::cold(FileSystem::NoWait);
-        let mut last = last.to_vec();
-        let read_to = copy.machine.own(&mut last);
-        copy.emulator.start(&Start { identity: identity(), read_to, ..Start::default() });
-        let fd = copy.open(&path, libc::O_RDONLY);
-        copy.read_over(fd, vec![0; 4096]).1
-    };
-    assert_eq!(over_zeros(&freed(&pointers, text(200).collect())), vec![b' '; 4096]);
-    assert_eq!(over_zeros(&binary[..200]), vec![0; 4096]);
-    assert_eq!(over_zeros(&text(40).collect::<Vec<u8>>()), vec![0; 4096], "it is not all there");
-    let large = dir.file("large", 1 << 20);
-    let mut copy = Copy::cold(FileSystem::NoWait);
-    let fd = copy.open(&large, libc::O_RDONLY);
-    let stale = freed(&pointers, text(1 << 20).collect());
-    assert!(copy.read_over(fd, stale.clone()).1 == stale, "too much to be written");
-    // What is there is what is read, behind what is missing, too.
-    let mut copy = Copy::new();
-    let fd = copy.open(&path, libc::O_RDONLY);
-    let (_, bytes) = copy.read_over(fd, freed(&pointers, text(4096).collect()));
-    assert_eq!(bytes, contents(4096));
+    // Real bytes stay that lie behind what is missing, and where nothing is.
     let pages = dir.file("pages", 8192);
     for fs in [FileSystem::NoWait, FileSystem::Cachestat] {
-        let mut copy = Copy::cold(fs);
+        let mut copy = copy_of(fs, true);
         copy.machine.warm(&pages, 4096);
         let fd = copy.open(&pages, libc::O_RDONLY);
-        let (_, bytes) = copy.read_over(fd, freed(&pointers, text(8192).collect()));
+        let (_, bytes) = copy.read_over(fd, freed.clone());
         assert!(bytes[..4096].iter().all(|byte| *byte == b' '), "{fs:?}");
         assert_eq!(bytes[4096..], contents(8192)[4096..], "{fs:?}");
+        copy.machine.warm(&path, 0);
+        let fd = copy.open(&path, libc::O_RDONLY);
+        assert_eq!(copy.read_over(fd, freed[..4096].to_vec()).1, contents(4096), "{fs:?}");
     }
+    let large = dir.file("large", 1 << 20);
+    let mut copy = copy_of(FileSystem::NoWait, true);
+    let fd = copy.open(&large, libc::O_RDONLY);
+    assert!(copy.read_over(fd, vec![0; 1 << 20]).1 == vec![0; 1 << 20], "too much to be written");
 }
 
 #[test]

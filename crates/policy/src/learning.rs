@@ -59,7 +59,11 @@ const CROWDED_SHIFT: u32 = 3;
 const CROWDED_MASK: u8 = 7;
 
 /// [`Record::hasty`] in the byte of [`Record::patience`].
-const HASTY: u8 = 0x80;
+const HASTY_SHIFT: u32 = 4;
+
+/// Processes that make their first copy at the third stall where one at the first came
+/// to nothing, before that is tried again.
+const HASTY_MAX: u8 = 15;
 
 /// Bounds of [`Record::worth`].
 const WORTH_MAX: i8 = 7;
@@ -125,8 +129,9 @@ pub struct Record {
     /// See [`PATIENCE_MAX`]; 0: no attempt has failed since one paid.
     patience: u8,
     /// At its first stall a process depends on what it reads there (a compiler on the names
-    /// of its headers): a copy that began at it came to nothing.
-    hasty: bool,
+    /// of its headers): a copy that began at it came to nothing. So many processes more
+    /// make none there.
+    hasty: u8,
     /// What processes have waited since the last of the untried, none of them for
     /// long, in [`UNTRIED_NS`] each, rounded down.
     untried_ms: u8,
@@ -234,8 +239,8 @@ impl Record {
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
             untried,
-            patience: (patience & !HASTY).min(PATIENCE_MAX),
-            hasty: patience & HASTY != 0,
+            patience: (patience & HASTY_MAX).min(PATIENCE_MAX),
+            hasty: patience >> HASTY_SHIFT,
             untried_ms,
         }
     }
@@ -247,7 +252,7 @@ impl Record {
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let flags = flag(self.idle, IDLE) | flag(self.unnoticed, UNNOTICED);
         let state = short | crowded << CROWDED_SHIFT | flags;
-        let patience = self.patience | flag(self.hasty, HASTY);
+        let patience = self.patience | self.hasty << HASTY_SHIFT;
         let (worth, untried_ms) = (worth as u8, self.untried_ms);
         u64::from_le_bytes([state, first, second, worth, failed, untried, patience, untried_ms])
     }
@@ -328,8 +333,13 @@ impl Record {
             }
         };
         self.worth = self.worth.clamp(WORTH_MIN, WORTH_MAX);
-        // Where later ones do not pay either, it is not for the first's haste.
-        self.hasty = (self.hasty || ended.hasty) && self.worth > 0;
+        // Where later ones do not pay either, it is not for the first's haste; and one that
+        // waited no more had nothing left to predict.
+        self.hasty = match ended.hasty && ended.stalls > FIRST_STALLS {
+            _ if self.worth <= 0 => 0,
+            true => HASTY_MAX,
+            false => self.hasty.saturating_sub(1),
+        };
     }
 
     /// A process of it ended before it was tried, having waited so long. The next
@@ -360,7 +370,7 @@ impl Record {
         match self.worth {
             0 => Start::Unknown,
             // Others of its processes had nothing left to predict, or nothing yet.
-            1.. if self.idle || self.hasty => Start::Unknown,
+            1.. if self.idle || self.hasty > 0 => Start::Unknown,
             1.. => Start::AtOnce,
             below => Start::Later(unaided_ns(below)),
         }
@@ -523,12 +533,16 @@ mod tests {
         assert_eq!(record.start(), Start::Unknown, "at the third: there they have paid");
         record = Record::from_bits(record.bits());
         record.ended(&GOOD);
-        assert_eq!(record.start(), Start::Unknown);
-        assert_eq!(record.patience, 0);
-        // Where that does not pay either, it is not for that.
-        (0..4).for_each(|_| record.ended(&BAD));
-        (0..20).for_each(|_| record.ended(&GOOD));
+        assert_eq!((record.start(), record.patience), (Start::Unknown, 0));
+        // Once in a while it is tried again, and at once where later copies do not pay either.
+        (0..HASTY_MAX).for_each(|_| record.ended(&GOOD));
         assert_eq!(record.start(), Start::AtOnce);
+        record.ended(&hasty);
+        (0..4).for_each(|_| record.ended(&BAD));
+        (0..8).for_each(|_| record.ended(&GOOD));
+        assert_eq!(record.start(), Start::AtOnce);
+        let last = Ended { stalls: FIRST_STALLS, ..hasty };
+        assert_eq!(after(&[GOOD, last]).start(), Start::AtOnce, "nothing was left to predict");
     }
 
     #[test]

@@ -174,8 +174,10 @@ pub struct Ration {
     /// Whether the speculative process of the last synchronisation has still
     /// to be accounted for.
     open: bool,
-    /// Whether the first copy is made at the first stall: those of others have paid.
+    /// Whether a copy is made at the first stall: those of others have paid. Until then.
     at_once: bool,
+    /// Whether the present one was.
+    is_at_once: bool,
     /// Whether that one came to nothing.
     hasty: bool,
     /// Whether it was made for what is expected.
@@ -291,7 +293,7 @@ impl Ration {
     /// Its data came before the copy was there (section 5.1: preemptible): there is
     /// nothing to judge it by.
     pub fn given_up(&mut self) {
-        self.open = false;
+        (self.open, self.is_at_once) = (false, false);
     }
 
     /// Since the last synchronisation its thread has waited `ns` in all for
@@ -360,6 +362,7 @@ impl Ration {
         if !core::mem::take(&mut self.open) {
             return;
         }
+        let was_at_once = core::mem::take(&mut self.is_at_once);
         self.found = self.found.saturating_add(hits);
         let awaited = self.awaits;
         self.awaits |= shares && hits == 0;
@@ -383,7 +386,7 @@ impl Ration {
             self.benefits_ns = before_ns;
             return;
         }
-        self.hasty |= core::mem::take(&mut self.at_once) && hits == 0;
+        self.hasty |= was_at_once && hits == 0;
         self.copies = self.copies.saturating_add(1);
         self.costs_ns = self.costs_ns.saturating_add(self.cost_ns);
         if !pays {
@@ -426,6 +429,7 @@ impl Ration {
         let before_ns = self.benefits_ns;
         self.benefits_ns = before_ns.saturating_add(benefit_ns);
         if self.pays(benefit_ns) {
+            self.hasty = false;
             return true;
         }
         self.benefits_ns = before_ns;
@@ -508,6 +512,7 @@ impl Ration {
     /// Decides at a stall that was not predicted. `standing` is how the
     /// speculative process stands.
     pub fn decide(&mut self, standing: Standing, processors: Processors) -> Decision {
+        let is_first = core::mem::take(&mut self.at_once);
         if standing == Standing::Behind {
             // It is merely slow: do not chase it. It may catch up, since it
             // never waits for data; but not without a processor.
@@ -529,6 +534,7 @@ impl Ration {
                 Decision::PassOver
             };
         }
+        self.is_at_once = is_first && processors == Processors::Idle;
         if processors == Processors::Idle { Decision::Synchronise } else { Decision::PassOver }
     }
 

@@ -10,7 +10,7 @@ use crate::normal::hand_over;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use runahead_emulate::{Emulator, Identity, Start};
+use runahead_emulate::{Emulator, Identity, Start, is_text};
 use runahead_protocol::learnt;
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_LEAVES_LATE, TEST_WITHOUT_RELEASE};
@@ -65,6 +65,20 @@ pub fn leave_table(log: &'static Log, parent: &Parent) {
     }
 }
 
+/// Whether the program's last read that it waited for brought text, as far as that is
+/// still there: behind what an allocator may have written over it.
+fn reads_text() -> bool {
+    const ALLOCATORS: usize = 32;
+    const LOOKED_AT: usize = 64;
+    let read_to = CONFIG.read_to.load(Relaxed);
+    let at = read_to.wrapping_add(ALLOCATORS);
+    if read_to == 0 || !sys::is_readable(at, LOOKED_AT) {
+        return false;
+    }
+    // SAFETY: readable just now, and this process has one thread.
+    is_text(unsafe { core::slice::from_raw_parts(at as *const u8, LOOKED_AT) })
+}
+
 fn detached(log: &Log) {
     log.life.store(life::DETACHED, Release);
     sys::futex_wake(&log.life);
@@ -82,7 +96,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         memory_max_bytes: MEMORY_MAX_BYTES,
         depth: log.depth.load(Relaxed),
         blocked_signals: parent.signal_mask,
-        read_to: CONFIG.read_to.load(Relaxed),
+        reads_text: reads_text(),
         always_wrong: CONFIG.test.load(Relaxed) & TEST_ALWAYS_WRONG != 0,
         release: (CONFIG.test.load(Relaxed) & TEST_WITHOUT_RELEASE == 0)
             .then(|| log.behind.words.each_ref().map(|word| word.load(Relaxed))),

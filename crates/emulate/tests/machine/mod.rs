@@ -545,7 +545,7 @@ impl Copy {
             memory_max_bytes: 64 << 20,
             depth: 0,
             blocked_signals: 0,
-            read_to: 0,
+            reads_text: false,
             always_wrong: false,
             release: None,
         });

@@ -496,18 +496,24 @@ fn copies_that_share_memory_and_fail_are_waited_for_and_must_bring_more() {
 
 #[test]
 fn a_first_copy_at_the_first_stall_that_comes_to_nothing_was_hasty() {
-    let copy = |ration: &mut Ration, hits: u64| {
-        ration.stalled(1_000_000);
-        ration.synchronised(100_000, false);
-        ration.outcome(hits, 0, false);
-    };
-    let hasty = |start: Start, hits: &[u64]| {
+    let run = |start: Start, stalls: &[(Processors, u64)]| {
         let mut ration = Ration::default();
         ration.begin(start);
-        hits.iter().for_each(|&hits| copy(&mut ration, hits));
-        ration.ended(9, 9_000_000).hasty
+        for &(processors, hits) in stalls {
+            ration.stalled(1_000_000);
+            if ration.decide(Standing::None, processors) == Decision::Synchronise {
+                ration.synchronised(100_000, false);
+                ration.outcome(hits, 0, false);
+            }
+        }
+        ration
     };
-    assert!(hasty(Start::AtOnce, &[0]) && hasty(Start::AtOnce, &[0, 50]));
-    assert!(!hasty(Start::AtOnce, &[50]) && !hasty(Start::AtOnce, &[50, 0]));
-    assert!(!hasty(Start::Unknown, &[0]) && !hasty(Start::AtOnce, &[]));
+    let hasty = |start, stalls: &[_]| run(start, stalls).ended(9, 9_000_000).hasty;
+    let (idle, busy) = (Processors::Idle, Processors::BusyNow);
+    assert!(hasty(Start::AtOnce, &[(idle, 0)]));
+    assert!(!hasty(Start::AtOnce, &[(idle, 50), (idle, 0)]));
+    assert!(!hasty(Start::AtOnce, &[(busy, 0), (idle, 0)]), "it was not the first stall");
+    assert!(!hasty(Start::Unknown, &[(idle, 0); 3]) && !hasty(Start::AtOnce, &[]));
+    let mut late = run(Start::AtOnce, &[(idle, 0)]);
+    assert!(late.came_true(50) && !late.ended(9, 9_000_000).hasty);
 }
