@@ -25,6 +25,13 @@ pub const LOGS: usize = 4;
 /// program is not speculated for any more.
 pub const LOCKED_MAX: usize = 16;
 
+/// What an allocator may write at the beginning of memory that is given back to it, in
+/// bytes (glibc: two pointers, and two more in a large chunk).
+pub const ALLOCATORS: usize = 32;
+
+/// Shortest read of which the bytes behind these tell whether it brought text.
+pub const READ_MIN: usize = 96;
+
 /// Children by vfork(2) that may have restricted themselves and not executed a program
 /// yet; with more, their parent does without the agent, too.
 pub const SILENT_MAX: usize = 4;
@@ -75,8 +82,8 @@ pub struct Config {
     /// Key of the executable in that table, which is a forked child's, too; 0: not
     /// asked yet.
     pub executable: AtomicU64,
-    /// Where the last read that was waited for has put its data; 0: nowhere yet. For a
-    /// copy, which may find it overwritten.
+    /// Where the last read that was waited for, and brought [`READ_MIN`] bytes or more, has
+    /// put them; 0: nowhere yet. For a copy, which may find them overwritten.
     pub read_to: AtomicUsize,
     /// Arguments that the program was given, its name counted; 0: unknown.
     pub arguments: AtomicUsize,

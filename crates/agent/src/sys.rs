@@ -390,48 +390,11 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, ns: u64) 
     }
 }
 
-/// Whether `len` bytes at `at`, at most a page, can be read: the kernel compares the words
-/// at both ends with another (`FUTEX_WAIT | FUTEX_PRIVATE_FLAG`, without a wait: EAGAIN or
-/// ETIMEDOUT), or says EFAULT, where a look would be a signal.
-pub fn is_readable(at: usize, len: usize) -> bool {
-    const WAIT_PRIVATE: usize = 128;
-    const EFAULT: isize = -14;
-    let at_once = [0u64; 2];
-    let last = at.saturating_add(len.saturating_sub(1));
-    [at, last].iter().all(|byte| {
-        let word = byte & !3;
-        // SAFETY: reads a word, if that is there; the timeout is over.
-        let answer =
-            unsafe { call(nr::FUTEX, &[word, WAIT_PRIVATE, 0, at_once.as_ptr() as usize]) };
-        answer != EFAULT
-    })
-}
-
 const _: () = assert!(size_of::<Stat>() == 144);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_cannot_be_read_is_told_without_a_signal() {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory of two pages, of which the second cannot be read.
-        let page = unsafe {
-            let pages = libc::mmap(std::ptr::null_mut(), 2 * PAGE_SIZE, protection, flags, -1, 0);
-            assert_ne!(pages, libc::MAP_FAILED);
-            assert_eq!(libc::mprotect(pages.byte_add(PAGE_SIZE), PAGE_SIZE, libc::PROT_NONE), 0);
-            pages as usize
-        };
-        assert!(is_readable(page, PAGE_SIZE) && is_readable(page + PAGE_SIZE - 64, 64));
-        assert!(!is_readable(page + PAGE_SIZE - 63, 64) && !is_readable(page + PAGE_SIZE, 1));
-        assert!(!is_readable(usize::MAX - 8, 64) && !is_readable(8, 64));
-        // SAFETY: of this test's alone.
-        unsafe { libc::munmap(page as *mut libc::c_void, 2 * PAGE_SIZE) };
-        let words = [0u32, u32::MAX, 7];
-        assert!(is_readable(words.as_ptr() as usize, size_of_val(&words)));
-    }
 
     #[test]
     fn device_numbers_are_those_of_stat() {

@@ -60,6 +60,8 @@ const CROWDED_MASK: u8 = 7;
 
 /// [`Record::hasty`] in the byte of [`Record::patience`].
 const HASTY_SHIFT: u32 = 4;
+/// Bits of [`Record::patience`] in it.
+const PATIENCE_MASK: u8 = (1 << HASTY_SHIFT) - 1;
 
 /// Processes that make their first copy at the third stall where one at the first came
 /// to nothing, before that is tried again.
@@ -239,7 +241,7 @@ impl Record {
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
             failed,
             untried,
-            patience: (patience & HASTY_MAX).min(PATIENCE_MAX),
+            patience: (patience & PATIENCE_MASK).min(PATIENCE_MAX),
             hasty: patience >> HASTY_SHIFT,
             untried_ms,
         }
@@ -309,6 +311,7 @@ impl Record {
             let paid = ended.benefit_ns > ended.cost_ns.saturating_add(NOTICES_NS);
             self.unnoticed = ended.brief && mean_ns < SHORT_STALL_NS && !paid;
         }
+        self.hasty = self.hasty.saturating_sub(1);
         if ended.copies == 0 {
             self.untried(ended.stalled_ns);
             return;
@@ -335,11 +338,11 @@ impl Record {
         self.worth = self.worth.clamp(WORTH_MIN, WORTH_MAX);
         // Where later ones do not pay either, it is not for the first's haste; and one that
         // waited no more had nothing left to predict.
-        self.hasty = match ended.hasty && ended.stalls > FIRST_STALLS {
-            _ if self.worth <= 0 => 0,
-            true => HASTY_MAX,
-            false => self.hasty.saturating_sub(1),
-        };
+        if self.worth <= 0 {
+            self.hasty = 0;
+        } else if ended.hasty && ended.stalls > FIRST_STALLS {
+            self.hasty = HASTY_MAX;
+        }
     }
 
     /// A process of it ended before it was tried, having waited so long. The next

@@ -251,6 +251,7 @@ impl Ration {
             0 => ns.max(1),
             old_ns => (old_ns - old_ns / weight + ns / weight).max(1),
         };
+        self.at_once = false;
         self.stall_ns = smoothed(self.stall_ns, 8);
         self.usual_ns = smoothed(self.usual_ns, 64);
         self.unaided_ns = self.unaided_ns.saturating_sub(ns.max(1));
@@ -512,7 +513,7 @@ impl Ration {
     /// Decides at a stall that was not predicted. `standing` is how the
     /// speculative process stands.
     pub fn decide(&mut self, standing: Standing, processors: Processors) -> Decision {
-        let is_first = core::mem::take(&mut self.at_once);
+        let is_first = self.at_once;
         if standing == Standing::Behind {
             // It is merely slow: do not chase it. It may catch up, since it
             // never waits for data; but not without a processor.

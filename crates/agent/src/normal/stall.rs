@@ -8,7 +8,7 @@ use super::processors::holds_busy;
 use super::reads::{waited, waits_for_storage};
 use super::{Request, bars, notice, streams, synchronise, waiting, whole_files};
 use crate::arch::{Frame, nr, processor};
-use crate::config::{CONFIG, stalls_always};
+use crate::config::{CONFIG, READ_MIN, stalls_always};
 use crate::hook::plain;
 use crate::import::handover;
 use crate::state::{State, role};
@@ -65,7 +65,7 @@ pub(super) fn stall(
     handover::ask(state);
     let for_storage = waits_for_storage(frame);
     let result = plain(frame);
-    if result > 0 && matches!(frame.number, nr::READ | nr::PREAD64) {
+    if result >= READ_MIN as isize && matches!(frame.number, nr::READ | nr::PREAD64) {
         let [_, buffer, ..] = frame.args;
         CONFIG.read_to.store(buffer, Relaxed);
     }

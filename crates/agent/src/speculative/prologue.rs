@@ -5,8 +5,8 @@
 
 use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
 use crate::arch::nr;
-use crate::config::CONFIG;
-use crate::normal::hand_over;
+use crate::config::{ALLOCATORS, CONFIG, READ_MIN};
+use crate::normal::{copy_own, hand_over};
 use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -66,17 +66,13 @@ pub fn leave_table(log: &'static Log, parent: &Parent) {
 }
 
 /// Whether the program's last read that it waited for brought text, as far as that is
-/// still there: behind what an allocator may have written over it.
+/// still there: behind what an allocator may have written over it. Not where a copy that
+/// imports has not got it.
 fn reads_text() -> bool {
-    const ALLOCATORS: usize = 32;
-    const LOOKED_AT: usize = 64;
-    let read_to = CONFIG.read_to.load(Relaxed);
-    let at = read_to.wrapping_add(ALLOCATORS);
-    if read_to == 0 || !sys::is_readable(at, LOOKED_AT) {
-        return false;
-    }
-    // SAFETY: readable just now, and this process has one thread.
-    is_text(unsafe { core::slice::from_raw_parts(at as *const u8, LOOKED_AT) })
+    let mut bytes = [0u8; READ_MIN - ALLOCATORS];
+    let at = CONFIG.read_to.load(Relaxed).wrapping_add(ALLOCATORS);
+    // SAFETY: into an array of ours.
+    at != ALLOCATORS && unsafe { copy_own(at, bytes.as_mut_ptr(), bytes.len()) } && is_text(&bytes)
 }
 
 fn detached(log: &Log) {

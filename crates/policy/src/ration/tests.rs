@@ -500,9 +500,12 @@ fn a_first_copy_at_the_first_stall_that_comes_to_nothing_was_hasty() {
         let mut ration = Ration::default();
         ration.begin(start);
         for &(processors, hits) in stalls {
-            ration.stalled(1_000_000);
-            if ration.decide(Standing::None, processors) == Decision::Synchronise {
+            let decision = ration.decide(Standing::None, processors);
+            if decision == Decision::Synchronise {
                 ration.synchronised(100_000, false);
+            }
+            ration.stalled(1_000_000);
+            if decision == Decision::Synchronise {
                 ration.outcome(hits, 0, false);
             }
         }
@@ -513,6 +516,14 @@ fn a_first_copy_at_the_first_stall_that_comes_to_nothing_was_hasty() {
     assert!(hasty(Start::AtOnce, &[(idle, 0)]));
     assert!(!hasty(Start::AtOnce, &[(idle, 50), (idle, 0)]));
     assert!(!hasty(Start::AtOnce, &[(busy, 0), (idle, 0)]), "it was not the first stall");
+    // Nor where the ration was not asked at that.
+    let mut ration = Ration::default();
+    ration.begin(Start::AtOnce);
+    ration.stalled(1_000_000);
+    assert_eq!(ration.decide(Standing::None, idle), Decision::Synchronise);
+    ration.synchronised(100_000, false);
+    ration.outcome(0, 0, false);
+    assert!(!ration.ended(9, 9_000_000).hasty);
     assert!(!hasty(Start::Unknown, &[(idle, 0); 3]) && !hasty(Start::AtOnce, &[]));
     let mut late = run(Start::AtOnce, &[(idle, 0)]);
     assert!(late.came_true(50) && !late.ended(9, 9_000_000).hasty);
