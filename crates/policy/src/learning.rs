@@ -63,7 +63,7 @@ const HASTY_SHIFT: u32 = 4;
 /// Bits of [`Record::patience`] in it.
 const PATIENCE_MASK: u8 = (1 << HASTY_SHIFT) - 1;
 
-/// Processes that make their first copy at the third stall where one at the first came
+/// Processes that make their first copy at the second stall where one at the first came
 /// to nothing, before that is tried again.
 const HASTY_MAX: u8 = 15;
 
@@ -215,6 +215,8 @@ pub enum Start {
     Unknown,
     /// At the first stall: copies of its like have paid.
     AtOnce,
+    /// At the second: they have, but at the first nothing was to be predicted yet.
+    Second,
     /// After so many ns of stalls: they have not.
     Later(u64),
 }
@@ -372,8 +374,9 @@ impl Record {
     pub fn start(&self) -> Start {
         match self.worth {
             0 => Start::Unknown,
-            // Others of its processes had nothing left to predict, or nothing yet.
-            1.. if self.idle || self.hasty > 0 => Start::Unknown,
+            // Others of its processes had nothing left to predict.
+            1.. if self.idle => Start::Unknown,
+            1.. if self.hasty > 0 => Start::Second,
             1.. => Start::AtOnce,
             below => Start::Later(unaided_ns(below)),
         }
@@ -533,10 +536,10 @@ mod tests {
     fn what_depends_on_its_first_read_has_no_copy_at_that() {
         let hasty = Ended { copies: 1, hits: 0, benefit_ns: 0, hasty: true, ..GOOD };
         let mut record = after(&[GOOD, hasty]);
-        assert_eq!(record.start(), Start::Unknown, "at the third: there they have paid");
+        assert_eq!(record.start(), Start::Second);
         record = Record::from_bits(record.bits());
         record.ended(&GOOD);
-        assert_eq!((record.start(), record.patience), (Start::Unknown, 0));
+        assert_eq!((record.start(), record.patience), (Start::Second, 0));
         // Once in a while it is tried again, and at once where later copies do not pay either.
         (0..HASTY_MAX).for_each(|_| record.ended(&GOOD));
         assert_eq!(record.start(), Start::AtOnce);

@@ -219,6 +219,7 @@ impl Ration {
         match start {
             Start::Unknown => {}
             Start::AtOnce => (self.first_stalls, self.at_once) = (FIRST_STALLS, true),
+            Start::Second => self.first_stalls = FIRST_STALLS - 1,
             Start::Later(ns) => {
                 self.first_stalls = FIRST_STALLS;
                 self.unaided_ns = ns;

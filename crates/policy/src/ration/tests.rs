@@ -434,6 +434,7 @@ fn a_process_begins_as_its_like_ended() {
         ration.decide(Standing::None, Processors::Idle)
     };
     assert_eq!(decide(Start::AtOnce, 0), Decision::Synchronise);
+    assert_eq!(decide(Start::Second, 1), Decision::Synchronise);
     assert_eq!(decide(Start::Later(1_000_000), 10), Decision::Synchronise);
     assert_eq!(decide(Start::Unknown, FIRST_STALLS), Decision::Synchronise);
 }
