@@ -390,6 +390,22 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, ns: u64) 
     }
 }
 
+/// Copies bytes of the program's memory so that a wild pointer does nothing;
+/// whether all of them are there.
+///
+/// # Safety
+/// `into` is valid for writing `len` bytes, and any bytes may be put there.
+pub unsafe fn copy_own(at: usize, into: *mut u8, len: usize) -> bool {
+    let local = IoVec { base: into as usize, len };
+    let remote = IoVec { base: at, len };
+    let own = getpid() as usize;
+    let [local_at, remote_at] = [ptr::from_ref(&local), ptr::from_ref(&remote)];
+    let args = [own, local_at as usize, 1, remote_at as usize, 1, 0];
+    // SAFETY: copies `len` bytes to where the caller permits it, or fails.
+    let copied = unsafe { call(import_nr::PROCESS_VM_READV, &args) };
+    copied == len as isize
+}
+
 const _: () = assert!(size_of::<Stat>() == 144);
 
 #[cfg(test)]

@@ -223,7 +223,7 @@ impl Buffers {
         }
         let into = core::ptr::from_mut(&mut vectors).cast::<u8>();
         // SAFETY: `bytes` is at most the size of `vectors`, of plain numbers.
-        let copied = unsafe { streams::copy_own(at, into, bytes) };
+        let copied = unsafe { sys::copy_own(at, into, bytes) };
         copied.then_some(Self { is_vector: true, vectors, from: 0, count: len })
     }
 

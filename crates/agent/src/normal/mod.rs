@@ -55,7 +55,6 @@ pub use reads::{Request, is_file};
 pub use scratch::Scratch;
 pub use silence::is_silent;
 pub use streams::Table as StreamTable;
-pub use streams::copy_own;
 use waiting::await_detached;
 pub use watch::ra_waited;
 

@@ -467,23 +467,7 @@ pub fn word_at(at: usize) -> Option<u64> {
     }
     let mut value = 0u64;
     // SAFETY: eight bytes into `value`, which may be any.
-    unsafe { copy_own(at, core::ptr::from_mut(&mut value).cast(), 8) }.then_some(value)
-}
-
-/// Copies bytes of the program's memory so that a wild pointer does nothing;
-/// whether all of them are there.
-///
-/// # Safety
-/// `into` is valid for writing `len` bytes, and any bytes may be put there.
-pub unsafe fn copy_own(at: usize, into: *mut u8, len: usize) -> bool {
-    let local = sys::IoVec { base: into as usize, len };
-    let remote = sys::IoVec { base: at, len };
-    let own = sys::getpid() as usize;
-    let [local_at, remote_at] = [core::ptr::from_ref(&local), core::ptr::from_ref(&remote)];
-    let args = [own, local_at as usize, 1, remote_at as usize, 1, 0];
-    // SAFETY: copies `len` bytes to where the caller permits it, or fails.
-    let copied = unsafe { sys::call(all_nr::PROCESS_VM_READV, &args) };
-    copied == len as isize
+    unsafe { sys::copy_own(at, core::ptr::from_mut(&mut value).cast(), 8) }.then_some(value)
 }
 
 #[cfg(test)]

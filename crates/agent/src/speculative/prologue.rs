@@ -6,7 +6,7 @@
 use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
 use crate::arch::nr;
 use crate::config::{ALLOCATORS, CONFIG, READ_MIN};
-use crate::normal::{copy_own, hand_over};
+use crate::normal::hand_over;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -72,7 +72,9 @@ fn reads_text() -> bool {
     let mut bytes = [0u8; READ_MIN - ALLOCATORS];
     let at = CONFIG.read_to.load(Relaxed).wrapping_add(ALLOCATORS);
     // SAFETY: into an array of ours.
-    at != ALLOCATORS && unsafe { copy_own(at, bytes.as_mut_ptr(), bytes.len()) } && is_text(&bytes)
+    at != ALLOCATORS
+        && unsafe { sys::copy_own(at, bytes.as_mut_ptr(), bytes.len()) }
+        && is_text(&bytes)
 }
 
 fn detached(log: &Log) {
