@@ -1,7 +1,7 @@
 //===- SlowProcessor.cpp - A processor as slow beside its disks as the paper's ---===//
 //
 // Mowry, Demke and Krieger (1996) measured on a processor of 16.7 MHz: beside the same
-// disks today's takes a hundredth of the time to compute on what is read. This pass makes
+// disks today's takes next to no time to compute on what is read. This pass makes
 // every operation of a program take so many cycles longer, whatever it is compiled with
 // otherwise: each element of a vector is an operation, as it was on that processor. It
 // runs at the end, when loops are in their last form, and changes no value and no access

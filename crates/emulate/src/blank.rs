@@ -10,7 +10,7 @@ use crate::read::Buffers;
 /// there (glibc: two pointers, and two more in a large chunk).
 const LOOKED_AT: usize = 64;
 
-/// Most that is blanked, in bytes: a few microseconds' work.
+/// Most that is blanked, in bytes: more of it would be work for the copy.
 const BLANKED_MAX_BYTES: u64 = 64 * 1024;
 
 impl<K: Kernel> Context<'_, K> {

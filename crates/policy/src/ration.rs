@@ -514,7 +514,6 @@ impl Ration {
     /// Decides at a stall that was not predicted. `standing` is how the
     /// speculative process stands.
     pub fn decide(&mut self, standing: Standing, processors: Processors) -> Decision {
-        let is_first = self.at_once;
         if standing == Standing::Behind {
             // It is merely slow: do not chase it. It may catch up, since it
             // never waits for data; but not without a processor.
@@ -536,8 +535,9 @@ impl Ration {
                 Decision::PassOver
             };
         }
-        self.is_at_once = is_first && processors == Processors::Idle;
-        if processors == Processors::Idle { Decision::Synchronise } else { Decision::PassOver }
+        let is_idle = processors == Processors::Idle;
+        self.is_at_once = self.at_once && is_idle;
+        if is_idle { Decision::Synchronise } else { Decision::PassOver }
     }
 
     /// What a process that waited `stalls` times for `stalled_ns` in all came
