@@ -11,7 +11,7 @@
 //!   that was over soon: where they did not, the next gets none before it has run
 //!   for longer;
 //! * whether its processes, and those that they execute, end after a stall or
-//!   two, or so soon that a processor was idle at none, or in a memory cgroup
+//!   two, or so soon that there was no occasion for a copy, or in a memory cgroup
 //!   that has no room for a copy, or gained nothing by one on flash and had little
 //!   to gain: then nothing that the agent could do pays for its start, and they are
 //!   executed without it. One every few seconds still
@@ -175,6 +175,10 @@ pub struct Ended {
 pub enum Lack {
     /// It ran for less than [`BRIEF_NS`], and no processor was idle.
     Processor,
+    /// It ran for less than [`BRIEF_NS`], nobody knows whether copies of its like pay, and
+    /// neither was one made (because no processor was idle when it waited, or its waits
+    /// were not of the kind) nor anything prefetched without one.
+    Occasion,
     /// Its memory cgroup had no room.
     Memory,
     /// On flash, it ended within [`BRIEF_NS`], or waited for less than [`WAITED_PART`]

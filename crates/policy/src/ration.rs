@@ -511,6 +511,12 @@ impl Ration {
         if catches_up { CATCHING_UP_STALLS_MAX } else { BEHIND_STALLS_MAX }
     }
 
+    /// Whether a stall is waited for unaided as one of the first of its process, whatever
+    /// else is found out about it.
+    pub fn is_among_first(&self) -> bool {
+        self.first_stalls < FIRST_STALLS && self.stall_ns < LONG_STALL_NS
+    }
+
     /// Decides at a stall that was not predicted. `standing` is how the
     /// speculative process stands.
     pub fn decide(&mut self, standing: Standing, processors: Processors) -> Decision {
@@ -524,7 +530,7 @@ impl Ration {
             self.behind_stalls = 0;
             return Decision::GiveUp;
         }
-        if self.first_stalls < FIRST_STALLS && self.stall_ns < LONG_STALL_NS {
+        if self.is_among_first() {
             self.first_stalls += 1;
             return Decision::PassOver;
         }

@@ -101,9 +101,9 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
 }
 
 /// What this process, which has waited, lacked for a copy that pays: it ends so soon
-/// that among busy processors none was idle, its memory has no room for one, or it has
-/// little to gain and its copies, or else those of its like, have not paid. Nothing
-/// where a stall takes long.
+/// that among busy processors none was idle, or that there was no occasion for one, its
+/// memory has no room for one, or it has little to gain and its copies, or else those of
+/// its like, have not paid. Nothing where a stall takes long.
 fn lacks(state: &State) -> Option<Lack> {
     lacks_after(state, lived_us(state), start(state))
 }
@@ -123,8 +123,15 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
         return Some(Lack::Memory);
     }
     let is_brief = lived_us.is_some_and(is_within_brief);
-    if !was_tried && is_brief && are_busy(state) {
-        return Some(Lack::Processor);
+    if !was_tried && is_brief {
+        if are_busy(state) {
+            return Some(Lack::Processor);
+        }
+        // Where copies are known to pay, or not yet to be due again, the next is another
+        // matter.
+        if began == Start::Unknown && !is_aided(state) {
+            return Some(Lack::Occasion);
+        }
     }
     let stalled_us = state.stalls_ns.load(Relaxed) / 1000;
     let waits_little = lived_us.is_some_and(|us| stalled_us < us / WAITED_PART);
@@ -140,6 +147,12 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
     let gains_little = stall_ns < SHORT_STALL_NS && (is_brief || waits_little);
     let in_vain = || if was_tried { failed() == Some(true) } else { began.is_later() };
     (gains_little && in_vain()).then_some(Lack::Worth)
+}
+
+/// Whether something has been prefetched without a copy.
+fn is_aided(state: &State) -> bool {
+    let files = state.try_locked(|rations, _| rations.whole_files.have_begun());
+    state.served_at_ns.load(Relaxed) != 0 || files != Some(false)
 }
 
 /// How long this process has run, in µs; `None` where nobody knows how fast the time-stamp
@@ -454,6 +467,27 @@ mod tests {
     }
 
     #[test]
+    fn a_brief_one_for_which_nothing_could_be_done_lacked_an_occasion() {
+        let state = crate::state::zeroed();
+        let lacks_after = |ms: u64, began| super::lacks_after(&state, Some(ms * 1000), began);
+        assert_eq!(lacks_after(10, Start::Unknown), None, "it has not waited");
+        state.stalled(FIRST_STALLS + 1, 3_000_000);
+        assert_eq!(lacks_after(10, Start::Unknown), Some(Lack::Occasion));
+        assert_eq!(lacks_after(200, Start::Unknown), None, "it was there for long");
+        for began in [Start::AtOnce, Start::Second, Start::Later(10_000_000)] {
+            assert_eq!(lacks_after(10, began), None, "copies of its like are known");
+        }
+        state.try_locked(|rations, _| rations.whole_files.decide(1 << 20, 0, 4096, 1 << 20));
+        assert_eq!(lacks_after(10, Start::Unknown), None, "a file was prefetched");
+        state.try_locked(|rations, _| rations.whole_files = Default::default());
+        state.served();
+        assert_eq!(lacks_after(10, Start::Unknown), None, "a stream was");
+        state.served_at_ns.store(0, Relaxed);
+        state.epoch.store(1, Relaxed);
+        assert_eq!(lacks_after(10, Start::Unknown), None, "a copy was made");
+    }
+
+    #[test]
     fn only_a_file_whose_times_have_settled_is_told_by_them() {
         let now_ns = sys::real_time_ns();
         let settled = |changed_ns| File { identity: 1, changed_ns }.is_settled();
@@ -509,7 +543,7 @@ mod tests {
         let lacks_after =
             |ms: Option<u64>, began| super::lacks_after(&state, ms.map(|ms| ms * 1000), began);
         let later = Start::Later(10_000_000);
-        assert_eq!(lacks_after(Some(1), Start::Unknown), None, "its like have not been tried");
+        assert_eq!(lacks_after(Some(200), Start::Unknown), None, "its like have not been tried");
         assert_eq!(lacks_after(Some(1), later), Some(Lack::Worth));
         let after = [None, Some(99), Some(120), Some(200)].map(|ms| lacks_after(ms, later));
         assert_eq!(after, [None, Some(Lack::Worth), None, Some(Lack::Worth)]);

@@ -107,7 +107,7 @@ pub fn attempt(
             credit::begin(state, start);
         }
         tell(state, rations);
-        if standing == Standing::None && is_out_of_processors(state, stall, now_ns) {
+        if standing == Standing::None && makes_no_first(state, rations, stall, now_ns) {
             state.count(Counter::SyncsDeclined, 1);
             return None;
         }
@@ -170,15 +170,21 @@ pub fn attempt(
     })?
 }
 
-/// Whether no copy can be made for want of a processor, in a process that has made
-/// none: known by three system calls, where memory alone takes twenty, which on
-/// busy processors nothing hides.
-fn is_out_of_processors(state: &State, stall: &Stall, now_ns: u64) -> bool {
+/// Whether no copy comes of this stall in a process that has made none: because the first
+/// are waited for unaided, or for want of a processor. Known by three system calls or by
+/// none, where memory alone takes twenty, which on busy processors nothing hides, and in a
+/// process that has ended after a stall or two nothing uses.
+fn makes_no_first(state: &State, rations: &mut Rations, stall: &Stall, now_ns: u64) -> bool {
     let is_wait = matches!(stall, Stall::Read(..) | Stall::Directory(_) | Stall::Names(_));
-    is_wait
-        && state.epoch.load(Relaxed) == 0
-        && !stalls_always()
-        && idle_processors(state, now_ns) != Processors::Idle
+    if !is_wait || state.epoch.load(Relaxed) != 0 || stalls_always() {
+        return false;
+    }
+    let ration = &mut rations.synchronisations;
+    if ration.is_among_first() {
+        ration.decide(Standing::None, Processors::Idle);
+        return true;
+    }
+    idle_processors(state, now_ns) != Processors::Idle
 }
 
 /// Judges this thread's copy, which is about to be ended for a reason that is not
@@ -681,6 +687,24 @@ fn may_read_ahead(state: &State, control: &mut Control) -> bool {
 mod tests {
     use super::*;
     use std::boxed::Box;
+
+    /// Where a program ends after a stall or two, nothing that is found out about memory
+    /// and processors is of use.
+    #[test]
+    fn at_the_first_stalls_nobody_looks_around() {
+        let state = crate::state::zeroed();
+        let makes_none = || {
+            let now_ns = 1_000_000_000;
+            state
+                .try_locked(|rations, _| makes_no_first(&state, rations, &Stall::Names(0), now_ns));
+            (state.idle_asked_ns.load(Relaxed), state.idle_counted_ns.load(Relaxed))
+        };
+        for _ in 0..runahead_policy::ration::FIRST_STALLS {
+            assert_eq!(makes_none(), (0, 0));
+        }
+        // Where there is one processor, there is nothing to look at.
+        assert!(makes_none() != (0, 0) || state.cpus.load(Relaxed) == 1);
+    }
 
     /// At a page fault no descriptor says what the program waits for.
     #[test]

@@ -67,6 +67,11 @@ impl WholeFiles {
         true
     }
 
+    /// Whether files have been prefetched whole that were used, or may still be.
+    pub fn have_begun(&self) -> bool {
+        self.prefetched != 0
+    }
+
     /// A later read of a file that was prefetched whole found its data.
     pub fn used(&mut self) {
         self.used += 1;
