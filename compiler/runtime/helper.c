@@ -153,19 +153,28 @@ static bool is_walked(uint64_t low, uint64_t high) {
     return false;
 }
 
+/* What a read fault maps around its page (fault_around_bytes, mm/memory.c, Linux 6.18). */
+#define FAULT_AROUND_BYTES (UINT64_C(64) << 10)
+
 /* What a walk finds that was given back and is there still is first in the order of reclaim:
  * what is read for the next rows of the same places would throw it out. Once it is mapped,
  * which tells of use, reclaim passes it over for a round. Not what is on its way, for which
- * this would wait. */
+ * this would wait.
+ *
+ * Only one page in each window of fault-around is touched (do_fault_around, mm/memory.c,
+ * Linux 6.18): that maps what else is there, but for pages that are locked, which would be
+ * waited for, and those at which the kernel's readahead goes on, into what nobody has asked
+ * for. */
 static void keep(uint64_t address, uint64_t pages) {
     uint8_t there[CHUNK_PAGES];
-    void *first = (void *)(uintptr_t)address;
-    if (mincore(first, pages << PAGE_SHIFT, there) != 0)
+    const uint64_t end = address + (pages << PAGE_SHIFT);
+    if (mincore((void *)(uintptr_t)address, end - address, there) != 0)
         return;
     for (uint64_t i = 0; i < pages; ++i)
         if (!(there[i] & 1))
             return;
-    madvise(first, pages << PAGE_SHIFT, MADV_POPULATE_READ);
+    for (uint64_t at = address; at < end; at = (at / FAULT_AROUND_BYTES + 1) * FAULT_AROUND_BYTES)
+        madvise((void *)(uintptr_t)at, PAGE, MADV_POPULATE_READ);
 }
 
 static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool in_folios) {

@@ -31,12 +31,12 @@ static void pretend_leave(const char *path, uint64_t inode);
 
 #include "check.h"
 
-enum { PAGES = 4096, WINDOW = 32 };
+enum { PAGES = 4096, WINDOW = 32, AROUND = 16 };
 static const uint64_t BASE = 1 << 30;
 
 /* The file, mapped from its beginning on. */
-static bool is_there[PAGES];
-static uint64_t room, read_pages, willneeds, starts, looks, kept;
+static bool is_there[PAGES], is_mapped[PAGES];
+static uint64_t room, read_pages, willneeds, starts, looks, touches;
 /* Room made after a window was read; and whether what is read is still on its way. */
 static uint64_t room_after_window;
 static bool is_slow;
@@ -56,9 +56,15 @@ static void read_page(uint64_t page) {
 static int pretend_madvise(void *address, size_t bytes, int advice) {
     const uint64_t first = ((uint64_t)(uintptr_t)address - BASE) >> PAGE_SHIFT;
     if (advice == MADV_POPULATE_READ) { /* which waits for what is not there */
-        for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n)
+        for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n) {
             CHECK(is_there[first + n] && !is_slow);
-        kept += bytes >> PAGE_SHIFT;
+            if (is_mapped[first + n])
+                continue;
+            ++touches;
+            const uint64_t window = (first + n) / AROUND * AROUND;
+            for (uint64_t page = window; page < window + AROUND; ++page)
+                is_mapped[page] = is_there[page];
+        }
         return 0;
     }
     CHECK(advice == MADV_WILLNEED);
@@ -287,14 +293,16 @@ static void walked(void) {
         CHECK(is_there[page]);
 
     /* What it finds in memory is kept there, what is on its way or no walk's is not. */
-    CHECK(kept == 0);
+    CHECK(touches == 0);
     do_prefetch(BASE + 2600 * PAGE, 32 * PAGE, 0, false);
-    CHECK(kept == 32);
+    for (uint64_t page = 2600; page < 2632; ++page)
+        CHECK(is_mapped[page]);
+    CHECK(touches == 3); /* windows that it lies in: of each no more than one page */
     is_slow = true;
-    do_prefetch(BASE + 2632 * PAGE, 32 * PAGE, 0, false);
+    do_prefetch(BASE + 2640 * PAGE, 32 * PAGE, 0, false);
     is_slow = false;
     do_prefetch(BASE + 2800 * PAGE, 32 * PAGE, 0, false);
-    CHECK(kept == 32);
+    CHECK(touches == 3 && !is_mapped[2640] && !is_mapped[2800]);
 
     /* One for which there is no room is put to the nearest, none is kept for long of what is
      * mapped no more. */
