@@ -175,9 +175,10 @@ pub struct Ended {
 pub enum Lack {
     /// It ran for less than [`BRIEF_NS`], and no processor was idle.
     Processor,
-    /// It ran for less than [`BRIEF_NS`], nobody knows whether copies of its like pay, and
-    /// neither was one made (because no processor was idle when it waited, or its waits
-    /// were not of the kind) nor anything prefetched without one.
+    /// It ran for less than [`BRIEF_NS`], or waited for less than [`WAITED_PART`] of its
+    /// time, nobody knows whether copies of its like pay, and neither was one made (because
+    /// no processor was idle when it waited, or its waits were not of the kind) nor anything
+    /// prefetched without one.
     Occasion,
     /// Its memory cgroup had no room.
     Memory,

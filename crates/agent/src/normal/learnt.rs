@@ -123,18 +123,16 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
         return Some(Lack::Memory);
     }
     let is_brief = lived_us.is_some_and(is_within_brief);
-    if !was_tried && is_brief {
-        if are_busy(state) {
-            return Some(Lack::Processor);
-        }
-        // Where copies are known to pay, or not yet to be due again, the next is another
-        // matter.
-        if began == Start::Unknown && !is_aided(state) {
-            return Some(Lack::Occasion);
-        }
+    if !was_tried && is_brief && are_busy(state) {
+        return Some(Lack::Processor);
     }
     let stalled_us = state.stalls_ns.load(Relaxed) / 1000;
     let waits_little = lived_us.is_some_and(|us| stalled_us < us / WAITED_PART);
+    // Where copies are known to pay, or not yet to be due again, the next is another matter.
+    let is_unknown = !was_tried && began == Start::Unknown;
+    if is_unknown && (is_brief || waits_little) && !is_aided(state) {
+        return Some(Lack::Occasion);
+    }
     // Not by the last one alone: it may have been made just before the end.
     let failed = || {
         state.try_locked(|rations, _| {
@@ -467,13 +465,15 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_one_for_which_nothing_could_be_done_lacked_an_occasion() {
+    fn one_for_which_nothing_could_be_done_lacked_an_occasion() {
         let state = crate::state::zeroed();
         let lacks_after = |ms: u64, began| super::lacks_after(&state, Some(ms * 1000), began);
         assert_eq!(lacks_after(10, Start::Unknown), None, "it has not waited");
         state.stalled(FIRST_STALLS + 1, 3_000_000);
         assert_eq!(lacks_after(10, Start::Unknown), Some(Lack::Occasion));
-        assert_eq!(lacks_after(200, Start::Unknown), None, "it was there for long");
+        assert_eq!(lacks_after(100, Start::Unknown), Some(Lack::Occasion), "it waits little");
+        state.stalled(4, 27_000_000);
+        assert_eq!(lacks_after(100, Start::Unknown), None, "and was there for long");
         for began in [Start::AtOnce, Start::Second, Start::Later(10_000_000)] {
             assert_eq!(lacks_after(10, began), None, "copies of its like are known");
         }
@@ -543,7 +543,7 @@ mod tests {
         let lacks_after =
             |ms: Option<u64>, began| super::lacks_after(&state, ms.map(|ms| ms * 1000), began);
         let later = Start::Later(10_000_000);
-        assert_eq!(lacks_after(Some(200), Start::Unknown), None, "its like have not been tried");
+        assert_eq!(lacks_after(Some(120), Start::Unknown), None, "its like have not been tried");
         assert_eq!(lacks_after(Some(1), later), Some(Lack::Worth));
         let after = [None, Some(99), Some(120), Some(200)].map(|ms| lacks_after(ms, later));
         assert_eq!(after, [None, Some(Lack::Worth), None, Some(Lack::Worth)]);
