@@ -14,7 +14,8 @@ const LOOKED_AT: usize = 64;
 const BLANKED_MAX_BYTES: u64 = 64 * 1024;
 
 impl<K: Kernel> Context<'_, K> {
-    /// `len` bytes are missing, from the first on, and none is copied yet.
+    /// `len` bytes are missing, from the first on, and none is copied yet; or they are given
+    /// up, because the program has passed them ([`Context::reopen_or_lose`]).
     ///
     /// Of stale bytes many programs make a plausible record. But memory that nobody has
     /// written to is zero, and where it was given back since, it begins with what the

@@ -279,7 +279,9 @@ impl<K: Kernel> Context<'_, K> {
         // Asking begins to bring it in.
         self.look_before(id, (offset, offset.saturating_add(into.len)));
         let copied = if self.e.table.file(id).kind == Kind::Sink {
-            Copied::all(into.len.min(self.e.table.file(id).size.saturating_sub(offset)))
+            let len = into.len.min(self.e.table.file(id).size.saturating_sub(offset));
+            self.blank_what_is_no_text(into, len)?;
+            Copied::all(len)
         } else {
             self.copy(id, into, offset)?
         };

@@ -3,7 +3,9 @@
 mod machine;
 
 use machine::{Copy, FileSystem, TempDir, contents, identity};
-use runahead_emulate::Start;
+use runahead_emulate::{Inherited, Kind, Start};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 const METHODS: [FileSystem; 3] = [FileSystem::NoWait, FileSystem::Cachestat, FileSystem::Foreign];
 
@@ -52,4 +54,32 @@ fn what_is_no_text_becomes_blank_for_a_program_that_reads_text() {
     let mut copy = copy_of(FileSystem::NoWait, true);
     let fd = copy.open(&large, libc::O_RDONLY);
     assert!(copy.read_over(fd, vec![0; 1 << 20]).1 == vec![0; 1 << 20], "too much to be written");
+}
+
+/// The program has closed the file before the copy came to read it: it was faster.
+#[test]
+fn what_the_program_has_passed_becomes_blank_as_what_is_missing_does() {
+    let dir = TempDir::new("passed");
+    let file = std::fs::File::open(dir.file("f", 4096)).unwrap();
+    let meta = file.metadata().unwrap();
+    let another = Inherited {
+        kind: Kind::Regular,
+        dev: meta.dev(),
+        ino: meta.ino() + 1,
+        offset: 0,
+        size: meta.size(),
+        mode: meta.mode(),
+        status_flags: 0,
+        cloexec: true,
+    };
+    for (reads_text, byte) in [(true, b' '), (false, 0)] {
+        let mut copy = Copy::new();
+        copy.emulator.start(&Start { identity: identity(), reads_text, ..Start::default() });
+        copy.emulator.inherit(file.as_raw_fd(), another);
+        let (result, bytes) = copy.read_over(file.as_raw_fd() as isize, vec![0; 8192]);
+        assert_eq!(result, 4096);
+        assert!(bytes[..4096].iter().all(|found| *found == byte));
+        assert!(bytes[4096..].iter().all(|found| *found == 0));
+        assert_eq!(copy.emulator.counters().files_lost, 1);
+    }
 }
