@@ -174,8 +174,12 @@ fn a_file_system_is_asked_once_what_it_is() {
     let plain = questions(&mut Command::new("env"));
     let observed = questions(&mut stalling(&bed, &statistics));
     drop(serving);
-    // By the program, for two things, and perhaps by copies.
-    assert!(observed < plain + 10, "{observed} questions, plainly {plain}");
+    // By each process for two things: the program, and the copies that come so far, which
+    // are more where the machine is busy. The program asks forty times where it asks for
+    // each file.
+    let copies = copies(&statistics);
+    let most = u64::from(plain) + 2 * (1 + copies);
+    assert!(u64::from(observed) <= most, "{observed} questions, plainly {plain}, {copies} copies");
 }
 
 /// An answer that is not given yet.
