@@ -278,6 +278,11 @@ fn check_reports_every_depth() {
         let depths = report["depths"].as_array().unwrap();
         assert!(depths.iter().map(|d| d["depth"].as_u64().unwrap()).eq([1, 2, 4, 8, 16, 32, 64]));
         let alone = &depths[0];
+        // A machine that is busy enough ends no request in so short a time.
+        if alone["requests"] == 0 {
+            assert_eq!(alone["pass"], false, "{alone}");
+            continue;
+        }
         assert!(alone["latency_us"].as_f64() >= alone["model_latency_us"].as_f64(), "{alone}");
     }
     assert!(ok(&slowdisk_in(&states, &["list"], &[])).is_empty(), "nothing is left up");
