@@ -200,7 +200,7 @@ pub struct State {
     /// Waits that were only timed and of which the ration has not been told, in
     /// ns.
     pub untold_ns: AtomicU64,
-    /// What [`State::stalls_ns`] was then.
+    /// What [`State::stalls_ns`] was then; 0: it has served nothing yet.
     pub served_at_ns: AtomicU64,
     /// Reads that the stubs make without telling the hook, before the next
     /// one does; 0 wherever the hook must see them all. Counted down without
@@ -529,7 +529,7 @@ impl State {
     /// Asking has served something.
     pub fn served(&self) {
         self.asked_ns.store(0, Relaxed);
-        self.served_at_ns.store(self.stalls_ns.load(Relaxed), Relaxed);
+        self.served_at_ns.store(self.stalls_ns.load(Relaxed).max(1), Relaxed);
     }
 
     /// How long a wait for storage takes on average, in ns; 0: none yet.

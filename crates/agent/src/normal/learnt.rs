@@ -480,7 +480,10 @@ mod tests {
         state.try_locked(|rations, _| rations.whole_files.decide(1 << 20, 0, 4096, 1 << 20));
         assert_eq!(lacks_after(10, Start::Unknown), None, "a file was prefetched");
         state.try_locked(|rations, _| rations.whole_files = Default::default());
+        // At its first stall, when it had not waited yet.
+        let waited_ns = state.stalls_ns.swap(0, Relaxed);
         state.served();
+        state.stalls_ns.store(waited_ns, Relaxed);
         assert_eq!(lacks_after(10, Start::Unknown), None, "a stream was");
         state.served_at_ns.store(0, Relaxed);
         state.epoch.store(1, Relaxed);

@@ -181,8 +181,7 @@ fn makes_no_first(state: &State, rations: &mut Rations, stall: &Stall, now_ns: u
     }
     let ration = &mut rations.synchronisations;
     if ration.is_among_first() {
-        ration.decide(Standing::None, Processors::Idle);
-        return true;
+        return ration.decide(Standing::None, Processors::Idle) == Decision::PassOver;
     }
     idle_processors(state, now_ns) != Processors::Idle
 }
