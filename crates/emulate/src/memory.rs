@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::descriptors::Kind;
 use crate::kernel::{Kernel, Mapped, Protecting};
 use crate::outcome::{Answer, Stop, errno, park};
+use crate::residency;
 use runahead_protocol::stats::Park;
 
 /// Mappings up to this long are prefetched whole.
@@ -89,6 +90,9 @@ impl<K: Kernel> Context<'_, K> {
             return errno(EACCES);
         }
         let real = self.real(id)?;
+        if !residency::may_be_mapped(self.k, &mut self.e.methods, real, file.dev) {
+            return park(Park::Unanswerable);
+        }
         // Populating would wait for storage.
         let private = private & !MAP_POPULATE;
         let mapping = self.on_program(nr::MMAP, [address, len, prot, private, real, offset])?;

@@ -25,8 +25,9 @@ const DEVICES_MAX: usize = 16;
 
 const OVERLAYFS: u64 = 0x794c_7630;
 /// File systems whose files are made up when read and never wait for
-/// storage: procfs, cgroup, cgroup2, ramfs, devpts.
-const MADE_UP: [u64; 5] = [0x9fa0, 0x0027_e0eb, 0x6367_7270, 0x8584_58f6, 0x1cd1];
+/// storage: procfs, cgroup, cgroup2, ramfs, devpts, and hugetlbfs, where a mapping,
+/// for a question too, is reserved from the machine's huge pages.
+const MADE_UP: [u64; 6] = [0x9fa0, 0x0027_e0eb, 0x6367_7270, 0x8584_58f6, 0x1cd1, HUGETLBFS];
 const SYSFS: u64 = 0x6265_6572;
 /// File systems where reading may do something or consume something:
 /// debugfs, tracefs, configfs, securityfs, selinuxfs, bpf, efivarfs,
@@ -213,6 +214,19 @@ fn method_of(kind: u64) -> Method {
         _ if DELICATE.contains(&kind) => Method::Delicate,
         _ => Method::Cachestat,
     }
+}
+
+/// Whether mapping the file behind `fd` on device `dev` is no effect by itself, nor loads
+/// from the mapping: not where they are a device's registers (sysfs's `resource0` of PCI),
+/// or where huge pages are reserved for it. Asks the kernel where nothing is known yet.
+pub fn may_be_mapped<C: Calls>(c: &mut C, methods: &mut Methods, fd: usize, dev: u64) -> bool {
+    let known = methods.get(dev);
+    let method = if known == Method::Unasked { method_of(file_system(c, fd)) } else { known };
+    let may = !matches!(method, Method::MadeUp | Method::Sysfs | Method::Delicate);
+    if !may {
+        methods.set(dev, method);
+    }
+    may
 }
 
 /// A regular file that a speculative process is about to open.

@@ -7,7 +7,7 @@ use machine::{Copy, FileSystem, TempDir, contents, raw};
 use runahead_emulate::{Inherited, Kind, Outcome, POSITION_UNKNOWN, arch::nr};
 use runahead_protocol::log::{FLAG_BEHIND, FLAG_END, FLAG_PREFETCHED};
 use runahead_protocol::stats::Park;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -514,6 +514,36 @@ fn what_a_driver_says_is_left_to_the_program() {
         assert_eq!((outcome, bytes), (Outcome::Park(Park::Unanswerable), [0; 64]), "{path}");
         assert_eq!(copy.machine.count(nr::PREADV2), 0, "{path}");
     }
+    // Its registers may be mapped (resource0 of PCI), which loads would read.
+    let map = [0, 4096, libc::PROT_READ as usize, libc::MAP_SHARED as usize, fd as usize, 0];
+    assert_eq!(copy.outcome(nr::MMAP, &map), Outcome::Park(Park::Unanswerable));
+    assert_eq!(copy.machine.count(nr::MMAP), 0);
+}
+
+#[test]
+fn huge_pages_are_left_to_the_program() {
+    // SAFETY: makes a descriptor.
+    let fd = unsafe { libc::memfd_create(c"huge".as_ptr(), libc::MFD_HUGETLB) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: nobody else's.
+    let file = unsafe { std::fs::File::from_raw_fd(fd) };
+    file.set_len(2 << 20).unwrap();
+    let meta = file.metadata().unwrap();
+    let inherited = Inherited {
+        kind: Kind::Regular,
+        dev: meta.dev(),
+        ino: meta.ino(),
+        offset: 0,
+        size: meta.size(),
+        mode: meta.mode(),
+        status_flags: libc::O_RDWR as u32,
+        cloexec: true,
+    };
+    let mut copy = Copy::new();
+    copy.emulator.inherit(fd, inherited);
+    let map = [0, 2 << 20, libc::PROT_READ as usize, libc::MAP_SHARED as usize, fd as usize, 0];
+    assert_eq!(copy.outcome(nr::MMAP, &map), Outcome::Park(Park::Unanswerable));
+    assert_eq!(copy.machine.count(nr::MMAP), 0, "mapping it reserves some");
 }
 
 #[test]
