@@ -30,8 +30,8 @@ use runahead_protocol::stats::Counter;
 pub const INTERVAL_NS: u64 = 250_000_000;
 
 /// Intervals that are made up for at a time, after the program has not
-/// waited for long.
-const INTERVALS_MAX: u64 = 64;
+/// waited for long: 17 minutes.
+const INTERVALS_MAX: u64 = 4096;
 
 /// Time that speculation may cost, in thousandths.
 const LOST_PER_MILLE: u64 = 10;
@@ -169,13 +169,25 @@ impl Control {
         let pages = speculative_pages.midpoint(before.speculative_pages);
         let added = refaults_added(refaulted, pages, reading.resident_pages, PAGES_PER_STALL);
         let removed = removed_halves.saturating_mul(STALL) / 2;
-        // Several intervals without a look share what was counted.
-        let intervals = (passed_ns / INTERVAL_NS).clamp(1, INTERVALS_MAX);
         let parameters =
             Parameters::bounding(LOST_PER_MILLE, INTERVAL_NS, stall_ns.max(STALL_MIN_NS));
-        for _ in 0..intervals {
-            let (added, removed) = (added / intervals, removed / intervals);
-            let action = self.estimate.end_interval(added, removed, &parameters);
+        self.end_intervals(state, passed_ns, (added, removed), &parameters, now_ns);
+    }
+
+    /// Several intervals without a look share what was counted, those that are not made
+    /// up for, too.
+    fn end_intervals(
+        &mut self,
+        state: &State,
+        passed_ns: u64,
+        (added, removed): (u64, u64),
+        parameters: &Parameters,
+        now_ns: u64,
+    ) {
+        let intervals = (passed_ns / INTERVAL_NS).max(1);
+        let (added, removed) = (added / intervals, removed / intervals);
+        for _ in 0..intervals.min(INTERVALS_MAX) {
+            let action = self.estimate.end_interval(added, removed, parameters);
             if let Some(slot) = state.slot() {
                 slot.log_interval(added, removed, parameters.threshold, action as u64);
             }
@@ -320,6 +332,23 @@ mod tests {
         CONFIG.test.fetch_and(!TEST_WITHOUT_MEMORY_CONTROL, Relaxed);
         assert!(without && !without_room);
         assert!(!control.estimate.is_enabled(), "it is still estimated");
+    }
+
+    #[test]
+    fn what_many_intervals_without_a_look_have_seen_is_not_that_of_a_few() {
+        let (state, now_ns) = (crate::state::zeroed(), 1_000_000_000);
+        let parameters = Parameters::bounding(LOST_PER_MILLE, INTERVAL_NS, STALL_MIN_NS);
+        let hour_ns = 3600 * 1_000_000_000;
+        // In each interval of an hour a hundredth of what would stop speculation.
+        let added = 14_400 * (parameters.threshold / 100);
+        let mut control = Control { start_ns: now_ns, ..Control::default() };
+        control.end_intervals(&state, hour_ns, (added, 0), &parameters, now_ns + hour_ns);
+        assert!(control.estimate.is_enabled());
+        control.end_intervals(&state, INTERVAL_NS * 20, (added, 0), &parameters, now_ns + hour_ns);
+        assert!(!control.estimate.is_enabled(), "the same in five seconds");
+        // What it has cost wears off while the program waits for nothing, too.
+        control.end_intervals(&state, hour_ns, (0, 0), &parameters, now_ns + 2 * hour_ns);
+        assert!(control.estimate.is_enabled());
     }
 
     #[test]
