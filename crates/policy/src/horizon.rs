@@ -38,9 +38,37 @@ pub fn fills_device(parallelism: u32) -> u64 {
     SLACK.saturating_mul(u64::from(parallelism)).clamp(HORIZON_MIN, HORIZON_MAX)
 }
 
+/// What part of the time that a horizon has been waited at passes until the next look at
+/// how far the program has come: as much lies ahead of it then as it went through in that
+/// time, or more.
+const WAITED_PER_PAUSE: u64 = 16;
+
+/// Longest pause, in ns: a program may stand still for long, and then go on quickly.
+const PAUSE_MAX_NS: u64 = 2_000_000;
+
+/// Pause between two such looks after `waited_ns` of them, at least `least_ns`, both in ns.
+pub fn pause_ns(least_ns: u64, waited_ns: u64) -> u64 {
+    (waited_ns / WAITED_PER_PAUSE).clamp(least_ns, PAUSE_MAX_NS.max(least_ns))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_stands_still_is_looked_at_ever_more_seldom() {
+        let looks = |upto_ns: u64| {
+            let (mut waited_ns, mut looks) = (0, 0);
+            while waited_ns < upto_ns {
+                waited_ns += pause_ns(60_000, waited_ns);
+                looks += 1;
+            }
+            looks
+        };
+        assert_eq!(looks(960_000), 16, "as long as a page may take");
+        assert!(looks(1_000_000_000) < 600 && looks(10_000_000_000) > 5000);
+        assert_eq!(pause_ns(5_000_000, 0), 5_000_000);
+    }
 
     #[test]
     fn reproduces_the_thesis_without_slack() {

@@ -15,6 +15,7 @@ use core::cell::UnsafeCell;
 use core::ptr::from_mut;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::gate::Check;
+use runahead_policy::horizon::pause_ns;
 use runahead_protocol::learnt::SHARERS_MAX;
 use runahead_protocol::stats::Park;
 
@@ -56,7 +57,7 @@ const HELD_PAGES_MAX: usize = 2048;
 /// Runs of them.
 const HELD_MAX: usize = 2048;
 
-/// Pause between two looks at what the program has come to, in ns.
+/// Shortest pause between two looks at what the program has come to, in ns.
 const PAUSE_NS: u64 = 150_000;
 
 /// How long an answer is waited for without sleeping, in rounds.
@@ -344,6 +345,7 @@ impl Imports {
     /// to (the prefetch horizon; Fraser and Chang, section 4.1.3).
     fn wait_for_horizon(&mut self, desk: &Desk) {
         let asked_for = CONFIG.horizon.load(Relaxed) as usize;
+        let mut paused_ns = 0;
         while self.ahead_len > horizon(asked_for) {
             let before = self.ahead_len;
             if !self.forget_consumed(desk) {
@@ -351,7 +353,9 @@ impl Imports {
             }
             if self.ahead_len == before {
                 desk.at_horizon.store(1, Relaxed);
-                sys::sleep(PAUSE_NS);
+                let ns = pause_ns(PAUSE_NS, paused_ns);
+                sys::sleep(ns);
+                paused_ns += ns;
             }
         }
         desk.at_horizon.store(0, Relaxed);

@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::Calls;
 use runahead_emulate::residency::{self, Method, Methods, Resident};
 use runahead_policy::device_limit::{DEPTH_MAX, DeviceLimit};
-use runahead_policy::horizon::{HORIZON_MAX, horizon};
+use runahead_policy::horizon::{HORIZON_MAX, horizon, pause_ns};
 use runahead_protocol::log::{Log, PAGES_MAX};
 use runahead_protocol::stats::Park;
 
@@ -69,7 +69,7 @@ const AHEAD_PER_USED: u64 = 4;
 /// used.
 const HORIZON_LOOKS: u64 = 8;
 
-/// One pause, in ns.
+/// Shortest pause, in ns.
 const PAUSE_NS: u64 = 60_000;
 
 /// Pauses for one prefetch, after which it goes on whatever the device says.
@@ -448,7 +448,7 @@ impl State {
         let start_ns = sys::now_ns();
         let until = tail - allowed / 2;
         loop {
-            sys::sleep(PAUSE_NS);
+            sys::sleep(pause_ns(PAUSE_NS, sys::now_ns().saturating_sub(start_ns)));
             match used_up_to(desk, log, until) {
                 Some(true) => break,
                 Some(false) => {}
