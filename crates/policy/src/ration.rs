@@ -30,6 +30,10 @@ const WAITED_PER_LOSS: u64 = 32;
 /// them lost has been earned before, and the next may earn more.
 const WAITED_PER_LOSS_WHERE_PAID: u64 = 8;
 
+/// Up to so much, in ns, a copy may cost a process that has waited for next to nothing
+/// yet: one of 600 MB.
+const COST_FREE_NS: u64 = 10_000_000;
+
 /// Stalls that a speculative process may lag behind before it is given up,
 /// beyond those that it saves: on flash the two are neck and neck for a while,
 /// now the one ahead, now the other.
@@ -451,10 +455,23 @@ impl Ration {
         pays
     }
 
+    /// Whether a copy that is going to cost the normal process `cost_ns` may be made of
+    /// one that has waited `waited_ns` so far: before copies have paid, that is lost if it
+    /// comes to nothing, and of a process of many gigabytes it may be a second.
+    pub fn bears(&self, cost_ns: u64, waited_ns: u64) -> bool {
+        cost_ns <= COST_FREE_NS
+            || self.have_paid()
+            || cost_ns <= waited_ns / WAITED_PER_LOSS_WHERE_PAID
+    }
+
+    /// Whether the copies so far have, taken together: as a single copy is judged, and the
+    /// next process's beginning.
+    fn have_paid(&self) -> bool {
+        self.benefits_ns > self.costs_ns.saturating_mul(2)
+    }
+
     fn waited_per_loss(&self) -> u64 {
-        // As a single copy is judged, and the next process's beginning.
-        let paid = self.benefits_ns > self.costs_ns.saturating_mul(2);
-        if paid { WAITED_PER_LOSS_WHERE_PAID } else { WAITED_PER_LOSS }
+        if self.have_paid() { WAITED_PER_LOSS_WHERE_PAID } else { WAITED_PER_LOSS }
     }
 
     /// Whether the program waits for the first prediction of its copies.

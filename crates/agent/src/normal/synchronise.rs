@@ -357,6 +357,12 @@ fn synchronise(
     rations.refork.handed_over(state.handed_ns.swap(0, Relaxed));
     let hides_ns = if expects { 0 } else { ration.stall_ns() };
     let (kind, resident_bytes) = kind(state, &rations.refork, hides_ns);
+    let cost_ns = rations.refork.cost_ns(kind, resident_bytes);
+    if !stalls_always() && !ration.bears(cost_ns, state.stalls_ns.load(Relaxed)) {
+        state.count(Counter::SyncsDeclined, 1);
+        log.life.store(life::NONE, Relaxed);
+        return None;
+    }
     if let Some(request) = request
         && !request.started
         && request.offset != OFFSET_NONE

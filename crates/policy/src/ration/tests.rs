@@ -529,3 +529,18 @@ fn a_first_copy_at_the_first_stall_that_comes_to_nothing_was_hasty() {
     let mut late = run(Start::AtOnce, &[(idle, 0)]);
     assert!(late.came_true(50) && !late.ended(9, 9_000_000).hasty);
 }
+
+#[test]
+fn a_dear_copy_is_made_only_beside_what_was_waited_for() {
+    let mut ration = Ration::default();
+    assert!(ration.bears(COST_FREE_NS, 0));
+    // 16 GiB, by 17 µs for each MiB.
+    let dear_ns = 280_000_000;
+    assert!(!ration.bears(dear_ns, 0) && !ration.bears(dear_ns, 2_000_000_000));
+    assert!(ration.bears(dear_ns, 2_240_000_000));
+    // Once copies have paid, they may be made at once.
+    ration.stalled(1_000_000);
+    ration.synchronised(1_000_000, false);
+    ration.outcome(100, 0, false);
+    assert!(ration.bears(dear_ns, 0));
+}
