@@ -304,6 +304,8 @@ pub struct State {
     pub entered: AtomicU32,
     /// Processors that this process may use; 0: not asked yet.
     pub cpus: AtomicU32,
+    /// Processors that are online, and one; 0: not asked yet.
+    pub online_plus1: AtomicU32,
     /// Waits of newly opened files that were timed while one is looked at for
     /// several.
     pub sampled: AtomicU32,

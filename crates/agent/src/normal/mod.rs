@@ -16,6 +16,7 @@ pub mod ending;
 mod exec;
 mod faults;
 pub mod group;
+mod idle;
 mod learnt;
 mod loadable;
 pub mod logs;

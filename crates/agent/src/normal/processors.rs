@@ -2,7 +2,7 @@
 //! cycles only.
 
 use super::ending::scout_beside;
-use super::quota;
+use super::{idle, quota};
 use crate::arch::{nr, ticks};
 use crate::config::CONFIG;
 use crate::procfs;
@@ -15,9 +15,10 @@ use runahead_protocol::session::Mode;
 
 /// Whether a processor would be idle while this thread waits.
 ///
-/// Over the last [`IDLE_INTERVAL_NS`] or more, from the machine's idle time;
-/// before that much is known, from the number of runnable threads, which is
-/// strict: whoever serves the read just started is among them. What this
+/// Over the last [`IDLE_INTERVAL_NS`] or more, from the idle time of the processors
+/// that this process may run on; before that much is known, from the number of
+/// runnable threads beside the machine's processors, which is strict: whoever serves
+/// the read just started is among them. What this
 /// program's copies take they take from nobody, and is idle time, too, but not
 /// what scouts at its own priority take. On a single processor what is left of
 /// it would say nothing, so there only a copy's outcome decides. Idle where
@@ -34,7 +35,7 @@ pub fn idle_processors(state: &State, now_ns: u64) -> Processors {
     let since_ns = state.idle_asked_ns.load(Relaxed);
     let passed_ns = now_ns.saturating_sub(since_ns);
     if since_ns == 0 || is_look_due(state, now_ns) {
-        let Some(idle_cs) = idle_time_cs() else { return Processors::Idle };
+        let Some(idle_cs) = idle_time_cs(state) else { return Processors::Idle };
         let before_cs = state.idle_cs.swap(idle_cs, Relaxed);
         let ended_ns = state.idle_cpu_us.load(Relaxed).saturating_mul(1000);
         let copies_ns = copies_since(state, ended_ns.saturating_add(living_copy_ns(state)));
@@ -115,7 +116,8 @@ fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
     if counted_ns == 0 || now_ns.saturating_sub(counted_ns) >= count_interval_ns(state) {
         state.idle_counted_ns.store(now_ns.max(1), Relaxed);
         state.idle_counted_ticks.store(ticks(), Relaxed);
-        let busy = runnable().is_some_and(|threads| threads > cpus);
+        // They are the whole machine's, and so are the processors that they want.
+        let busy = runnable().is_some_and(|threads| threads > cpus && threads > online(state));
         let counts = if busy { state.idle_counts.load(Relaxed).saturating_add(1) } else { 0 };
         state.idle_counts.store(counts, Relaxed);
         state.idle_verdict.store(if busy { VERDICT_BUSY_NOW } else { 0 }, Relaxed);
@@ -187,15 +189,24 @@ const IDLE_INTERVAL_NS: u64 = 60_000_000;
 /// A tenth of one processor idle is enough to run ahead on.
 const IDLE_SHARE: u64 = 10;
 
-/// Idle time of all processors since boot, in 10 ms (proc_uptime(5)).
-fn idle_time_cs() -> Option<u64> {
-    let mut text = [0u8; 64];
-    // "5529.15 8971.02\n", both with two decimals.
-    let text = procfs::read(b"/proc/uptime\0", &mut text)?.trim_ascii_end();
-    let idle = text.split(|&byte| byte == b' ').nth(1)?;
-    let mut parts = idle.split(|&byte| byte == b'.').map(procfs::decimal);
-    let (seconds, hundredths) = (parts.next()??, parts.next()??);
-    seconds.checked_mul(100)?.checked_add(hundredths)
+/// Idle time since boot of the processors that this process may run on, in 10 ms.
+fn idle_time_cs(state: &State) -> Option<u64> {
+    if processors(&state.cpus) < online(state) {
+        idle::of_cs(&affinity())
+    } else {
+        idle::of_all_cs()
+    }
+}
+
+/// How many processors are online, this process's or not; 0 where that is not known.
+fn online(state: &State) -> u32 {
+    let known = state.online_plus1.load(Relaxed);
+    if known != 0 {
+        return known - 1;
+    }
+    let online = idle::online().unwrap_or(0).min(u32::MAX - 1);
+    state.online_plus1.store(online + 1, Relaxed);
+    online
 }
 
 /// Threads runnable now, this one included (proc_loadavg(5)).
@@ -208,28 +219,48 @@ fn runnable() -> Option<u32> {
     u32::try_from(runnable).ok()
 }
 
-/// Processors that this process may run on (sched_getaffinity(2)).
+/// How many processors this process may run on.
 pub fn processors(cache: &AtomicU32) -> u32 {
     let known = cache.load(Relaxed);
     if known != 0 {
         return known;
     }
-    let mut mask = [0u64; 32];
-    // SAFETY: the kernel writes at most the mask's size.
-    unsafe { call(nr::SCHED_GETAFFINITY, &[0, size_of_val(&mask), mask.as_mut_ptr() as usize]) };
-    let cpus = mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1);
+    let cpus = affinity().iter().map(|word| word.count_ones()).sum::<u32>().max(1);
     cache.store(cpus, Relaxed);
     cpus
+}
+
+/// Which they are (sched_getaffinity(2)).
+fn affinity() -> idle::Mask {
+    let mut mask = idle::Mask::default();
+    let room = size_of_val(&mask);
+    // SAFETY: the kernel writes at most the mask's size.
+    unsafe { call(nr::SCHED_GETAFFINITY, &[0, room, mask.as_mut_ptr() as usize]) };
+    mask
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// On a machine that has none online: whatever is runnable is too much.
+    fn no_processors() -> std::boxed::Box<State> {
+        let state = crate::state::zeroed();
+        state.online_plus1.store(1, Relaxed);
+        state
+    }
+
+    #[test]
+    fn threads_that_others_processors_are_for_keep_none_of_this_processs_busy() {
+        let state = crate::state::zeroed();
+        state.online_plus1.store(u32::MAX, Relaxed);
+        assert!(!count(&state, 0, 1));
+        assert!(count(&no_processors(), 0, 1));
+    }
+
     #[test]
     fn processors_that_stay_busy_are_counted_ever_more_seldom() {
-        let state = crate::state::zeroed();
-        // No machine has more processors runnable than none.
+        let state = no_processors();
         let counts = |from_ns: u64, upto_ns: u64, cpus: u32| {
             let before = |now_ns: &u64| {
                 let counted_ns = state.idle_counted_ns.load(Relaxed);
@@ -247,7 +278,7 @@ mod tests {
 
     #[test]
     fn processors_that_are_idle_again_are_seen_while_reads_are_only_timed() {
-        let state = crate::state::zeroed();
+        let state = no_processors();
         state.cpus.store(u32::MAX, Relaxed);
         assert!(!is_idle_again(&state, Some(u64::MAX)), "nothing was counted");
         assert!(count(&state, 0, 1));
