@@ -214,8 +214,11 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
         }
         uint8_t missing[CHUNK_PAGES];
         uint64_t pages = n >> PAGE_SHIFT;
-        if (!find_missing(r, address, pages, missing))
+        if (!find_missing(r, address, pages, missing)) {
+            /* Nobody asks for the rest: it is not to be believed in memory. */
+            clear_bits(address >> PAGE_SHIFT, (address + bytes) >> PAGE_SHIFT);
             return;
+        }
         for (uint64_t i = 0; i < pages;) {
             uint64_t from = i;
             while (i < pages && missing[i] == missing[from])

@@ -42,6 +42,8 @@ static uint64_t room_after_window;
 static bool is_slow;
 /* A kernel that does not tell what is cached. */
 static bool is_old;
+/* Nothing is mapped there any more. */
+static bool is_gone;
 /* The kernel's readahead: where its last window began, its first page marked. */
 static uint64_t window_at, window_end;
 
@@ -76,6 +78,8 @@ static int pretend_madvise(void *address, size_t bytes, int advice) {
 
 static int pretend_mincore(void *address, size_t bytes, unsigned char *present) {
     const uint64_t first = ((uint64_t)(uintptr_t)address - BASE) >> PAGE_SHIFT;
+    if (is_gone)
+        return -1;
     looks += bytes >> PAGE_SHIFT;
     for (uint64_t n = 0; n < bytes >> PAGE_SHIFT; ++n)
         present[n] = is_there[first + n] && !is_slow;
@@ -197,6 +201,16 @@ static void refused_and_asked_again(void) {
     room = PAGES;
     ask_again();
     CHECK(waiting() == 0 && !is_there[2400]);
+}
+
+/* What nothing can be told of is not asked for, and not believed in memory. */
+static void given_up(void) {
+    memset(is_there, 0, sizeof(is_there));
+    room = PAGES;
+    is_gone = true;
+    prefetch(600, 64);
+    is_gone = false;
+    CHECK(believed(600, 64) == 0);
 }
 
 static void long_pieces(void) {
@@ -500,6 +514,7 @@ int main(int argc, char **argv) {
     CHECK(strlen(argv[0]) < sizeof(m.region[0].path));
     strcpy(m.region[0].path, argv[0]); /* any file that can be opened */
     refused_and_asked_again();
+    given_up();
     long_pieces();
     sequences_kept();
     walked();
