@@ -5,6 +5,7 @@
 
 #include <linux/close_range.h>
 #include <linux/futex.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 
 #ifndef MADV_POPULATE_READ
@@ -36,6 +37,8 @@ static const uint64_t SWEEP_SHARE = 16;
 /* A slot of the ring that a thread took and has not filled for so long is passed over:
  * a signal handler may have jumped out of it, or the thread been cancelled. */
 static const uint64_t UNFILLED_NS = 10 * 1000000ull;
+/* Between two looks at whether there is swap: it is seldom added or taken away. */
+static const uint64_t SWAP_NS = 1000 * 1000000ull;
 
 static struct {
     /* What the kernel read less of than it was asked for: where the memory is
@@ -50,6 +53,8 @@ static struct {
         uint64_t low, high;
     } walked[WALKED_MAX];
     uint32_t walks;
+    bool has_swap;
+    uint64_t swap_looked_ns; /* 0: never */
 } h;
 
 uint64_t own_reads(void) {
@@ -260,12 +265,29 @@ static void drop_refused(uint64_t low, uint64_t high) {
     }
 }
 
+/* Where the kernel does not tell, there may be some. */
+static bool has_swap(uint64_t now) {
+    if (h.swap_looked_ns == 0 || now - h.swap_looked_ns >= SWAP_NS) {
+        struct sysinfo machine = {.totalswap = 1};
+        syscall(SYS_sysinfo, &machine);
+        h.has_swap = machine.totalswap != 0;
+        h.swap_looked_ns = now;
+    }
+    return h.has_swap;
+}
+
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
     struct release one = {.address = address, .owed = flags & RELEASE_UNAWAITED ? 0 : bytes,
                           .ns = now_ns(), .fd = -1, .is_lazy = flags & RELEASE_LAZY};
     struct region *r = region_of(address);
     if (!r) {
         take_off_behind(one.owed);
+        return;
+    }
+    /* What is in no file stays in memory then, whatever the kernel is told, which would
+     * only split its large pages for it. */
+    if (!r->is_file && !has_swap(one.ns)) {
+        settle_behind(one.owed);
         return;
     }
     if (r->high - address < bytes)

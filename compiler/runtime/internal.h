@@ -183,6 +183,14 @@ static inline void take_off_behind(uint64_t bytes) {
         ;
 }
 
+/* A release is done, or there is nothing to be done for it. */
+static inline void settle_behind(uint64_t bytes) {
+    take_off_behind(bytes);
+    count(&ra.given_back, 1);
+    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) <= behind_least())
+        atomic_store(&ra.catching_up, false);
+}
+
 /* Is this a child, without a helper? */
 static inline bool is_child(void) {
     return !*ra.is_original;

@@ -90,10 +90,7 @@ static void give_back(const struct release *one) {
                                  POSIX_FADV_DONTNEED) == 0;
     if (is_given)
         count(&ra.count.released, one->bytes >> PAGE_SHIFT);
-    take_off_behind(one->owed);
-    count(&ra.given_back, 1);
-    if (atomic_load_explicit(&ra.behind, memory_order_relaxed) <= behind_least())
-        atomic_store(&ra.catching_up, false);
+    settle_behind(one->owed);
 }
 
 /* Should what is in the queue wait for more of it? Larger pieces suit the disks. What is

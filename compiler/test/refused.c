@@ -44,6 +44,7 @@ static bool is_slow;
 static bool is_old;
 /* Nothing is mapped there any more. */
 static bool is_gone;
+static uint64_t swap; /* of the machine */
 /* The kernel's readahead: where its last window began, its first page marked. */
 static uint64_t window_at, window_end;
 
@@ -96,6 +97,11 @@ static int pretend_getrusage(int who, struct rusage *usage) {
 static long pretend_syscall(long number, ...) {
     va_list arguments;
     va_start(arguments, number);
+    if (number == SYS_sysinfo) {
+        va_arg(arguments, struct sysinfo *)->totalswap = swap;
+        va_end(arguments);
+        return 0;
+    }
     va_arg(arguments, int);
     if (number == SYS_cachestat && is_old) {
         va_end(arguments);
@@ -403,6 +409,28 @@ static void given_back_in_part(void) {
     CHECK(waiting() == 0 && !is_there[3420] && is_there[3500] && is_there[3531]);
 }
 
+/* Where there is no swap private memory is not given back, and nobody waits for it; where
+ * there is it goes to the releaser, of which there is none here. */
+static void without_swap(void) {
+    enum { FEW = 32 };
+    m.region[0].is_file = false;
+    for (swap = 0; swap < 2; ++swap) {
+        h.swap_looked_ns = 0;
+        set_bits(BASE >> PAGE_SHIFT, (BASE >> PAGE_SHIFT) + FEW);
+        atomic_store(&ra.behind, FEW * PAGE);
+        atomic_store(&ra.catching_up, true);
+        const uint64_t before = ra.given_back;
+        do_release(BASE, FEW * PAGE, RA_FLAG_WRITE);
+        CHECK(atomic_load(&ra.behind) == swap * FEW * PAGE);
+        CHECK(atomic_load(&ra.catching_up) == (swap != 0) && ra.given_back == before + 1 - swap);
+        CHECK(believed(0, FEW) == (swap ? 0 : FEW));
+    }
+    m.region[0].is_file = true;
+    atomic_store(&ra.behind, 0);
+    atomic_store(&ra.catching_up, false);
+    clear_bits(BASE >> PAGE_SHIFT, (BASE >> PAGE_SHIFT) + FEW);
+}
+
 /* Hints that have gone over little of what is mapped may go over all of it. */
 static void fits(void) {
     m.region[0].hinted_low = BASE;
@@ -521,6 +549,7 @@ int main(int argc, char **argv) {
     swept();
     on_its_way();
     given_back_in_part();
+    without_swap();
     fits();
     mapped_anew();
     unfilled();
