@@ -440,7 +440,7 @@ enum { THREAD_STACK_BYTES = 256 << 10 };
 
 void start_helper(void);
 /* With the signals that the caller has blocked; of as much stack as the program's
- * threads have where that is 0. */
+ * threads have where that is 0, else beside the thread-local data. */
 bool start_thread(void *(*body)(void *), size_t stack_bytes);
 /* Whether it can be told when the program has ended; opens what tells in the table of
  * descriptors of the thread that will look. */

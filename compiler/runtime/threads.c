@@ -4,6 +4,7 @@
 #include "internal.h"
 
 #include <linux/futex.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,13 +17,29 @@ static _Atomic uint32_t ending;
 static sigset_t signals_of_program; /* blocked where the helper was started */
 static int own_process = -1; /* what /proc says of it; in the helper's table of descriptors */
 
+static int add_thread_local(struct dl_phdr_info *object, size_t bytes, void *sum) {
+    (void)bytes;
+    for (int i = 0; i < object->dlpi_phnum; ++i)
+        if (object->dlpi_phdr[i].p_type == PT_TLS)
+            *(size_t *)sum += object->dlpi_phdr[i].p_memsz + object->dlpi_phdr[i].p_align;
+    return 0;
+}
+
+/* The thread-local data of all objects at most. The C library takes it out of a stack that
+ * it is told the size of (glibc 2.36), and has no public name for how much it will be. */
+static size_t thread_local_bytes(void) {
+    size_t sum = 0;
+    dl_iterate_phdr(add_thread_local, &sum);
+    return sum;
+}
+
 bool start_thread(void *(*body)(void *), size_t stack_bytes) {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (stack_bytes)
-        pthread_attr_setstacksize(&attributes, stack_bytes);
+        pthread_attr_setstacksize(&attributes, stack_bytes + thread_local_bytes());
     bool is_started = pthread_create(&thread, &attributes, body, NULL) == 0;
     pthread_attr_destroy(&attributes);
     return is_started;
