@@ -4,11 +4,11 @@
 #include "internal.h"
 
 enum {
-    /* Of a stream at a time. A bound may not be to be believed: the guard of a loop
-     * that runs no times is no part of its count, which is 2^32 or 2^64 less
-     * something then. */
-    RANGES_PER_ADVANCE_MAX = 4096,
-    PLACES_PER_ADVANCE_MAX = 65536, /* looked at, whatever is asked for there */
+    /* At a time, half of what the ring holds, of all streams together. A bound may not be
+     * to be believed: the guard of a loop that runs no times is no part of its count, which
+     * is 2^32 or 2^64 less something then. */
+    RANGES_PER_ADVANCE_MAX = RING_ENTRIES / 2,
+    PLACES_PER_ADVANCE_MAX = 16384, /* of a stream, looked at: in 0.4 ms where all are in memory */
     LONG_RANGES_MAX = 8,            /* as long as a range is at most */
     CHAIN_MAX = 8,
     SAMPLES_MAX = 16, /* pages of a stream that are looked at before there is a helper */
@@ -29,18 +29,41 @@ static __thread struct {
     uint64_t next_cursor, next_bytes;
 } frontier;
 
+/* What a stream may still ask for, and look at, before the program goes on. */
 struct budget {
     int ranges, places;
     bool is_later; /* not at the beginning of the nest */
+    bool has_asked;
+    bool is_cut; /* it does not last */
 };
+
+/* May one more range be looked at? */
+static bool is_left(struct budget *budget) {
+    budget->is_cut |= budget->ranges <= 0 || budget->places <= 0;
+    --budget->places;
+    return !budget->is_cut;
+}
+
+/* What the program finds in memory is no part of what is asked for: a walk comes back to its
+ * places, row by row, and what is missing of them is behind those that are not. */
+static void charge(struct budget *budget, enum asked asked, bool is_long) {
+    budget->places -= is_long ? PLACES_PER_ADVANCE_MAX / LONG_RANGES_MAX : 0;
+    if (asked == NOTHING_MISSING)
+        return;
+    budget->has_asked |= asked == ASKED;
+    budget->is_cut |= asked == LOST;
+    budget->ranges -= is_long ? RANGES_PER_ADVANCE_MAX / LONG_RANGES_MAX : 1;
+    if (!has_room())
+        budget->ranges = 0;
+}
 
 /* A place that the walk comes back to: with its neighbours in the direction in
  * which they will be wanted, the next ones before these are used up. And with what
  * the walk has gone over since it was last here: that was when the first of the
  * places came to a new page, the others do so at other times, and one may have
  * come to a new piece and gone over the first page of it. */
-static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high,
-                            bool is_later) {
+static enum asked prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high,
+                                  bool is_later) {
     const uint64_t around = p->around[i];
     int drift = atomic_load_explicit(&p->drift[i], memory_order_relaxed);
     /* Within a nest the window is ahead already. */
@@ -55,7 +78,7 @@ static void prefetch_around(const struct ra_plan *p, uint32_t i, uint64_t low, u
         low = (low - ahead) & ~(around - 1);
         high += back;
     }
-    prefetch_range(low, high);
+    return prefetch_range(low, high);
 }
 
 /* How many iterations further on is the next page? */
@@ -67,21 +90,19 @@ static uint64_t to_next_page(uint64_t at, int64_t stride) {
 static void prefetch_inner(const struct ra_plan *p, uint32_t i, uint32_t level, uint64_t address,
                            struct budget *budget) {
     const struct ra_stream *s = &p->stream[i];
-    if (budget->ranges <= 0)
-        return;
     if (p->dense_from[i] <= level) {
         int64_t below, above;
         spans(p, s, level, &below, &above);
-        budget->ranges--;
-        prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above,
-                        budget->is_later);
+        charge(budget,
+               prefetch_around(p, i, address + (uint64_t)below, address + (uint64_t)above,
+                               budget->is_later),
+               false);
         return;
     }
     const int64_t stride = s->stride[level];
     const uint64_t most = stride || p->count[level] == 0 ? p->count[level] : 1;
     uint64_t at;
-    for (uint64_t n = 0; n < most && budget->ranges > 0 && budget->places-- > 0;
-         n += to_next_page(at, stride)) {
+    for (uint64_t n = 0; n < most && is_left(budget); n += to_next_page(at, stride)) {
         at = address + n * (uint64_t)stride;
         prefetch_inner(p, i, level + 1, at, budget);
     }
@@ -149,7 +170,7 @@ void measure_inner(struct ra_plan *p, const struct ra_frame *f, uint64_t done) {
 /* Section 2.3 "prefetches several pages at a time for references with spatial
  * locality": whole blocks, as far as the stream goes. Where nests inside bring in more
  * than this one, long ones would be thrown out before their turn. */
-static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
+static enum asked prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high) {
     int64_t below, above;
     const bool is_short = p->block > SMALL_BYTES && inner_bytes(p) > p->bytes_per_iteration;
     const uint64_t mask = (is_short ? SMALL_BYTES : p->block) - 1;
@@ -167,7 +188,7 @@ static void prefetch_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, u
             low = low > first ? low : first;
         }
     }
-    prefetch_as(p->folios >> i & 1 ? PREFETCH_FOLIOS : PREFETCH, low, high);
+    return prefetch_as(p->folios >> i & 1 ? PREFETCH_FOLIOS : PREFETCH, low, high);
 }
 
 /* A piece of the tick level's iterations, inside one row of them. */
@@ -190,42 +211,58 @@ static struct piece piece_at(const struct ra_plan *p, uint64_t from, uint64_t to
     return piece;
 }
 
-/* Rows of a walk in places apart: looks only when it comes to new pages. */
-static void advance_walk(const struct ra_plan *p, uint32_t i, const struct piece *piece,
-                         uint64_t address, struct budget *budget) {
+/* Rows of a walk in places apart: looks only when it comes to new pages. Returns how many
+ * of the piece's iterations are done with. */
+static uint64_t advance_walk(const struct ra_plan *p, uint32_t i, const struct piece *piece,
+                             uint64_t address, struct budget *budget) {
     const uint32_t t = p->tick_level;
     const int64_t stride = p->stream[i].stride[t];
     if (stride == 0) {
         prefetch_inner(p, i, t + 1, address, budget);
-        return;
+        return budget->is_cut ? 0 : piece->n;
     }
     uint64_t at;
-    for (uint64_t m = 0; m < piece->n && budget->ranges > 0 && budget->places-- > 0;
-         m += to_next_page(at, stride)) {
+    for (uint64_t m = 0; m < piece->n; m += to_next_page(at, stride)) {
+        if (!is_left(budget))
+            return m;
         at = address + m * (uint64_t)stride;
         prefetch_inner(p, i, t + 1, at, budget);
+        if (budget->is_cut)
+            return m;
         budget->is_later = true;
     }
+    return piece->n;
 }
 
-static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to) {
-    struct budget budget = {.ranges = RANGES_PER_ADVANCE_MAX, .places = PLACES_PER_ADVANCE_MAX,
-                            .is_later = from > 0};
+/* False: they were not asked for. */
+static bool ask_for_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, uint64_t high,
+                           struct budget *budget) {
+    const enum asked asked = prefetch_blocks(p, i, low, high);
+    charge(budget, asked, high - low > range_most() / 2);
+    return asked != LOST;
+}
+
+/* Returns the iteration that it came to. */
+static uint64_t advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to,
+                               struct budget *budget) {
     const struct ra_stream *s = &p->stream[i];
     const uint32_t t = p->tick_level;
-    uint64_t low = 0, high = 0, seen_at = ~(uint64_t)0;
-    while (from < to && budget.ranges > 0 && budget.places-- > 0) {
+    uint64_t low = 0, high = 0, range_from = from, seen_at = ~(uint64_t)0;
+    while (from < to && is_left(budget)) {
         const struct piece piece = piece_at(p, from, to);
         uint64_t address = s->base + piece.first * (uint64_t)s->stride[t];
         for (uint32_t l = 0; l < t; ++l)
             address += piece.index[l] * (uint64_t)s->stride[l];
-        from += piece.n;
         if (p->dense_from[i] > t) {
             /* Whole rows that begin where the last one did touch what it did. */
-            if (piece.n < p->count[t] || address >> PAGE_SHIFT != seen_at)
-                advance_walk(p, i, &piece, address, &budget);
-            seen_at = piece.n < p->count[t] ? ~(uint64_t)0 : address >> PAGE_SHIFT;
-            budget.is_later = true;
+            const bool is_whole = piece.n == p->count[t];
+            const uint64_t done = is_whole && address >> PAGE_SHIFT == seen_at
+                                      ? piece.n : advance_walk(p, i, &piece, address, budget);
+            from += done;
+            if (done < piece.n)
+                return from;
+            seen_at = is_whole ? address >> PAGE_SHIFT : ~(uint64_t)0;
+            budget->is_later = true;
             continue;
         }
         int64_t below, above, moved = moved_in(s->stride[t], piece.n);
@@ -241,27 +278,56 @@ static void advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, u
             both_high - both_low <= range_most()) {
             low = both_low;
             high = both_high;
-            continue;
+        } else {
+            if (high != 0 && !ask_for_blocks(p, i, low, high, budget))
+                return range_from;
+            range_from = from;
+            low = row_low;
+            high = row_high;
         }
-        if (high != 0)
-            prefetch_blocks(p, i, low, high);
-        budget.ranges -= high - low > range_most() / 2 ? RANGES_PER_ADVANCE_MAX / LONG_RANGES_MAX : 1;
-        low = row_low;
-        high = row_high;
+        from += piece.n;
     }
-    if (high != 0)
-        prefetch_blocks(p, i, low, high);
+    return high == 0 || ask_for_blocks(p, i, low, high, budget) ? from : range_from;
 }
 
 /* Prefetches iterations [from, to) of the tick level, counted through the loops
  * outside of it: the pipeline does not drain at the end of a row. One stream
- * after the other, for disks to read long pieces of each. */
-static void advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
+ * after the other, for disks to read long pieces of each. Returns the iteration that
+ * all of them came to: what is more than the ring holds, or than the program is to be
+ * held up for, is left to the next tick. */
+static uint64_t advance(const struct ra_plan *p, uint64_t from, uint64_t to) {
     if (p->count[p->tick_level] == 0)
-        return; /* a bound that was not to be believed, or a plan in the making */
-    for (uint32_t i = 0; i < p->streams; ++i)
-        if (!(p->stream[i].flags & RA_FLAG_INDIRECT))
-            advance_stream(p, i, from, to);
+        return to; /* a bound that was not to be believed, or a plan in the making */
+    struct budget budget[RA_STREAMS_MAX];
+    uint64_t at[RA_STREAMS_MAX], reached = to;
+    int direct = 0, left = has_room() ? RANGES_PER_ADVANCE_MAX : 0;
+    const uint32_t streams = p->streams;
+    for (uint32_t i = 0; i < streams; ++i) {
+        const bool is_direct = !(p->stream[i].flags & RA_FLAG_INDIRECT);
+        direct += is_direct;
+        at[i] = is_direct ? from : to;
+        budget[i] = (struct budget){.places = PLACES_PER_ADVANCE_MAX};
+    }
+    /* Each a share of what may be asked for, then what others have left of theirs. */
+    for (int round = 0; round < 2; ++round)
+        for (uint32_t i = 0; i < streams; ++i) {
+            if (at[i] >= to)
+                continue;
+            const int share = round == 0 ? RANGES_PER_ADVANCE_MAX / direct : left;
+            const int ranges = share < left ? share : left;
+            budget[i].ranges = ranges;
+            budget[i].is_later = at[i] > 0;
+            budget[i].is_cut = false;
+            at[i] = advance_stream(p, i, at[i], to, &budget[i]);
+            left -= ranges - budget[i].ranges;
+        }
+    for (uint32_t i = 0; i < streams; ++i) {
+        /* An iteration that touches more places than are looked at: as far as these. */
+        if (at[i] == from && budget[i].places <= 0 && !budget[i].has_asked)
+            ++at[i];
+        reached = at[i] < reached ? at[i] : reached;
+    }
+    return reached;
 }
 
 uint64_t position(const struct ra_plan *p, const struct ra_frame *f) {
@@ -289,9 +355,8 @@ static void prefetch_next(const struct ra_plan *p, struct ra_frame *f, uint64_t 
         if (to <= f->next_cursor ||
             (to < n->total && to - f->next_cursor < burst_of(n, look_ahead(n, strip_of(n)))))
             return;
-        advance(n, f->next_cursor, to); /* its indices may be gone by then */
-        f->next_cursor = to;
-        if (to < n->total)
+        f->next_cursor = advance(n, f->next_cursor, to); /* its indices may be gone by then */
+        if (f->next_cursor < n->total)
             return;
         f->next_bytes += bytes_in_all(n) + 1;
         f->next_cursor = 0;
@@ -370,6 +435,14 @@ void let_helper_go_first(uint64_t turn, bool has_asked) {
     errno = saved;
 }
 
+/* In bursts: disks that also write, or serve several streams, position their heads once for
+ * each. What is more than is asked for at a time goes on when that has been passed on. */
+static bool is_due(const struct ra_plan *p, const struct ra_frame *f, uint64_t to, uint64_t burst) {
+    if (f->cursor < f->asked_to)
+        return atomic_load_explicit(&ra.served, memory_order_acquire) >= f->asked_turn;
+    return to == p->total || to - f->cursor >= burst;
+}
+
 void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
                   uint64_t done) {
     const uint64_t given = f->strip[p->tick_level], before = queued_pages;
@@ -381,13 +454,13 @@ void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
         to = p->total;
     if (f->asked_from < next_tick)
         let_helper_go_first(f->asked_turn, true);
-    /* In bursts: disks that also write, or serve several streams, position
-     * their heads once for each. */
-    if (to > f->cursor && (to == p->total || to - f->cursor >= burst_of(p, ahead))) {
-        advance(p, f->cursor, to);
+    if (f->cursor < done)
+        f->cursor = done; /* what the program has passed is not wanted any more */
+    if (to > f->cursor && is_due(p, f, to, burst_of(p, ahead))) {
         f->asked_from = f->cursor;
+        f->asked_to = to;
+        f->cursor = advance(p, f->cursor, to);
         f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
-        f->cursor = to;
     }
     if (f->asked_from < next_tick)
         let_helper_go_first(f->asked_turn, queued_pages != before);

@@ -20,7 +20,8 @@
 
 enum {
     PAGE_SHIFT = 12,
-    RING_ENTRIES = 8192,       /* a power of two */
+    RING_ENTRIES = 8192,       /* a power of two, */
+    RING_SPARE = 1024,         /* of which so many are left to releases */
     PLANS_MAX = 8192,          /* a power of two: slots of the table */
     PLAN_CLASSES = 6,          /* plans of up to 1, 2, 4, ... streams */
     PATH_BYTES = 256,          /* of a mapped file; with a longer one it has none */
@@ -315,9 +316,12 @@ static inline uint64_t range_most(void) {
 /* First page from `first` on that is not believed in memory, or `end`. */
 uint64_t first_missing(uint64_t first, uint64_t end);
 bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_t flags);
-/* Asks for what is missing of these bytes. */
-void prefetch_range(uint64_t low, uint64_t high);
-void prefetch_as(enum operation operation, uint64_t low, uint64_t high);
+/* Asks for what is missing of these bytes. LOST: the ring is full. */
+enum asked { NOTHING_MISSING, ASKED, LOST };
+enum asked prefetch_range(uint64_t low, uint64_t high);
+enum asked prefetch_as(enum operation operation, uint64_t low, uint64_t high);
+/* Has the ring room for more than is left to releases? */
+bool has_room(void);
 
 /* ---- What is asked for ahead (advance.c), if not affine too (indices.c, small.c) */
 

@@ -1,6 +1,6 @@
 /* Hints on their way to the helper: the unnecessary ones are dropped (Mowry, Demke and
  * Krieger 1996, section 2.4), the others put into a ring. Where that is full the hint
- * is lost. */
+ * is lost, which whoever gives it is told. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -60,10 +60,10 @@ bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_
 
 /* A block prefetch (section 2.4): "we check each page until one is found that
  * is not in memory, then pass all remaining pages to the OS". */
-void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
+enum asked prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     /* What is asked for of nobody would be served much later, and believed in memory. */
     if (high <= low || high > ADDRESSES || !has_helper())
-        return;
+        return NOTHING_MISSING;
     if (high - low > range_most())
         high = low + range_most();
     uint64_t first = low >> PAGE_SHIFT, end = (high + PAGE - 1) >> PAGE_SHIFT;
@@ -71,17 +71,23 @@ void prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     count(&ra.count.hinted, end - first);
     count(&ra.count.filtered, missing - first);
     if (missing == end)
-        return;
+        return NOTHING_MISSING;
     uint32_t front = (uint32_t)atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
     if (enqueue(operation, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, front)) {
         set_bits(missing, end);
         count(&ra.count.queued, end - missing);
         queued_pages += end - missing;
-    } else {
-        count(&ra.count.lost, end - missing);
+        return ASKED;
     }
+    count(&ra.count.lost, end - missing);
+    return LOST;
 }
 
-void prefetch_range(uint64_t low, uint64_t high) {
-    prefetch_as(PREFETCH, low, high);
+enum asked prefetch_range(uint64_t low, uint64_t high) {
+    return prefetch_as(PREFETCH, low, high);
+}
+
+bool has_room(void) {
+    const uint64_t at = atomic_load_explicit(&ra.ring_head, memory_order_relaxed) + RING_SPARE;
+    return atomic_load_explicit(&ra.ring[at & (RING_ENTRIES - 1)].turn, memory_order_relaxed) >= at;
 }

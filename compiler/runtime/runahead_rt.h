@@ -52,7 +52,8 @@ struct ra_frame {
     uint64_t asked_turn; /* and the end of its entries in the ring */
     uint64_t others_from; /* pages asked for until it began, and by itself since, */
     uint64_t begun_at;    /* and iterations of the tick level done by then */
-    uint64_t reserved_streams[RA_STREAMS_MAX - 3];
+    uint64_t asked_to;    /* the last burst was to come to; the cursor is where it did */
+    uint64_t reserved_streams[RA_STREAMS_MAX - 4];
     /* Parameters, at word 72. */
     uint64_t count[8];
     struct ra_stream streams[];

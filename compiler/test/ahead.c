@@ -467,6 +467,142 @@ static void every_page(uint32_t strip_mined) {
     free(f);
 }
 
+/* The layer in a large memory, with bits for all addresses. */
+static struct large {
+    uint64_t memory, window, tick_bytes;
+    uint8_t *bits;
+} begin_large(uint64_t memory) {
+    const struct large before = {ra.memory, ra.window, ra.tick_bytes, ra.bits};
+    ra.memory = memory;
+    ra.window = 64 << 20;
+    ra.tick_bytes = ra.window / 64;
+    ra.bits = mmap(NULL, ADDRESSES >> PAGE_SHIFT >> 3, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(ra.bits != MAP_FAILED);
+    return before;
+}
+
+static void end_large(const struct large *before) {
+    munmap(ra.bits, ADDRESSES >> PAGE_SHIFT >> 3);
+    ra.memory = before->memory;
+    ra.window = before->window;
+    ra.tick_bytes = before->tick_bytes;
+    ra.bits = before->bits;
+}
+
+/* As the helper does; returns how many prefetches there were. */
+static uint64_t pass_on(void) {
+    uint64_t prefetches = 0;
+    for (struct entry e; take_out(&e);)
+        prefetches += e.operation <= PREFETCH_FOLIOS;
+    atomic_store(&ra.served, ra.ring_tail);
+    return prefetches;
+}
+
+/* Iterations with a page each, more of them in a burst than are asked for at a time, of one
+ * array or several: each is asked for before its turn, by a helper that gets on, and none is
+ * said to be that was not, by one that does not for a while. */
+static void pages_apart(uint32_t arrays) {
+    enum { COUNT = 1 << 17, STEP = 8192 };
+    const struct large before = begin_large((uint64_t)384 << 20);
+    struct ra_site site = {.levels = 2, .streams = arrays, .strip_mined = 3, .name = "apart"};
+    struct ra_frame *f = calloc(1, sizeof(*f) + arrays * sizeof(struct ra_stream));
+    CHECK(f);
+    f->count[0] = COUNT, f->count[1] = 100;
+    for (uint32_t i = 0; i < arrays; ++i)
+        f->streams[i] = (struct ra_stream){.base = (1 + i) * ARRAY, .high = 8, .stride = {STEP, 8}};
+    const uint64_t lost = ra.count.lost;
+    ra_begin_2(&site, f);
+    const struct ra_plan *p = f->plan;
+    CHECK(p->tick_level == 0 && p->burst * arrays > RANGES_PER_ADVANCE_MAX);
+    uint64_t checked = 0;
+    for (uint64_t done = 0; done < COUNT; done += p->strip) {
+        const bool gets_on = done / p->look_ahead % 4 != 1;
+        f->index[0] = done;
+        if (done > 0)
+            ra_tick(&site, f, 0);
+        CHECK(!gets_on || f->cursor >= done + p->strip || done % p->look_ahead == 0);
+        for (; checked < f->cursor; ++checked)
+            for (uint32_t i = 0; i < arrays && checked >= done; ++i)
+                CHECK(bit(ra.bits, ((1 + i) * ARRAY + checked * STEP) >> PAGE_SHIFT));
+        if (gets_on)
+            CHECK(pass_on() <= RING_ENTRIES - RING_SPARE);
+        nothing_behind();
+    }
+    CHECK(f->cursor == COUNT && ra.count.lost == lost);
+    pass_on();
+    free(f);
+    end_large(&before);
+}
+
+/* What one stream leaves of its share is the other's: here a nest that never ticks. */
+static void shares(void) {
+    enum { STEP = 8192, ALMOST = RANGES_PER_ADVANCE_MAX / 16 * 15 };
+    const struct large before = begin_large((uint64_t)384 << 20);
+    struct ra_site site = {.levels = 1, .streams = 2, .name = "shares"};
+    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
+    CHECK(f);
+    f->count[0] = 1 << 17;
+    for (uint32_t i = 0; i < 2; ++i)
+        f->streams[i] = (struct ra_stream){.base = (1 + i) * ARRAY, .high = 8, .stride = {i ? 8 : STEP}};
+    ra_begin_2(&site, f);
+    for (uint64_t n = 0; n < ALMOST; ++n)
+        CHECK(bit(ra.bits, (ARRAY + n * STEP) >> PAGE_SHIFT));
+    CHECK(bit(ra.bits, 2 * ARRAY >> PAGE_SHIFT));
+    CHECK(pass_on() <= RANGES_PER_ADVANCE_MAX);
+    free(f);
+    end_large(&before);
+}
+
+enum { FAR_PLACES = 50000, FAR_PLACE = 1 << 20 };
+
+/* A walk across more places than are asked for at a time: in each row it goes on where it has
+ * come to. */
+static void many_places(void) {
+    const struct large before = begin_large((uint64_t)16 << 30);
+    const uint64_t counts[] = {512, FAR_PLACES};
+    const struct ra_stream stream = {.base = ARRAY, .high = 4, .stride = {4, FAR_PLACE}};
+    struct ra_site site = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "many places"};
+    struct ra_frame *f = frame_of(2, counts, &stream);
+    ra_begin_2(&site, f);
+    const struct ra_plan *p = f->plan;
+    CHECK(p->tick_level == 1 && p->around[0] == AROUND_BYTES_MAX && p->walks == 0);
+    for (uint64_t done = 0; done < FAR_PLACES; done += p->strip) {
+        f->index[1] = done;
+        if (done > 0)
+            ra_tick(&site, f, 1);
+        for (uint64_t n = done; n < done + p->strip && n < FAR_PLACES; ++n)
+            CHECK(bit(ra.bits, (ARRAY + n * FAR_PLACE) >> PAGE_SHIFT));
+        CHECK(pass_on() <= RANGES_PER_ADVANCE_MAX);
+    }
+    CHECK(f->cursor > FAR_PLACES);
+    free(f);
+    end_large(&before);
+}
+
+/* The same, where no strip is shorter than a row: all of its places are asked for in the end,
+ * and the rows behind them, too, however many they are. */
+static void long_columns(uint64_t places) {
+    const struct large before = begin_large((uint64_t)16 << 30);
+    const uint64_t counts[] = {512, places};
+    const struct ra_stream stream = {.base = ARRAY, .high = 4, .stride = {4, FAR_PLACE}};
+    struct ra_site site = {.levels = 2, .streams = 1, .strip_mined = 1, .name = "long columns"};
+    struct ra_frame *f = frame_of(2, counts, &stream);
+    ra_begin_2(&site, f);
+    CHECK(f->plan->tick_level == 0);
+    CHECK(pass_on() <= RANGES_PER_ADVANCE_MAX);
+    for (uint64_t row = 1; row < 100; ++row) {
+        f->index[0] = row;
+        ra_tick(&site, f, 0);
+        CHECK(pass_on() <= RANGES_PER_ADVANCE_MAX);
+    }
+    CHECK(f->cursor > 99);
+    for (uint64_t n = 0; n < places && n < PLACES_PER_ADVANCE_MAX / 2; ++n)
+        CHECK(bit(ra.bits, (ARRAY + n * FAR_PLACE) >> PAGE_SHIFT));
+    free(f);
+    end_large(&before);
+}
+
 /* Of what a nest over `rows` of each of the places writes: bytes that it says a walk comes
  * back to. */
 static uint64_t walked_of(struct ra_site *site, uint64_t rows, uint64_t base) {
@@ -518,6 +654,12 @@ int main(void) {
     every_page(6);
     every_page(7);
     walks_told();
+    pages_apart(1);
+    pages_apart(2);
+    shares();
+    many_places();
+    long_columns(FAR_PLACES);
+    long_columns(2 * PLACES_PER_ADVANCE_MAX);
     puts("what is ahead is asked for as it should be");
     return 0;
 }
