@@ -306,6 +306,11 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
     for (uint32_t l = 0; l <= level && l < p->levels; ++l)
         p->total *= p->count[l];
     p->bytes_per_iteration = bytes[0] / (double)(p->total ? p->total : 1);
+    /* What one execution of the loop leaves in memory is not there for the next where all
+     * of it takes more than half: columns of an array that lies in rows. */
+    const double anew = p->count[level] ? bytes[level] / (double)p->count[level] : 0;
+    if (bytes[level] > (double)ra.memory / 2 && anew > p->bytes_per_iteration)
+        p->bytes_per_iteration = anew;
     const bool is_alone = !is_indirect && is_single(p);
     p->is_lazy = stays_given_back(p, is_alone);
     double look = p->bytes_per_iteration > 0 ? (double)ra.window / p->bytes_per_iteration : 1e18;

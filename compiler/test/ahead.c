@@ -443,30 +443,6 @@ static void alone(void) {
     nothing_behind();
 }
 
-/* The places of a walk are on their pages differently: in one, a row is the last of
- * a piece where it is the first of a page in another. None is passed over. */
-static void every_page(uint32_t strip_mined) {
-    const uint64_t counts[] = {ROWS, 86, PLACES}, base = 3 * ARRAY;
-    const struct ra_stream stream = {.base = base, .high = 40, .stride = {88 * 40, 40, PLANE}};
-    struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
-    struct ra_frame *f = frame_of(3, counts, &stream);
-    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
-    ra_begin_2(&site, f);
-    CHECK(f->plan->around[0] > 0);
-    for (uint64_t row = 1; row < ROWS; ++row) {
-        f->index[0] = row, f->index[1] = f->index[2] = 0;
-        ra_tick(&site, f, 0);
-        released_within(0, ADDRESSES);
-        nothing_behind(); /* or the next tick waits for it */
-    }
-    for (uint64_t n = 0; n < PLACES; ++n)
-        for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
-            CHECK(bit(ra.bits, (base + n * PLANE + cell * 40) >> PAGE_SHIFT));
-    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
-    walks_ended(NULL);
-    free(f);
-}
-
 /* The layer in a large memory, with bits for all addresses. */
 static struct large {
     uint64_t memory, window, tick_bytes;
@@ -497,6 +473,54 @@ static uint64_t pass_on(void) {
         prefetches += e.operation <= PREFETCH_FOLIOS;
     atomic_store(&ra.served, ra.ring_tail);
     return prefetches;
+}
+
+/* Columns of an array that lies in rows: each touches a page of every row, more than the
+ * memory, and so a window is that of one column. Where they fit it is one of all of them. */
+static void columns(void) {
+    enum { ROW = 8192, LINES = 20000, COLUMNS = 1024 };
+    const uint64_t counts[] = {COLUMNS, LINES};
+    const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {8, ROW}};
+    const struct large before = begin_large((uint64_t)38 << 20);
+    ra.window = ra.memory / 6;
+    ra.tick_bytes = ra.window / 64;
+    for (int fits = 0; fits < 2; ++fits) {
+        struct ra_site site = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "columns"};
+        struct ra_frame *f = frame_of(2, counts, &stream);
+        ra.memory = (uint64_t)(fits ? 170 : 38) << 20;
+        f->streams[0].base += (uint64_t)fits * ROW; /* a plan of its own */
+        ra_begin_2(&site, f);
+        const struct ra_plan *p = f->plan;
+        CHECK(p->tick_level == 1);
+        CHECK(fits ? p->look_ahead > LINES : p->look_ahead == ra.window >> PAGE_SHIFT);
+        pass_on();
+        free(f);
+    }
+    end_large(&before);
+}
+
+/* The places of a walk are on their pages differently: in one, a row is the last of
+ * a piece where it is the first of a page in another. None is passed over. */
+static void every_page(uint32_t strip_mined) {
+    const uint64_t counts[] = {ROWS, 86, PLACES}, base = 3 * ARRAY;
+    const struct ra_stream stream = {.base = base, .high = 40, .stride = {88 * 40, 40, PLANE}};
+    struct ra_site site = {.levels = 3, .streams = 1, .strip_mined = strip_mined, .name = "every page"};
+    struct ra_frame *f = frame_of(3, counts, &stream);
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    ra_begin_2(&site, f);
+    CHECK(f->plan->around[0] > 0);
+    for (uint64_t row = 1; row < ROWS; ++row) {
+        f->index[0] = row, f->index[1] = f->index[2] = 0;
+        ra_tick(&site, f, 0);
+        released_within(0, ADDRESSES);
+        nothing_behind(); /* or the next tick waits for it */
+    }
+    for (uint64_t n = 0; n < PLACES; ++n)
+        for (uint64_t cell = 0; cell < (uint64_t)ROWS * 88 - 2; ++cell)
+            CHECK(bit(ra.bits, (base + n * PLANE + cell * 40) >> PAGE_SHIFT));
+    clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    walks_ended(NULL);
+    free(f);
 }
 
 /* Iterations with a page each, more of them in a burst than are asked for at a time, of one
@@ -654,6 +678,7 @@ int main(void) {
     every_page(6);
     every_page(7);
     walks_told();
+    columns();
     pages_apart(1);
     pages_apart(2);
     shares();
