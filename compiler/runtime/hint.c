@@ -13,7 +13,10 @@
 static const uint64_t WANTS_HELPER_NS = 1 * 1000000ull;
 /* Of nests over so much each is looked at. */
 static const uint64_t LONG_BYTES = 4 << 20;
-enum { UNTIMED_MAX = 16 }; /* calls of small ones, without a helper, until the time is asked for */
+enum {
+    UNTIMED_MAX = 16,  /* calls of small ones, without a helper, until the time is asked for */
+    EXTENT_STREAMS = 3, /* the first of them tell a small nest from a large one, as in the pass */
+};
 
 /* As the pass has them. */
 _Static_assert(offsetof(struct ra_frame, count) == 72 * sizeof(uint64_t), "where parameters are");
@@ -77,12 +80,43 @@ bool start_helper_if_wanted(const struct ra_plan *p, const void *from) {
     return p && is_missing_of(p, true);
 }
 
-/* Without a helper, a nest at a site whose last one was small. It need not call again
- * before its first stream is somewhere else. */
+/* Bytes of the pages that a stream goes to, as the plan has them (touched), in integers: the
+ * program's arithmetic is left alone. 0: a bound is not to be believed. */
+static uint64_t extent_of(const struct ra_site *site, const struct ra_frame *f,
+                          const struct ra_stream *s) {
+    uint64_t run = 0, runs = 1, span = 0, moved;
+    for (uint32_t l = site->levels; l-- > 0;) {
+        const uint64_t stride = magnitude(s->stride[l]), n = f->count[l];
+        if (n == 0 || __builtin_mul_overflow(stride, n - 1, &moved) || moved >= ADDRESSES)
+            return 0;
+        span += moved;
+        if (span >= ADDRESSES)
+            return 0;
+        if (stride < run + PAGE)
+            run += moved;
+        else if (__builtin_mul_overflow(runs, n, &runs))
+            return 0;
+    }
+    if (runs > 1 && run < PAGE)
+        run = PAGE;
+    return __builtin_mul_overflow(run, runs, &run) || run > span ? span : run;
+}
+
+/* Does it go over so much? Its site's last nest says nothing of that: it may have been over
+ * another array. */
+static bool goes_over(const struct ra_site *site, const struct ra_frame *f, uint64_t bytes) {
+    for (uint32_t i = 0; i < site->streams && i < EXTENT_STREAMS; ++i)
+        if (extent_of(site, f, &f->streams[i]) >= bytes)
+            return true;
+    return false;
+}
+
+/* Without a helper, a small nest at a site whose last one was small, too. It need not call
+ * again before its first stream is somewhere else. */
 static bool needs_no_look(struct ra_site *site, struct ra_frame *f) {
     static __thread uint32_t since_time; /* was asked for, which takes as long as all the rest */
     const struct ra_plan *last = site->last;
-    if (ra.is_told || !last || once(&last->bytes) >= SMALL_BYTES ||
+    if (ra.is_told || !last || once(&last->bytes) >= SMALL_BYTES || goes_over(site, f, SMALL_BYTES) ||
         (++since_time % UNTIMED_MAX == 0 && !has_looked(now_ns())))
         return false;
     site->span = 0;
@@ -168,7 +202,7 @@ static void begin_inactive(struct ra_site *site, struct ra_frame *f) {
     bool is_new;
     if (!site->last)
         site->last = plan_of(site, f->count, f->streams, &is_new);
-    if (site->last->bytes < ra.window)
+    if (site->last->bytes < ra.window && !goes_over(site, f, ra.window))
         return;
     site->last = plan_of(site, f->count, f->streams, &is_new);
     begin_with_long_strips(site, site->last, f);

@@ -5,6 +5,15 @@
  * counts for the one outside, and walks across rows pass over no page. */
 #include "layer.h"
 
+/* As the helper does; returns how many prefetches there were. */
+static uint64_t pass_on(void) {
+    uint64_t prefetches = 0;
+    for (struct entry e; take_out(&e);)
+        prefetches += e.operation <= PREFETCH_FOLIOS;
+    atomic_store(&ra.served, ra.ring_tail);
+    return prefetches;
+}
+
 /* A nest over these bytes, which begins now: how often does it wait for the helper? */
 static int waits_over(const char *base, uint64_t bytes) {
     const uint64_t pages = bytes >> PAGE_SHIFT;
@@ -277,6 +286,39 @@ static void without_helper(void) {
     clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
 }
 
+/* A nest over a large array at a site whose last one was small is seen, where there is no
+ * helper yet, and ticks while hints are off. */
+static void large_after_small(void) {
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "large after small"};
+    const uint64_t few[] = {100}, many[] = {2 * ra.memory / 8}, place = 1 << 20;
+    const struct ra_stream stream = {.base = 2 * ARRAY, .high = 8, .stride = {8}};
+    ra.reads_at_start = reads;
+    for (int is_active = 0; is_active < 2; ++is_active) {
+        struct ra_frame *f = frame_of(1, few, &stream);
+        struct ra_frame *g = frame_of(1, many, &stream);
+        site.last = NULL;
+        atomic_store(&ra.helper, 0);
+        atomic_store(&ra.active, is_active);
+        for (int times = 0; times < 2; ++times)
+            CHECK(ra_begin_2(&site, f) == 0 && !has_helper());
+        CHECK(ra_begin_2(&site, g) == 1 && has_helper() == (bool)is_active);
+        free(f);
+        free(g);
+    }
+    /* Few places, however far apart, and bounds that are not to be believed are none such. */
+    struct ra_site two = {.levels = 2, .streams = 1, .strip_mined = 1, .name = "places"};
+    const uint64_t counts[][2] = {{8, 1}, {~(uint64_t)0, 100}, {(uint64_t)1 << 50, 1},
+                                  {0, (uint64_t)1 << 40}, {8, 8}, {100, 1}};
+    for (size_t k = 0; k < sizeof(counts) / sizeof(counts[0]); ++k) {
+        const struct ra_stream far = {.base = 2 * ARRAY, .high = 8, .stride = {(int64_t)place, 8}};
+        struct ra_frame *f = frame_of(2, counts[k], &far);
+        CHECK(goes_over(&two, f, SMALL_BYTES) == (k == 5));
+        free(f);
+    }
+    pass_on();
+    clear_bits(2 * ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
+}
+
 /* What is asked for when a walk of small nests over `bytes` has begun again at `base`:
  * up to where? */
 static uint64_t until_anew(uint64_t walked_from, uint64_t bytes, uint64_t base) {
@@ -464,15 +506,6 @@ static void end_large(const struct large *before) {
     ra.window = before->window;
     ra.tick_bytes = before->tick_bytes;
     ra.bits = before->bits;
-}
-
-/* As the helper does; returns how many prefetches there were. */
-static uint64_t pass_on(void) {
-    uint64_t prefetches = 0;
-    for (struct entry e; take_out(&e);)
-        prefetches += e.operation <= PREFETCH_FOLIOS;
-    atomic_store(&ra.served, ra.ring_tail);
-    return prefetches;
 }
 
 /* Columns of an array that lies in rows: each touches a page of every row, more than the
@@ -671,6 +704,7 @@ int main(void) {
     plan_in_use();
     small_first();
     without_helper();
+    large_after_small();
     anew();
     inner_nests();
     sharing();
