@@ -195,7 +195,9 @@ void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_fr
     while (f->looked < to) {
         const uint64_t asked =
             atomic_load_explicit(&ra.count.queued, memory_order_relaxed) - before;
-        goes_on = f->looked - from >= INDICES_MAX && asked < ra.window >> PAGE_SHIFT >> 6;
+        /* What the ring has no room for would be lost. */
+        goes_on = !has_room() ||
+                  (f->looked - from >= INDICES_MAX && asked < ra.window >> PAGE_SHIFT >> 6);
         if (f->looked >= near && (goes_on || asked >= ra.window >> PAGE_SHIFT >> 2))
             break;
         uint64_t reached = to - f->looked > INDICES ? f->looked + INDICES : to;
@@ -209,6 +211,6 @@ void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_fr
             break;
         f->looked = reached;
     }
-    if (f->looked > from)
+    if (f->looked > from || goes_on)
         f->looked_from = goes_on ? done : from;
 }

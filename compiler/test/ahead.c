@@ -177,6 +177,34 @@ static void computed(void) {
     clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
 }
 
+/* While the ring has no room only what the next strips go to is asked for; the rest at the
+ * first tick when it has. */
+static void computed_later(void) {
+    const uint64_t values[] = {ARRAY, 4099}, count = 1 << 20;
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "later",
+                           .target_low = ARRAY, .target_high = ARRAY + ra.memory};
+    const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {8},
+                                     .flags = RA_FLAG_INDIRECT | RA_FLAG_COMPUTED,
+                                     .target = (uint64_t)(uintptr_t)every_fifth,
+                                     .scale = (int64_t)(uintptr_t)values};
+    struct ra_frame *f = frame_of(1, &count, &stream);
+    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+    while (has_room())
+        CHECK(enqueue(WALKED, ARRAY, PAGE, 0));
+    const uint64_t lost = ra.count.lost, soon = 2 * INDICES;
+    ra_begin_2(&site, f);
+    const uint64_t strip = f->strip[0];
+    CHECK(strip == INDICES && f->looked <= soon && ra.count.lost == lost);
+    for (uint64_t n = 0; n < 2; ++n) {
+        f->index[0] = strip;
+        ra_tick(&site, f, 0);
+        CHECK(n == 0 ? f->looked <= strip + soon : f->looked > strip + soon);
+        pass_on();
+    }
+    clear_bits(ARRAY >> PAGE_SHIFT, 2 * ARRAY >> PAGE_SHIFT);
+    free(f);
+}
+
 /* Highest address that was asked for since the ring was taken out; none may be
  * below `low`. */
 static uint64_t asked_until(uint64_t low) {
@@ -700,6 +728,7 @@ int main(void) {
     helper_first();
     indices();
     computed();
+    computed_later();
     small_walks();
     plan_in_use();
     small_first();
