@@ -444,7 +444,7 @@ static bool is_due(const struct ra_plan *p, const struct ra_frame *f, uint64_t t
 }
 
 void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
-                  uint64_t done) {
+                  uint64_t done, bool is_last) {
     const uint64_t given = f->strip[p->tick_level], before = queued_pages;
     const uint64_t strip = given < p->count[p->tick_level] ? given : p->strip;
     const uint64_t ahead = look_ahead(p, strip);
@@ -472,7 +472,7 @@ void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
             let_helper_go_first(atomic_load_explicit(&ra.ring_head, memory_order_relaxed),
                                 queued_pages != asked);
     }
-    if (f->cursor == p->total) {
+    if (is_last && f->cursor == p->total) {
         prefetch_next(p, f, done);
         frontier.first = atomic_load_explicit(&p->next, memory_order_acquire);
         frontier.next = f->next;

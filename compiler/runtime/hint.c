@@ -183,7 +183,7 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
     begin_at_frontier(p, f);
     memset(f->index, 0, sizeof(f->index));
     begin_releases(p, f);
-    go_on(site, p, f, 0);
+    go_on(site, p, f, 0, true);
 }
 
 /* A small nest needs no call wherever it is. */
@@ -265,7 +265,7 @@ static __attribute__((noinline)) void tick(struct ra_site *site, struct ra_frame
             return;
         for (uint32_t l = (uint32_t)level + 1; l <= p->tick_level; ++l)
             f->index[l] = 0;
-        f->plan = p;
+        f->plan = previous = p;
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
         f->looked = f->looked_from = f->asked_from = f->asked_to = f->asked_turn = 0;
@@ -281,7 +281,7 @@ static __attribute__((noinline)) void tick(struct ra_site *site, struct ra_frame
     use(p);
     uint64_t done = position(p, f);
     measure_inner(p, f, done);
-    go_on(site, p, f, done);
+    go_on(site, p, f, done, previous == p);
     if (f->cursor == p->total && p->walks)
         walks_ended(p);
     if (p->walks)

@@ -349,8 +349,11 @@ bool start_helper_if_wanted(const struct ra_plan *p, const void *from);
 void look_whether_missing(const struct ra_plan *p);
 /* What was asked for ahead of this nest by the one before it need not be again. */
 void begin_at_frontier(struct ra_plan *p, struct ra_frame *f);
-/* Asks for what is ahead where so many iterations are done. */
-void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f, uint64_t done);
+/* Asks for what is ahead where so many iterations are done. What follows the nest is asked
+ * for, too, unless another large nest has begun since this one: that is what followed it, and
+ * is nearly over itself where the two share their loops, or lies inside this one. */
+void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f, uint64_t done,
+           bool is_last);
 /* What the next iterations touch was asked for only now: lets the helper pass it on
  * first. A program that overtakes it faults, and the kernel reads what lies around
  * the fault, and, from there on, ahead of it: instead of what was asked for. Not for

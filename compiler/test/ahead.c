@@ -480,6 +480,49 @@ static void sharing(void) {
     free(f[1]);
 }
 
+/* Bytes that a tick of a nest asks for of [low, high), where none of it is there. */
+static uint64_t tick_asks(struct ra_site *site, struct ra_frame *f, uint64_t done, uint64_t low,
+                          uint64_t high) {
+    clear_bits(low >> PAGE_SHIFT, high >> PAGE_SHIFT);
+    f->index[0] = done;
+    ra_tick(site, f, 0);
+    nothing_behind();
+    const uint64_t bytes = asked_within(low, high);
+    atomic_store(&ra.served, ra.ring_tail);
+    return bytes;
+}
+
+/* Of two nests that share their loop neither asks for the beginning of the other at its end;
+ * the one that began last asks for that of the nest behind both. */
+static void beside(void) {
+    enum { COUNT = 2048, BEGIN = 64 << 10 };
+    const uint64_t counts[] = {COUNT};
+    struct ra_site site[3];
+    struct ra_frame *f[3];
+    for (int k = 0; k < 3; ++k) {
+        const struct ra_stream stream = {.base = (1 + (uint64_t)k) * ARRAY, .high = 8,
+                                         .stride = {PAGE}};
+        site[k] = (struct ra_site){.levels = 1, .streams = 1, .strip_mined = 1, .name = "beside"};
+        f[k] = frame_of(1, counts, &stream);
+    }
+    for (int pass = 0; pass < 2; ++pass) {
+        ra_begin_2(&site[0], f[0]);
+        ra_begin_2(&site[1], f[1]);
+        released_within(0, ADDRESSES);
+        uint64_t behind = 0;
+        for (uint64_t i = f[0]->strip[0]; i < COUNT; i += f[0]->strip[0]) {
+            CHECK(tick_asks(&site[0], f[0], i, 2 * ARRAY, 2 * ARRAY + BEGIN) == 0);
+            behind += tick_asks(&site[1], f[1], i, 3 * ARRAY, 3 * ARRAY + BEGIN);
+        }
+        CHECK(pass == 0 ? behind == 0 : behind > 0);
+        ra_begin_2(&site[2], f[2]);
+        released_within(0, ADDRESSES);
+    }
+    clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    for (int k = 0; k < 3; ++k)
+        free(f[k]);
+}
+
 /* One array alone that is much larger than the memory is asked for half as far ahead as one
  * that mostly fits, or several together. */
 static void alone(void) {
@@ -737,6 +780,7 @@ int main(void) {
     anew();
     inner_nests();
     sharing();
+    beside();
     alone();
     every_page(6);
     every_page(7);
