@@ -302,6 +302,9 @@ pub struct State {
     pub epoch: AtomicU32,
     /// Number of stays in the descriptor table, see [`State::detaching`].
     pub entered: AtomicU32,
+    /// The look at a descriptor that is not waited for any more
+    /// (`waiting::await_looked`); 0: none.
+    pub look_left: AtomicU64,
     /// Processors that this process may use; 0: not asked yet.
     pub cpus: AtomicU32,
     /// Processors that are online, and one; 0: not asked yet.

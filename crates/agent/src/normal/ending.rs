@@ -83,7 +83,11 @@ fn kill(state: &State, reason: Park) {
             let looks = log.is_some_and(|log| log.looks.load(SeqCst) % 2 != 0);
             match state.zombies.iter().find(|cell| cell.load(Relaxed) == 0) {
                 Some(cell) if !looks => cell.store(child, Relaxed),
-                _ => await_death(state, child),
+                _ => {
+                    // On busy processors it would not come to its end.
+                    hasten(child);
+                    await_death(state, child);
+                }
             }
         }
     }

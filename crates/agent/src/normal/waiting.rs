@@ -107,21 +107,52 @@ impl Turns {
 /// by now than the one that the copy looks for.
 ///
 /// A look that begins later finds the number gone. The copy is at idle priority: one that
-/// has lost its processor in those microseconds is waited for no longer than [`LOOK_NS`].
+/// has lost its processor in those microseconds is waited for no longer than [`LOOK_NS`],
+/// and once: it may be without for as long as the processors are busy, and a program that
+/// closes thousands of files would wait at each.
 pub fn await_looked(state: &State) {
     let Some(log) = state.log() else { return };
-    let found = log.looks.load(SeqCst);
-    if found.is_multiple_of(2) || !super::own(state) {
-        return;
+    let Some(look) = unfinished(state, log) else { return };
+    if super::own(state) && await_look(state, log, look) != Looked::Over {
+        state.look_left.store(look, Relaxed);
     }
+}
+
+/// The look that a copy is in, unless it has been waited for in vain.
+fn unfinished(state: &State, log: &Log) -> Option<u64> {
+    let look = look(log);
+    (!look.is_multiple_of(2) && state.look_left.load(Relaxed) != look).then_some(look)
+}
+
+/// Which look a copy is in, where that is odd: its number, and the copy's.
+fn look(log: &Log) -> u64 {
+    u64::from(log.epoch.load(Relaxed)) << u32::BITS | u64::from(log.looks.load(SeqCst) as u32)
+}
+
+/// What came of a wait for a look.
+#[derive(Debug, PartialEq, Eq)]
+enum Looked {
+    Over,
+    /// The copy has died in it, and holds nothing any more.
+    Dead,
+    Late,
+}
+
+fn await_look(state: &State, log: &Log, found: u64) -> Looked {
     let mut turns = Turns::default();
-    while log.looks.load(SeqCst) == found {
+    while look(log) == found {
         let Some(passed_ns) = turns.passed_ns(state) else { continue };
         if passed_ns > LOOK_NS {
-            return;
+            return Looked::Late;
+        }
+        let copy = state.speculative.load(Relaxed);
+        // 0: not noted yet, or another thread ends it.
+        if copy != 0 && !runs(copy) {
+            return Looked::Dead;
         }
         sys::sleep(DETACH_PAUSE_NS);
     }
+    Looked::Over
 }
 
 /// [`await_detached`] at the end of the stall, where something may happen
@@ -207,6 +238,57 @@ pub fn await_prediction(state: &State) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::nr;
+    use crate::normal::ending::end_child;
+
+    /// A process like a copy, a child without an exit signal, that does nothing.
+    fn idle_child() -> i32 {
+        const LONGEST_MS: usize = 60_000;
+        // SAFETY: a forked child that waits and ends, and does nothing else.
+        let child = unsafe { sys::call(nr::CLONE, &[0; 5]) };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                sys::call(nr::POLL, &[0, 0, LONGEST_MS]);
+                sys::call(nr::EXIT_GROUP, &[0]);
+            }
+        }
+        child as i32
+    }
+
+    #[test]
+    fn a_look_that_does_not_end_is_waited_for_once() {
+        let state = crate::state::zeroed();
+        // SAFETY: zeroed memory is a valid log.
+        let log: &Log =
+            std::boxed::Box::leak(unsafe { std::boxed::Box::new_zeroed().assume_init() });
+        state.pid.store(sys::getpid(), Relaxed);
+        state.log.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+        let child = idle_child();
+        assert!(child > 0);
+        state.speculative.store(child, Relaxed);
+        let unfinished = || unfinished(&state, log);
+        assert_eq!(unfinished(), None, "it is in none");
+        log.looks.store(7, SeqCst);
+        let first = unfinished().unwrap();
+        await_looked(&state);
+        assert_eq!(unfinished(), None);
+        assert_eq!(await_look(&state, log, first), Looked::Late);
+        log.looks.store(9, SeqCst);
+        assert!(unfinished().is_some(), "another one");
+        log.looks.store(7, SeqCst);
+        assert_eq!(unfinished(), None);
+        log.epoch.store(1, Relaxed);
+        assert!(unfinished().is_some(), "another copy's");
+        assert_eq!(await_look(&state, log, first), Looked::Over);
+        // SAFETY: kills the child from above, which is reaped below.
+        unsafe { sys::call(nr::KILL, &[child as usize, 9]) };
+        while runs(child) {
+            std::thread::yield_now();
+        }
+        assert_eq!(await_look(&state, log, look(log)), Looked::Dead);
+        end_child(&state, child);
+    }
 
     /// An aide that was started for itself, and then a copy: who has found the first, and
     /// sees that it has gone, must not say so of the second.
