@@ -92,7 +92,9 @@ pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option
         && sequence::may_expect(state, len as u64);
     // Not before: where the last copy's pages were, this may be.
     remember(state, result as usize, len, sys::device_of(fd as i32));
-    if !may_be_asked_about(state) {
+    // The question is an access, of which a program that watches files is told.
+    let asks = CONFIG.watches.load(Relaxed) == 0 && state.disabled.load(Relaxed) == 0;
+    if !asks || !may_be_asked_about(state) {
         return None;
     }
     let noticed = state.notice.load(Relaxed) != 0 || state.notice_later.load(Relaxed) != 0;

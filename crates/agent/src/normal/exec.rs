@@ -106,7 +106,9 @@ fn with_session(
     if target == learnt::Target::LeftAlone || environment == 0 {
         return plain(frame);
     }
-    if !agent_reachable() {
+    // A program that watches files would be told of our looks, and of what is read
+    // ahead.
+    if CONFIG.watches.load(Relaxed) != 0 || !agent_reachable() {
         return plain(frame);
     }
     let Some(given) = Given::at(environment) else { return plain(frame) };
@@ -114,9 +116,7 @@ fn with_session(
     // How large the stack is of a child by vfork(2) is its maker's to say: glibc's
     // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
     let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
-    // A program that watches what it executes would be told of our look, and of what is
-    // read ahead.
-    if CONFIG.watches.load(Relaxed) != 0 || executes_with_others_rights() {
+    if executes_with_others_rights() {
         return plain(frame);
     }
     // A look opens the file once more, by way of /proc: some 40 µs.
