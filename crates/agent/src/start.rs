@@ -8,6 +8,7 @@ use crate::import::DESK_LEN;
 use crate::stat;
 use crate::state::{STATE, STATE_LEN, State, role, state};
 use crate::status::{self, Status};
+use crate::symbols::Tables;
 use crate::sys::{self, call};
 use crate::{elf, interpose, patch};
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -66,7 +67,11 @@ fn start(environment: Environment, argc: usize, passed: bool) {
     // The program finds the environment that it would have had, except in tier
     // T0, which puts nothing back at an exec: there its children need it.
     if tier != Tier::Symbols {
+        let moved = environment.moved();
         environment.scrub(session.agent);
+        if let Some(moved) = moved {
+            moved.scrub(session.agent);
+        }
     }
 }
 
@@ -352,7 +357,7 @@ unsafe fn len_of(address: usize) -> usize {
     len
 }
 
-/// The process's environment on the start-up stack.
+/// The process's environment: on the start-up stack, or where it has been moved to.
 struct Environment {
     array: usize,
     len: usize,
@@ -422,6 +427,25 @@ impl Environment {
         (0..self.len).find_map(|index| {
             self.string(index).strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="))
         })
+    }
+
+    /// The C library's, where it has another array by now: a constructor of a library
+    /// of the program's, which runs before ours, has set a variable (setenv(3)). The
+    /// strings are the same.
+    fn moved(&self) -> Option<Environment> {
+        let mut found = None;
+        elf::for_each(|object| {
+            if found.is_none() {
+                let defined = Tables::of(&object).variable(b"__environ");
+                found = defined.filter(|&at| object.is_data(at, size_of::<usize>()));
+            }
+        });
+        // SAFETY: a variable of the C library's, or the program's copy of it, which the
+        // dynamic linker has found in this order, too.
+        let array = unsafe { *(found? as *const usize) };
+        let is_other = array != 0 && array.is_multiple_of(size_of::<usize>());
+        // SAFETY: what getenv(3) would look through; only this thread uses it so far.
+        unsafe { if is_other && array != self.array { Environment::at(array) } else { None } }
     }
 
     /// Takes out what the launcher put in, so that the program finds the

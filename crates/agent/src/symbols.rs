@@ -14,6 +14,7 @@ const DT_VERSYM: usize = 0x6fff_fff0;
 
 const R_X86_64_GLOB_DAT: u64 = 6;
 const R_X86_64_JUMP_SLOT: u64 = 7;
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 /// A version that is not the default one of its symbol.
 const VERSION_HIDDEN: u16 = 0x8000;
@@ -92,6 +93,16 @@ impl Tables {
 
     /// Address of the function `name` (without NUL) that this object defines.
     pub fn function(&self, name: &[u8]) -> Option<usize> {
+        self.find(name, STT_FUNC)
+    }
+
+    /// Address of the variable `name` (without NUL) that this object defines: the
+    /// program does, too, where it has one of a library's in itself (`R_X86_64_COPY`).
+    pub fn variable(&self, name: &[u8]) -> Option<usize> {
+        self.find(name, STT_OBJECT)
+    }
+
+    fn find(&self, name: &[u8], kind: u8) -> Option<usize> {
         if self.hash == 0 || self.symbols == 0 || self.strings == 0 {
             return None;
         }
@@ -118,7 +129,7 @@ impl Tables {
             // its lowest bit set.
             let found: u32 = unsafe { entry(chains_at, (index - first) as usize) };
             if found | 1 == hash | 1
-                && let Some(address) = self.defined(index as usize, name)
+                && let Some(address) = self.defined(index as usize, name, kind)
             {
                 return Some(address);
             }
@@ -130,14 +141,14 @@ impl Tables {
         None
     }
 
-    fn defined(&self, index: usize, name: &[u8]) -> Option<usize> {
+    fn defined(&self, index: usize, name: &[u8], kind: u8) -> Option<usize> {
         // SAFETY: a symbol that the hash table names.
         let symbol: Symbol = unsafe { entry(self.symbols, index) };
         let hidden = self.versions != 0
             // SAFETY: one half word for each symbol.
             && unsafe { entry::<u16>(self.versions, index) } & VERSION_HIDDEN != 0;
-        let function = symbol.info & 0xf == STT_FUNC && symbol.section != 0;
-        (function && !hidden && self.is_named(&symbol, name))
+        let defined = symbol.info & 0xf == kind && symbol.section != 0;
+        (defined && !hidden && self.is_named(&symbol, name))
             .then(|| self.bias + symbol.value as usize)
     }
 
@@ -214,6 +225,17 @@ mod tests {
             assert_eq!(tables.function(b"no such function"), None);
         });
         assert!(seen >= 3, "{seen}");
+    }
+
+    #[test]
+    fn the_environment_of_the_library_is_the_first_that_is_defined() {
+        let mut found = None;
+        crate::elf::for_each(|object| {
+            let tables = Tables::of(&object);
+            assert_eq!(tables.function(b"environ"), None, "a variable");
+            found = found.or_else(|| tables.variable(b"environ"));
+        });
+        assert_eq!(found, Some(&raw const libc::environ as usize));
     }
 
     #[test]

@@ -288,6 +288,62 @@ fn opting_out_leaves_the_environment_alone() {
     assert!(!scratch.join(".cache").exists(), "nothing was installed for it");
 }
 
+/// Prints its environment, and whether the agent is in it.
+const PRINT_ENVIRONMENT: &str = r#"
+#define _GNU_SOURCE
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int is_agent(struct dl_phdr_info *object, size_t size, void *found) {
+    *(int *)found |= strstr(object->dlpi_name, "/agent-") != NULL;
+    return 0;
+}
+int main(int argc, char **argv) {
+    int agent = 0;
+    dl_iterate_phdr(is_agent, &agent);
+    for (char **variable = environ; *variable; variable++) puts(*variable);
+    puts(getenv("RUNAHEAD_SESSION") ? "session" : "no session");
+    puts(agent ? "agent" : "no agent");
+    fflush(stdout);
+    if (argc > 1) execl(argv[0], argv[0], (char *)0);
+    return 0;
+}
+"#;
+
+/// The constructor of a library of the program's runs before the agent's: by then the C
+/// library has an environment of its own making.
+#[test]
+fn an_environment_that_has_been_moved_is_the_one_that_was_given() {
+    let scratch = Scratch::new();
+    let source = "#include <stdlib.h>
+        __attribute__((constructor)) static void set(void) { setenv(\"ADDED\", \"1\", 1); }";
+    let library = scratch.compile("libsets.so", source, &["-shared", "-fPIC"]);
+    let library = library.to_str().unwrap();
+    let run = |mut command: Command, program: &Path, preloaded: Option<&str>| {
+        command.env_clear().env("HOME", scratch.path()).env("XDG_RUNTIME_DIR", scratch.path());
+        command.env("A", "1").envs(preloaded.map(|library| ("LD_PRELOAD", library)));
+        stdout_of(command.arg(program).arg("again"))
+    };
+    // The last has the C library's variable in itself.
+    for (name, flags, preloaded) in [
+        ("preloading", &[][..], Some(library)),
+        ("linked", &["-Wl,--no-as-needed", library], None),
+        ("both", &["-Wl,--no-as-needed", library], Some("/nonexistent.so")),
+        ("fixed", &["-no-pie", "-fno-pic", "-Wl,--no-as-needed", library], None),
+    ] {
+        let program = scratch.compile(name, PRINT_ENVIRONMENT, flags);
+        // glibc's loader says that the other is not there.
+        let env = || Command::new("/usr/bin/env");
+        let expected = run(env(), &program, preloaded).replace("no agent", "agent");
+        assert_eq!(expected.matches("ADDED=1").count(), 2, "{expected}");
+        let mut command = scratch.runahead();
+        command.arg("--");
+        assert_eq!(run(command, &program, preloaded), expected, "{name}");
+    }
+}
+
 const PRINT_PRELOAD: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
