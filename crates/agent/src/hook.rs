@@ -31,6 +31,10 @@ pub extern "C" fn ra_hook(frame: &mut Frame) -> isize {
 /// (`clone`, `clone3`, `fork`, `vfork`).
 pub extern "C" fn ra_before(frame: &mut Frame) {
     let Some(state) = state() else { return };
+    if state.role.load(Relaxed) == role::UNKNOWN {
+        // Before it makes a child by vfork(2), which would take this memory for its own.
+        crate::start::in_child(state);
+    }
     match state.role.load(Relaxed) {
         // The table parks all of these: it does not return. Were it to, the
         // filter would trap the call.
