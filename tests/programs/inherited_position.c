@@ -1,16 +1,18 @@
 /* Reads by a description's position wait for each other. A child that reads
  * what its parent opened asks nowhere else for the position: that would wait
- * once more, behind every other reader. */
+ * once more, behind every other reader. Nor does one that has tried to execute a
+ * program before. */
 #include "common.h"
 #include <sys/ptrace.h>
 #include <sys/user.h>
-int main(void)
+static void trace(int fd, int tries)
 {
-	int fd = open(BIG, O_RDONLY);
 	pid_t child = fork();
 	if (child == 0) {
 		char bytes[4096];
 		unsigned sum = 0;
+		if (tries)
+			execl("/nonexistent", "first", NULL);
 		ptrace(PTRACE_TRACEME, 0, 0, 0);
 		raise(SIGSTOP);
 		while (read(fd, bytes, sizeof bytes) > 0)
@@ -35,4 +37,9 @@ int main(void)
 	}
 	printf("%s, %d reads, the position asked for %d times\n", ended(status), reads / 2, questions);
 	printf("%ld\n", (long)lseek(fd, 0, SEEK_CUR));
+}
+int main(void)
+{
+	trace(open(BIG, O_RDONLY), 0);
+	trace(open(BIG, O_RDONLY), 1);
 }

@@ -7,7 +7,7 @@
 //! `.text.hot.child`, which the linker puts behind what is `#[cold]`: one
 //! fault for both.
 
-use crate::arch::{Frame, syscall6};
+use crate::arch::{Frame, nr, syscall6};
 use crate::state::{State, role, state};
 use crate::{normal, speculative};
 use core::sync::atomic::Ordering::Relaxed;
@@ -64,9 +64,21 @@ pub fn plain(frame: &Frame) -> isize {
     unsafe { syscall6(frame.number, frame.args) }
 }
 
-/// A forked child's first call.
+/// A forked child's first call. One that executes a program may be its only one: it
+/// needs nothing of what is known of descriptors, nor the table of all calls, and each
+/// takes another page.
 #[cold]
 fn first_call(state: &'static State, frame: &mut Frame) -> isize {
+    let environment_arg = match frame.number {
+        nr::EXECVE => 2,
+        nr::EXECVEAT => 3,
+        _ => 0,
+    };
+    if environment_arg != 0 {
+        let begun = crate::start::in_executing_child(state);
+        let execute = |frame| normal::execute(state, frame, environment_arg);
+        return if begun { execute(frame) } else { plain(frame) };
+    }
     crate::start::in_child(state);
     if state.role.load(Relaxed) == role::NORMAL { normal::call(state, frame) } else { plain(frame) }
 }

@@ -222,15 +222,30 @@ fn replace(at: usize, len: usize) {
     unsafe { call(nr::MMAP, &[at, len, protection, flags, usize::MAX, 0]) };
 }
 
-/// A forked child's first hooked call: the kernel has emptied its state.
+/// A forked child's first hooked call: the kernel has emptied its state. Or the first
+/// after those of [`in_executing_child`].
 #[cold]
 pub fn in_child(state: &'static State) {
+    if in_executing_child(state) {
+        state.inherited();
+        state.role.store(role::NORMAL, Release);
+    }
+}
+
+/// The same as far as an execve(2) needs it, whose child's role stays
+/// [`role::UNKNOWN`]: it may fail, and others follow. False where the child is left
+/// alone.
+#[cold]
+pub fn in_executing_child(state: &'static State) -> bool {
     if crate::normal::is_silent() {
         CONFIG.forbidden.store(1, Relaxed);
     }
     if CONFIG.forbidden.load(Relaxed) != 0 {
         state.role.store(role::OFF, Release);
-        return;
+        return false;
+    }
+    if state.forked.load(Relaxed) != 0 {
+        return true;
     }
     for cell in &CONFIG.logs {
         let log = take(cell);
@@ -242,10 +257,10 @@ pub fn in_child(state: &'static State) {
     if !desk.is_null() {
         replace(desk as usize, DESK_LEN);
     }
-    state.inherited();
-    state.forked.store(1, Relaxed);
     begin_process(state);
-    state.role.store(role::NORMAL, Release);
+    // Last: a handler's calls come here, too.
+    state.forked.store(1, Relaxed);
+    true
 }
 
 /// Maps a file of the collector's; null where it is not there or begins with

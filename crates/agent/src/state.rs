@@ -39,7 +39,8 @@ pub const SCRATCHES_MAX: usize = 8;
 
 /// What this process is; [`State::role`].
 pub mod role {
-    /// Emptied by the kernel: a forked child that has not been looked at.
+    /// Emptied by the kernel: a forked child that has not been looked at, or has done
+    /// nothing but try to execute a program ([`super::State::forked`]).
     pub const UNKNOWN: u32 = 0;
     /// A normal process.
     pub const NORMAL: u32 = 1;

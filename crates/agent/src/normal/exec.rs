@@ -169,6 +169,7 @@ fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) ->
 /// What is about to be executed, and what asking for it (stat(2)) returned. By itself:
 /// of the room that asking takes on the stack the rest needs some.
 #[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn target(args: &[usize; 6], environment_arg: usize) -> (isize, learnt::File) {
     let Place { directory, path, flags } = Place::of(args, environment_arg);
     let mut stat = sys::Stat::default();

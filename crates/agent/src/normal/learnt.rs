@@ -196,6 +196,7 @@ fn is_within_brief(us: u64) -> bool {
 /// has, or may have: one whose end nobody sees (static, killed, in a namespace of its
 /// own) says nothing. Tells the parent, who is to hand the agent on the next time,
 /// unless it was `in_vain`.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn waits(state: &State, table: &Table, in_vain: bool) -> (bool, bool) {
     let many = state.stalls.load(Relaxed) > FIRST_STALLS || state.epoch.load(Relaxed) != 0;
     let itself = many || state.mean_stall_ns() >= LONG_STALL_NS;
@@ -212,6 +213,7 @@ fn waits(state: &State, table: &Table, in_vain: bool) -> (bool, bool) {
 /// This process is about to execute `target`: what it has come to is all that will
 /// be known of it. By itself: no child by vfork(2) needs room for it on its stack.
 #[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn executes(state: &State, target: Target) {
     if CONFIG.mode.load(Relaxed) != Mode::Speculate as u32 {
         return;

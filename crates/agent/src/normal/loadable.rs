@@ -269,6 +269,7 @@ fn kind(reader: usize, mode: u32, has_been_loaded: bool, room: &mut Room) -> Kin
 
 /// Whether a library of the program's must be loaded first, before the agent.
 #[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn is_to_be_first(reader: usize) -> bool {
     first::is_needed(|offset, part| {
         let args = [reader, part.as_mut_ptr() as usize, part.len(), offset as usize];

@@ -50,6 +50,7 @@ pub use capture::hand_over;
 pub use control::Control;
 pub use credit::CREDIT;
 pub use ending::end_speculation;
+pub use exec::execute;
 pub use learnt::started;
 use reads::OFFSET_NONE;
 pub use reads::{Request, is_file};
