@@ -11,10 +11,11 @@ const PROCESSORS_MAX: usize = 2048;
 /// Of which processors, by their numbers.
 pub type Mask = [u64; PROCESSORS_MAX / 64];
 
-/// Longest line of one processor: its name and ten numbers of twelve digits.
-const LINE_LEN: usize = 160;
+/// What is looked at of one processor's line: its name and five numbers of twelve digits.
+const LINE_LEN: usize = 80;
 
-const CHUNK_LEN: usize = 512;
+/// A handler may run on a stack that is small, and all that this needs lies on it.
+const CHUNK_LEN: usize = 128;
 
 /// Idle time of all processors since boot, in 10 ms (proc_uptime(5)).
 pub fn of_all_cs() -> Option<u64> {
@@ -29,6 +30,7 @@ pub fn of_all_cs() -> Option<u64> {
 
 /// Idle time of the processors in `mask` since boot, in 10 ms: theirs in which somebody
 /// waited for storage, too (proc_stat(5); USER_HZ is 100).
+#[inline(never)]
 pub fn of_cs(mask: &Mask) -> Option<u64> {
     let fd = sys::open_read(b"/proc/stat\0");
     if fd < 0 {
@@ -47,11 +49,13 @@ pub fn of_cs(mask: &Mask) -> Option<u64> {
     lines.is_over.then_some(lines.idle_cs)
 }
 
-/// How many processors are online, whoever may use them (cpu(7) of sysfs).
+/// How many processors are online, whoever may use them (cpu(7) of sysfs); `None` where
+/// that is a long list.
+#[inline(never)]
 pub fn online() -> Option<u32> {
-    let mut text = [0u8; 256];
+    let mut text = [0u8; 64];
     let text = procfs::read(b"/sys/devices/system/cpu/online\0", &mut text)?;
-    count(text.trim_ascii_end())
+    count(text.strip_suffix(b"\n")?)
 }
 
 /// Of a list such as `0-3,8`.

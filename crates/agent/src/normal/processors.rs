@@ -191,11 +191,13 @@ const IDLE_SHARE: u64 = 10;
 
 /// Idle time since boot of the processors that this process may run on, in 10 ms.
 fn idle_time_cs(state: &State) -> Option<u64> {
-    if processors(&state.cpus) < online(state) {
-        idle::of_cs(&affinity())
-    } else {
-        idle::of_all_cs()
-    }
+    if processors(&state.cpus) < online(state) { idle_time_of_own_cs() } else { idle::of_all_cs() }
+}
+
+/// By itself, as [`count_own`].
+#[inline(never)]
+fn idle_time_of_own_cs() -> Option<u64> {
+    idle::of_cs(&affinity())
 }
 
 /// How many processors are online, this process's or not; 0 where that is not known.
@@ -222,9 +224,12 @@ fn runnable() -> Option<u32> {
 /// How many processors this process may run on.
 pub fn processors(cache: &AtomicU32) -> u32 {
     let known = cache.load(Relaxed);
-    if known != 0 {
-        return known;
-    }
+    if known != 0 { known } else { count_own(cache) }
+}
+
+/// By itself: elsewhere the stack need not have room for it.
+#[inline(never)]
+fn count_own(cache: &AtomicU32) -> u32 {
     let cpus = affinity().iter().map(|word| word.count_ones()).sum::<u32>().max(1);
     cache.store(cpus, Relaxed);
     cpus
