@@ -372,6 +372,15 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     old
 }
 
+/// Runs `action` without a signal in between: none of the program's handlers leaves it by
+/// `longjmp`, and no cancellation.
+pub fn undisturbed<R>(action: impl FnOnce() -> R) -> R {
+    let mask = set_signal_mask(u64::MAX);
+    let result = action();
+    set_signal_mask(mask);
+    result
+}
+
 /// `FUTEX_WAKE` of one waiter on a shared word.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     // SAFETY: wakes whoever waits on a word of ours.

@@ -99,7 +99,7 @@ pub fn are_busy_at_first(state: &State) -> bool {
     let speculates = CONFIG.mode.load(Relaxed) == Mode::Speculate as u32;
     if speculates && state.idle_counted_ns.load(Relaxed) == 0 {
         let cpus = processors(&state.cpus);
-        return cpus != 1 && count(state, cpus, sys::now_ns());
+        return cpus != 1 && count_undisturbed(state, cpus);
     }
     are_busy(state)
 }
@@ -123,6 +123,12 @@ fn count(state: &State, cpus: u32, now_ns: u64) -> bool {
         state.idle_verdict.store(if busy { VERDICT_BUSY_NOW } else { 0 }, Relaxed);
     }
     state.idle_verdict.load(Relaxed) == VERDICT_BUSY_NOW
+}
+
+/// The same where no lock is held, and signals come: a handler that left by `longjmp`, or
+/// a cancellation, would leave the file open.
+fn count_undisturbed(state: &State, cpus: u32) -> bool {
+    sys::undisturbed(|| count(state, cpus, sys::now_ns()))
 }
 
 /// How long a count holds, in ns: twice as long after each in a row that found the
@@ -157,7 +163,7 @@ fn is_idle_again(state: &State, counted_us: Option<u64>) -> bool {
     let due = counted_us.is_some_and(|us| us >= count_interval_ns(state) / 1000);
     state.idle_verdict.load(Relaxed) == VERDICT_BUSY_NOW
         && due
-        && !count(state, processors(&state.cpus), sys::now_ns())
+        && !count_undisturbed(state, processors(&state.cpus))
 }
 
 /// Time since `then`, in µs; `None` where the counter's rate is not known.
