@@ -12,6 +12,7 @@ use runahead_protocol::reads;
 use runahead_protocol::session::SESSION_LEN_MAX;
 use runahead_protocol::stats::Header;
 
+use crate::arena::RING_WORDS;
 use crate::import::Desk;
 use crate::lease::Lease;
 
@@ -75,7 +76,7 @@ pub struct Config {
     /// The table of executables, its path and NUL; empty: none.
     pub learnt: Text<{ learnt::PATH_LEN_MAX + 1 }>,
     /// That table, mapped by this process or a parent, or null. Forked children
-    /// inherit it; speculative processes unmap it.
+    /// inherit it; speculative processes cover it.
     pub table: AtomicPtr<learnt::Table>,
     /// Whose it is: the user that it was mapped as.
     pub table_user: AtomicU32,
@@ -92,11 +93,17 @@ pub struct Config {
     /// Where reads are recorded, or null: they are not.
     pub reads: AtomicPtr<reads::Header>,
     /// The logs, shared with speculative processes, or null. In memory that
-    /// forked children keep, so that they can unmap them.
+    /// forked children keep, so that they can cover them.
     pub logs: [AtomicPtr<Log>; LOGS],
     /// What importing copies share with the aide, or null. Forked children
-    /// unmap it as they do the logs.
+    /// cover it as they do the logs.
     pub desk: AtomicPtr<Desk>,
+    /// Which rings are mapped ([`crate::arena`]), or were in the parent: a bit each. Its
+    /// children do not get them, and have holes in their places.
+    pub rings: [AtomicU64; RING_WORDS],
+    /// Parts of the arena that may be the program's by now, in this process and its
+    /// children: a bit each.
+    pub lost: AtomicU32,
     /// The program has said what its children get of its memory (madvise(2)):
     /// nothing is marked there any more, in this process and its children.
     pub advised: AtomicU32,
@@ -197,6 +204,8 @@ pub static CONFIG: Config = Config {
     reads: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     desk: AtomicPtr::new(core::ptr::null_mut()),
+    rings: [const { AtomicU64::new(0) }; RING_WORDS],
+    lost: AtomicU32::new(0),
     // Until the memory calls are hooked, nobody would hear of such advice.
     advised: AtomicU32::new(1),
     notice_ignored: AtomicU32::new(0),

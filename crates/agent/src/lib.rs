@@ -15,6 +15,7 @@
 )]
 
 pub mod arch;
+pub mod arena;
 pub mod config;
 pub mod elf;
 pub mod hook;

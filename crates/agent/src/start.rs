@@ -3,6 +3,7 @@
 //! the program running plainly.
 
 use crate::arch::{nr, ticks};
+use crate::arena::{self, LOG_STRIDE};
 use crate::config::CONFIG;
 use crate::import::DESK_LEN;
 use crate::stat;
@@ -216,10 +217,7 @@ fn take<T>(cell: &AtomicPtr<T>) -> *mut T {
 /// a handler that has forked may return, in the child, into a call of the agent's
 /// that looks at it.
 fn replace(at: usize, len: usize) {
-    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
-    let protection = sys::PROT_READ | sys::PROT_WRITE;
-    // SAFETY: the agent's own mapping, for which zeros are valid.
-    unsafe { call(nr::MMAP, &[at, len, protection, flags, usize::MAX, 0]) };
+    arena::cover(at, len, sys::PROT_READ | sys::PROT_WRITE);
 }
 
 /// A forked child's first hooked call: the kernel has emptied its state. Or the first
@@ -250,13 +248,14 @@ pub fn in_executing_child(state: &'static State) -> bool {
     for cell in &CONFIG.logs {
         let log = take(cell);
         if !log.is_null() {
-            replace(log as usize, size_of::<runahead_protocol::log::Log>());
+            replace(log as usize, LOG_STRIDE);
         }
     }
     let desk = take(&CONFIG.desk);
     if !desk.is_null() {
         replace(desk as usize, DESK_LEN);
     }
+    arena::fill_rings();
     begin_process(state);
     // Last: a handler's calls come here, too.
     state.forked.store(1, Relaxed);

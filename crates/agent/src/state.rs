@@ -447,6 +447,11 @@ pub struct State {
     pub watch_idle: AtomicU32,
     /// Major faults of the watched thread when it was last seen to wait.
     pub watch_majors: AtomicU64,
+    /// Whether the window of the residency oracles is in use ([`crate::arena`]).
+    pub window: AtomicU32,
+    /// Whether the memory is in use with which one of this process's threads executes a
+    /// program.
+    pub executes: AtomicU32,
     /// Memory for what children by vfork(2) execute programs with.
     pub scratches: [Scratch; SCRATCHES_MAX],
     /// Threads that get notice.

@@ -20,8 +20,9 @@ pub mod handover;
 mod look;
 pub mod regions;
 
+use crate::arena::Part;
 use crate::config::CONFIG;
-use crate::sys::{self, PAGE_SIZE};
+use crate::sys::PAGE_SIZE;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -134,10 +135,9 @@ pub fn make_desk() -> Option<&'static Desk> {
     if let Some(desk) = desk() {
         return Some(desk);
     }
-    let address = sys::map_anonymous(DESK_LEN, sys::MAP_SHARED);
-    if address == 0 {
+    if !Part::Desk.share() {
         return None;
     }
-    CONFIG.desk.store(address as *mut Desk, Relaxed);
+    CONFIG.desk.store(Part::Desk.start() as *mut Desk, Relaxed);
     desk()
 }

@@ -5,6 +5,7 @@
 use super::{asking, handover, notice, sequence};
 use crate::Gate;
 use crate::arch::nr;
+use crate::arena::Window;
 use crate::config::{CONFIG, stalls_always};
 use crate::import::regions::swap_exists;
 use crate::state::State;
@@ -260,7 +261,7 @@ fn first_missing(
             sys::EAGAIN => return missing(sample),
             // Asking there takes calls that may wait.
             _ if samples < SAMPLES => return None,
-            _ => return missing(first_missing_elsewhere(fd, &stat, offset, len)?),
+            _ => return missing(first_missing_elsewhere(state, fd, &stat, offset, len)?),
         }
     }
     None
@@ -269,6 +270,7 @@ fn first_missing(
 /// The same of a file whose file system refuses `RWF_NOWAIT`.
 #[cold]
 fn first_missing_elsewhere(
+    state: &State,
     fd: usize,
     stat: &sys::Stat,
     offset: usize,
@@ -287,8 +289,8 @@ fn first_missing_elsewhere(
     let mut is_there = |sample| {
         let at = offset + len / SAMPLES_ELSEWHERE * sample;
         let file = (fd, stat.dev);
-        question(&mut Gate, &mut Methods::default(), &mut oracle, file, at as u64, 1)
-            == Resident::All
+        let (gate, methods) = (&mut Window::of(state), &mut Methods::default());
+        question(gate, methods, &mut oracle, file, at as u64, 1) == Resident::All
     };
     (0..SAMPLES_ELSEWHERE).find(|&sample| !is_there(sample))
 }

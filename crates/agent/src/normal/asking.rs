@@ -11,6 +11,7 @@ use super::reads::{WAIT_US, is_transfer};
 use super::{OFFSET_NONE, Request, streams};
 use crate::Gate;
 use crate::arch::{Frame, nr, syscall6, ticks};
+use crate::arena::Window;
 use crate::config::CONFIG;
 use crate::state::{State, class};
 use crate::sys::{self, IoVec, RWF_NOWAIT};
@@ -105,7 +106,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     }
     let class = state.class(request.fd as u32 as usize);
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
-        return ask_page_cache(request, method);
+        return ask_page_cache(state, request, method);
     }
     let buffers = if is_transfer(frame.number) { None } else { Buffers::of(frame) };
     let known = buffers.as_ref().map(Buffers::bytes);
@@ -275,7 +276,7 @@ fn refused(state: &State, request: &Request) -> Answer {
     if let Some(class) = state.class(fd) {
         class.store(class::of(method), Relaxed);
     }
-    ask_page_cache(request, method)
+    ask_page_cache(state, request, method)
 }
 
 /// How the files of a device are asked, of which `fd` is one. What their file system is,
@@ -301,7 +302,7 @@ pub(super) fn oracle(stat: &sys::Stat, method: Method) -> Oracle {
 }
 
 /// Asks the page cache by the oracles of crate `emulate`.
-fn ask_page_cache(request: &Request, method: Method) -> Answer {
+fn ask_page_cache(state: &State, request: &Request, method: Method) -> Answer {
     let mut stat = sys::Stat::default();
     if !sys::known_fstat(request.fd, &mut stat) {
         return Answer::Refused;
@@ -313,7 +314,8 @@ fn ask_page_cache(request: &Request, method: Method) -> Answer {
     }
     let mut oracle = oracle(&stat, method);
     let at = (request.fd as usize, stat.dev);
-    match question(&mut Gate, &mut Methods::default(), &mut oracle, at, request.offset, len) {
+    let (gate, methods) = (&mut Window::of(state), &mut Methods::default());
+    match question(gate, methods, &mut oracle, at, request.offset, len) {
         Resident::All => Answer::Coming,
         // Nothing is started here: that would keep the kernel's own readahead
         // from seeing the stream.

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::arch::nr as all_nr;
 use runahead_policy::first;
 
-/// Words of scratch memory on the stack, small or large; more needs a mapping.
+/// Words of scratch memory on the stack, small or large; more is the arena's.
 const SMALL_WORDS: usize = 128;
 const LARGE_WORDS: usize = 320;
 
@@ -138,7 +138,8 @@ fn with_session(
     } else if words <= LARGE_WORDS && own {
         on_stack::<LARGE_WORDS>(frame, environment_arg, &given)
     } else if own {
-        mapped(frame, environment_arg, &given, words)
+        let execute = |scratch: &mut [usize]| with(frame, environment_arg, &given, scratch);
+        scratch::with_own(state, words, execute).unwrap_or_else(|| plain(frame))
     } else {
         let execute = |scratch: &mut [usize]| with(frame, environment_arg, &given, scratch);
         scratch::with(state, words, execute).unwrap_or_else(|| plain(frame))
@@ -149,21 +150,6 @@ fn with_session(
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn on_stack<const WORDS: usize>(frame: &Frame, environment_arg: usize, given: &Given) -> isize {
     with(frame, environment_arg, given, &mut [0; WORDS])
-}
-
-#[inline(never)]
-fn mapped(frame: &Frame, environment_arg: usize, given: &Given, words: usize) -> isize {
-    let address = sys::map_anonymous(words * WORD, sys::MAP_PRIVATE);
-    if address == 0 {
-        return plain(frame);
-    }
-    // SAFETY: just mapped, zeroed, of this length, used by nobody else.
-    let scratch = unsafe { core::slice::from_raw_parts_mut(address as *mut usize, words) };
-    let result = with(frame, environment_arg, given, scratch);
-    // Only a failed exec comes here.
-    // SAFETY: unmaps what was mapped above.
-    unsafe { sys::call(nr::MUNMAP, &[address, words * WORD]) };
-    result
 }
 
 /// What is about to be executed, and what asking for it (stat(2)) returned. By itself:

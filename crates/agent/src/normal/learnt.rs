@@ -9,13 +9,14 @@
 use super::accounting;
 use super::processors::{are_busy, us_since};
 use crate::arch::{import_nr, nr};
+use crate::arena::Part;
 use crate::config::{CONFIG, stalls_always};
 use crate::elf;
 use crate::procfs;
 use crate::state::State;
 use crate::sys::{self, call};
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::comparison::{Comparison, Lived};
 use runahead_policy::learning::{BRIEF_NS, Ended, Lack, Record, SAMPLE_NS, Start, WAITED_PART};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
@@ -392,55 +393,44 @@ pub fn table(state: &State) -> Option<&'static Table> {
 }
 
 /// Maps the file for this process and the children that it will fork; null where
-/// that cannot be.
+/// that cannot be. A thread that comes second maps the same file over it.
 #[cold]
 #[inline(never)]
 fn map_for_all() -> *mut Table {
-    let address = map();
-    if address == 0 {
+    // No handler leaves it by `longjmp`, with the file open.
+    if !sys::undisturbed(map) {
         return core::ptr::null_mut();
     }
     CONFIG.table_user.store(sys::file_system_user(), Relaxed);
-    let (null, mapped) = (core::ptr::null_mut(), address as *mut Table);
-    match CONFIG.table.compare_exchange(null, mapped, AcqRel, Acquire) {
-        Ok(_) => mapped,
-        Err(other) => {
-            // Another thread was quicker.
-            // SAFETY: mapped above; nobody knows of it.
-            unsafe { call(nr::MUNMAP, &[address, FILE_LEN]) };
-            other
-        }
-    }
+    let table = Part::Table.start() as *mut Table;
+    CONFIG.table.store(table, Release);
+    table
 }
 
-/// Maps the file; 0 where that cannot be, or somebody else's file is there.
-fn map() -> usize {
+/// Maps the file; false where that cannot be, or somebody else's file is there.
+fn map() -> bool {
     const O_RDWR: usize = 2;
     const O_NONBLOCK: usize = 0o4_000;
     const O_NOFOLLOW: usize = 0o400_000;
     let path = CONFIG.learnt.get();
     if path.is_empty() {
-        return 0;
+        return false;
     }
     let flags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | sys::O_RDONLY_CLOEXEC;
     // SAFETY: a NUL-terminated path of ours.
     let fd = unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, path.as_ptr() as usize, flags]) };
     if fd < 0 {
-        return 0;
+        return false;
     }
     let mut stat = sys::Stat::default();
     let fits = sys::fstat(fd as i32, &mut stat) == 0
         && stat.mode & sys::S_IFMT == sys::S_IFREG
         && stat.uid == sys::file_system_user()
         && stat.size as usize >= FILE_LEN;
-    let mut address = -1;
-    if fits {
-        let prot = sys::PROT_READ | sys::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        address = unsafe { call(nr::MMAP, &[0, FILE_LEN, prot, sys::MAP_SHARED, fd as usize, 0]) };
-    }
+    let protection = sys::PROT_READ | sys::PROT_WRITE;
+    let mapped = fits && Part::Table.map(FILE_LEN, protection, sys::MAP_SHARED, fd as usize, 0);
     sys::close(fd as i32);
-    if address < 0 { 0 } else { address as usize }
+    mapped
 }
 
 #[cfg(test)]

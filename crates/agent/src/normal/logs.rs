@@ -3,6 +3,7 @@
 
 use super::learnt;
 use crate::arch::processor;
+use crate::arena::{self, Part};
 use crate::config::{CONFIG, LOGS};
 use crate::import::desk;
 use crate::state::State;
@@ -80,11 +81,11 @@ fn carry(log: &Log, epoch: u32) {
 
 /// Maps all logs at once: each mapping more is one that every clone copies.
 fn map_logs() -> Option<()> {
-    const STRIDE: usize = size_of::<Log>().next_multiple_of(sys::PAGE_SIZE);
-    let address = sys::map_anonymous(LOGS * STRIDE, sys::MAP_SHARED);
-    let first = (address != 0).then_some(address)?;
+    if !Part::Logs.share() {
+        return None;
+    }
     for (number, cell) in CONFIG.logs.iter().enumerate() {
-        cell.store((first + number * STRIDE) as *mut Log, Relaxed);
+        cell.store(arena::log(number) as *mut Log, Relaxed);
     }
     Some(())
 }

@@ -36,6 +36,7 @@ use super::{faults, learnt, own, watch};
 use crate::arch::{
     Frame, SignalContext, nr, on_stack, restorer_address, stack_pointer, thread_pointer,
 };
+use crate::arena::{self, Part, RINGS_EACH};
 use crate::config::{CONFIG, stalls_always};
 use crate::maps;
 use crate::state::{NoticedThread, State, role, state, watched};
@@ -117,10 +118,7 @@ fn exclusively<R>(state: &State, action: impl FnOnce() -> R) -> Option<R> {
 /// The same where no signal is blocked yet: none of the program's handlers comes
 /// to what it interrupts here, or leaves it by `longjmp`.
 fn undisturbed<R>(state: &State, action: impl FnOnce() -> R) -> Option<R> {
-    let mask = sys::set_signal_mask(u64::MAX);
-    let result = exclusively(state, action);
-    sys::set_signal_mask(mask);
-    result
+    sys::undisturbed(|| exclusively(state, action))
 }
 
 /// Every thread of this process shall have notice; this one at once.
@@ -130,7 +128,8 @@ pub fn want(state: &'static State) {
         return;
     }
     let is_kept = CONFIG.is_musl.load(Relaxed) == 0;
-    let ready = is_kept && queue_is_long() && install();
+    let has_room = !Part::Ring(0).is_lost();
+    let ready = is_kept && has_room && queue_is_long() && install();
     state.notice.store(if ready { WANTED } else { REFUSED }, Relaxed);
     if ready {
         this_thread(state);
@@ -317,25 +316,30 @@ fn stack_is_large(state: &State) -> bool {
 /// Makes an event for this thread, in place of the one that it has.
 fn renew(state: &State, entry: &NoticedThread) {
     let old = entry.ring.load(Relaxed);
-    let ring = open_event(state, entry.period.load(Relaxed)).unwrap_or(0);
+    let ring = other_ring(state, entry, old);
+    let ring = ring.and_then(|ring| open_event(state, entry.period.load(Relaxed), ring));
+    let ring = ring.unwrap_or(0);
     entry.ring.store(ring, Relaxed);
     entry.left.store(if ring == 0 { 0 } else { NOTICES_MAX }, Relaxed);
     close_event(old);
 }
 
-/// The event's control page and one page of ring.
-const RING_LEN: usize = 2 * PAGE_SIZE;
+/// Which of a thread's rings is not the `old` one.
+fn other_ring(state: &State, entry: &NoticedThread, old: usize) -> Option<usize> {
+    let number = state.noticed.iter().position(|one| core::ptr::eq(one, entry))?;
+    let first = number * RINGS_EACH;
+    Some(if old == Part::Ring(first).start() { first + 1 } else { first })
+}
 
 fn close_event(ring: usize) {
     if ring != 0 {
-        // SAFETY: a mapping of ours that no entry names any more.
-        unsafe { call(nr::MUNMAP, &[ring, RING_LEN]) };
+        arena::close_ring(ring);
     }
 }
 
-/// Makes an event for this thread that gives notice of one in `period` faults;
-/// the mapping that keeps it alive.
-fn open_event(state: &State, period: u32) -> Option<usize> {
+/// Makes an event for this thread that gives notice of one in `period` faults, with ring
+/// number `ring`; the mapping that keeps it alive.
+fn open_event(state: &State, period: u32, ring: usize) -> Option<usize> {
     if CONFIG.test.load(Relaxed) & TEST_WITHOUT_PERF != 0 {
         return None;
     }
@@ -374,10 +378,8 @@ fn open_event(state: &State, period: u32) -> Option<usize> {
     // SAFETY: the kernel reads the attributes; counts events of this thread.
     let fd = unsafe { call(nr::PERF_EVENT_OPEN, &[at, 0, anywhere, usize::MAX, CLOSE_ON_EXEC]) };
     let Ok(fd) = usize::try_from(fd) else { return None };
-    let protection = sys::PROT_READ | sys::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let ring = unsafe { call(nr::MMAP, &[0, RING_LEN, protection, sys::MAP_SHARED, fd, 0]) };
-    let mut armed = ring > 0;
+    let mapped = arena::open_ring(ring, fd);
+    let mut armed = mapped;
     if armed {
         // SAFETY: a query.
         let tid = unsafe { call(nr::GETTID, &[]) };
@@ -395,11 +397,11 @@ fn open_event(state: &State, period: u32) -> Option<usize> {
         }
     }
     sys::close(fd as i32);
-    if !armed {
-        close_event(ring.max(0) as usize);
-        return None;
+    let at = Part::Ring(ring).start();
+    if mapped && !armed {
+        close_event(at);
     }
-    Some(ring as usize)
+    armed.then_some(at)
 }
 
 /// Far longer than a handler takes, in ns.

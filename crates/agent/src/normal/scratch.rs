@@ -1,65 +1,63 @@
 //! Memory in which a child by vfork(2) puts together what it executes a program
 //! with. Its stack may be small and lie inside its parent's, and what it maps its
-//! parent keeps when it has gone. So that is used again, by one child after another.
+//! parent keeps when it has gone. So it is memory of the agent's image
+//! ([`crate::arena`]), which one child after another has. A thread of the process's own
+//! that has more of it to do than its stack is used for has such memory, too.
 
-use crate::arch::nr;
+use crate::arena::{self, SCRATCH_LEN};
 use crate::lease::Lease;
-use crate::state::State;
-use crate::sys::{self, call};
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::Relaxed;
+use crate::state::{SCRATCHES_MAX, State};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-const WORD: usize = size_of::<usize>();
+/// The most that there are for one.
+pub const WORDS_MAX: usize = SCRATCH_LEN / size_of::<usize>();
 
 /// Memory that one child at a time has.
 #[derive(Debug)]
-pub struct Scratch {
-    lease: Lease,
-    address: AtomicUsize,
-    /// So many; 0: not mapped yet.
-    words: AtomicUsize,
-}
+pub struct Scratch(Lease);
 
 /// What `action` comes to with so many words, of any content; `None` where they are
 /// not to be had.
 #[cold]
 pub fn with<R>(state: &State, words: usize, action: impl FnOnce(&mut [usize]) -> R) -> Option<R> {
-    let mut scratches = state.scratches.iter();
-    let (scratch, before) = scratches.find_map(|free| Some((free, free.lease.take()?)))?;
-    let address = scratch.room(words);
-    let result = address.map(|address| {
-        // SAFETY: mapped, of this length or longer, and nobody else's now.
-        action(unsafe { core::slice::from_raw_parts_mut(address as *mut usize, words) })
-    });
+    if words > WORDS_MAX {
+        return None;
+    }
+    let mut scratches = state.scratches.iter().enumerate();
+    let (number, lease, before) =
+        scratches.find_map(|(number, free)| Some((number, &free.0, free.0.take()?)))?;
+    // SAFETY: of this length or longer, and nobody else's now.
+    let result = action(unsafe { slice(number, words) });
     // Only what goes on in this memory comes here.
-    scratch.lease.give_back(before);
-    result
+    lease.give_back(before);
+    Some(result)
 }
 
-impl Scratch {
-    /// Makes sure of so many words, for whoever has it.
-    fn room(&self, words: usize) -> Option<usize> {
-        let (address, had) = (self.address.load(Relaxed), self.words.load(Relaxed));
-        if had >= words {
-            return Some(address);
-        }
-        // One that is killed in between leaves a mapping that nobody knows of, but
-        // nobody with one that is not there.
-        self.words.store(0, Relaxed);
-        if had != 0 {
-            // SAFETY: mapped below; nobody else's now.
-            unsafe { call(nr::MUNMAP, &[address, had * WORD]) };
-        }
-        let len = (words * WORD).next_multiple_of(sys::PAGE_SIZE);
-        let address = sys::map_anonymous(len, sys::MAP_PRIVATE);
-        if address == 0 {
-            return None;
-        }
-        // Forked children know nothing of it.
-        // SAFETY: advice on what has just been mapped.
-        unsafe { call(nr::MADVISE, &[address, len, sys::MADV_DONTFORK]) };
-        self.address.store(address, Relaxed);
-        self.words.store(len / WORD, Relaxed);
-        Some(address)
+/// The same for a thread of the process's own. One that leaves by `longjmp` keeps it, and
+/// the others do without.
+#[cold]
+pub fn with_own<R>(
+    state: &State,
+    words: usize,
+    action: impl FnOnce(&mut [usize]) -> R,
+) -> Option<R> {
+    if words > WORDS_MAX {
+        return None;
     }
+    state.executes.compare_exchange(0, 1, Acquire, Relaxed).ok()?;
+    // SAFETY: as above.
+    let result = action(unsafe { slice(SCRATCHES_MAX, words) });
+    // Only a failed exec comes here.
+    state.executes.store(0, Release);
+    Some(result)
+}
+
+/// So many words of memory number `number`, [`WORDS_MAX`] at most.
+///
+/// # Safety
+/// Nobody else may use it.
+unsafe fn slice<'a>(number: usize, words: usize) -> &'a mut [usize] {
+    let at = arena::scratch(number) as *mut usize;
+    // SAFETY: page-aligned memory of the image, of any content; the caller's alone.
+    unsafe { core::slice::from_raw_parts_mut(at, words.min(WORDS_MAX)) }
 }

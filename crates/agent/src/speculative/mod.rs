@@ -19,9 +19,8 @@ pub mod shared;
 mod signals;
 
 use crate::arch::{Frame, SignalContext, nr, on_stack};
-use crate::import::DESK_LEN;
 use crate::state::{State, role};
-use crate::sys::{self, call as system_call};
+use crate::sys::call as system_call;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -198,12 +197,8 @@ fn exit() -> ! {
 }
 
 /// Addresses that the program's memory calls must not touch: the agent's
-/// image, the log and the desk.
-fn protected() -> [(usize, usize); 3] {
+/// image, the log and the desk among it.
+fn protected() -> (usize, usize) {
     let config = &crate::config::CONFIG;
-    let image = (config.image_start.load(Relaxed), config.image_end.load(Relaxed));
-    let log = LOG.load(Relaxed) as usize;
-    let desk = config.desk.load(Relaxed) as usize;
-    let desk = (desk, if desk == 0 { 0 } else { desk + DESK_LEN });
-    [image, (log, log + size_of::<Log>().next_multiple_of(sys::PAGE_SIZE)), desk]
+    (config.image_start.load(Relaxed), config.image_end.load(Relaxed))
 }

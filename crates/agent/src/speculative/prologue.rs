@@ -5,13 +5,13 @@
 
 use super::{Parent, aside, exit, filter, imports, pages, protected, shared, signals};
 use crate::arch::nr;
+use crate::arena::{self, Part};
 use crate::config::{ALLOCATORS, CONFIG, READ_MIN};
 use crate::normal::hand_over;
 use crate::sys::{self, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_emulate::{Emulator, Identity, Start, is_text};
-use runahead_protocol::learnt;
 use runahead_protocol::log::{Log, life};
 use runahead_protocol::session::{TEST_ALWAYS_WRONG, TEST_LEAVES_LATE, TEST_WITHOUT_RELEASE};
 use runahead_protocol::stats;
@@ -99,11 +99,12 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
         release: (CONFIG.test.load(Relaxed) & TEST_WITHOUT_RELEASE == 0)
             .then(|| log.behind.words.each_ref().map(|word| word.load(Relaxed))),
     });
-    for (start, end) in protected() {
-        if start < end {
-            emulator.protect(start, end - start);
-        }
+    // A mapping of the program's that came into a hole there would be refused later.
+    if !arena::bar_rings() {
+        exit();
     }
+    let (start, end) = protected();
+    emulator.protect(start, end - start);
     signals::keep_actions(emulator);
     // SAFETY: in the copy, before the program's code runs.
     unsafe { hand_over(emulator) };
@@ -274,16 +275,16 @@ fn identity(parent: &Parent) -> Identity {
 }
 
 /// The collector's memory, and the table of executables, are not the copy's to
-/// write.
+/// write. Nothing in it refers to them: its state was emptied by the kernel.
 fn drop_files() {
     let statistics = CONFIG.stats.load(Relaxed) as usize;
+    // SAFETY: see above.
+    if statistics != 0 && unsafe { call(nr::MUNMAP, &[statistics, stats::FILE_LEN]) } != 0 {
+        exit();
+    }
     let table = CONFIG.table.load(Relaxed) as usize;
-    for (address, len) in [(statistics, stats::FILE_LEN), (table, learnt::FILE_LEN)] {
-        // SAFETY: nothing in the speculative process refers to it: its state
-        // was emptied by the kernel.
-        if address != 0 && unsafe { call(nr::MUNMAP, &[address, len]) } != 0 {
-            exit();
-        }
+    if table != 0 && !arena::cover(table, Part::Table.bytes(), 0) {
+        exit();
     }
 }
 

@@ -1,0 +1,422 @@
+//! The agent's room: a part of its own image, in which all that it maps late has its
+//! fixed place.
+//!
+//! Where the kernel chose the place, it could choose a hole that the program has made
+//! by munmap(2) and counts as its own: the program may map something there later
+//! (`MAP_FIXED`), or unmap a range with the hole in it, and either writes into what is
+//! the agent's, is written into, or loses it. The image is never unmapped. So each
+//! mapping is put over its place, and zero memory over the mapping when it is done
+//! with: there is no hole that anybody's mapping could come into.
+//!
+//! With two exceptions, each of which is kept track of ([`Config::rings`],
+//! [`Config::lost`]): forked children do not get the rings of events, and where the
+//! kernel refuses a mapping, it may have unmapped its place before. Such a hole is
+//! filled unless somebody has come into it; where one has, it is his for good.
+//!
+//! Nothing here is touched before it is used, so that it takes no memory.
+//!
+//! [`Config::rings`]: crate::config::Config::rings
+//! [`Config::lost`]: crate::config::Config::lost
+
+use crate::Gate;
+use crate::arch::nr;
+use crate::config::{CONFIG, LOGS};
+use crate::import::DESK_LEN;
+use crate::state::{NOTICED_THREADS_MAX, SCRATCHES_MAX, State};
+use crate::sys::{self, PAGE_SIZE, call};
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use runahead_emulate::Calls;
+use runahead_emulate::arch::nr as all_nr;
+use runahead_emulate::residency::PAGES_MAX;
+use runahead_protocol::learnt;
+use runahead_protocol::log::Log;
+
+/// From one log to the next, in bytes.
+pub const LOG_STRIDE: usize = size_of::<Log>().next_multiple_of(PAGE_SIZE);
+
+/// An event's control page and one page of ring.
+pub const RING_LEN: usize = 2 * PAGE_SIZE;
+
+/// Rings of one thread: a new event is made before the old one is closed.
+pub const RINGS_EACH: usize = 2;
+
+/// Rings of all threads.
+pub const RINGS: usize = RINGS_EACH * NOTICED_THREADS_MAX;
+
+/// Words of [`CONFIG`] with a bit for each ring.
+pub const RING_WORDS: usize = RINGS.div_ceil(64);
+
+/// Memory of one who executes a program, in bytes: room for 8000
+/// variables, or a list of preloaded objects as long. With more it is executed plainly.
+pub const SCRATCH_LEN: usize = 64 * 1024;
+
+/// Those of children by vfork(2), and one of the process's own threads.
+const SCRATCHES: usize = SCRATCHES_MAX + 1;
+
+/// What the questions by mincore(2) map of a file.
+const WINDOW_LEN: usize = PAGES_MAX * PAGE_SIZE;
+
+/// By place. What is shared lies in a row: each place where one kind of mapping ends is
+/// a mapping more for every clone to copy. And it comes first: what of the image lies
+/// before it stays short enough to be made the program's own again beside a copy
+/// ([`crate::import::regions::Regions::copied`]).
+#[repr(C, align(4096))]
+struct Arena {
+    logs: [u8; LOGS * LOG_STRIDE],
+    desk: [u8; DESK_LEN],
+    table: [u8; learnt::FILE_LEN.next_multiple_of(PAGE_SIZE)],
+    rings: [[u8; RING_LEN]; RINGS],
+    window: [u8; WINDOW_LEN],
+    scratches: [[u8; SCRATCH_LEN]; SCRATCHES],
+}
+
+const _: () = assert!(DESK_LEN.is_multiple_of(PAGE_SIZE) && align_of::<Arena>() == PAGE_SIZE);
+
+struct Room(UnsafeCell<Arena>);
+
+// SAFETY: reached by addresses only, of which each part is one user's.
+unsafe impl Sync for Room {}
+
+// SAFETY: all-zero is a valid value: bytes.
+static ROOM: Room = Room(UnsafeCell::new(unsafe { core::mem::zeroed() }));
+
+/// What is mapped here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All logs ([`crate::config::Config::logs`]).
+    Logs,
+    /// [`crate::import::Desk`].
+    Desk,
+    /// The table of executables.
+    Table,
+    /// The ring of an event, by its number, below [`RINGS`].
+    Ring(usize),
+    /// What is asked about by mincore(2).
+    Window,
+}
+
+impl Part {
+    /// Where it is.
+    pub fn start(self) -> usize {
+        let offset = match self {
+            Part::Logs => offset_of!(Arena, logs),
+            Part::Desk => offset_of!(Arena, desk),
+            Part::Table => offset_of!(Arena, table),
+            Part::Ring(number) => offset_of!(Arena, rings) + number.min(RINGS - 1) * RING_LEN,
+            Part::Window => offset_of!(Arena, window),
+        };
+        ROOM.0.get() as usize + offset
+    }
+
+    /// How long it is, in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Part::Logs => LOGS * LOG_STRIDE,
+            Part::Desk => DESK_LEN,
+            Part::Table => learnt::FILE_LEN.next_multiple_of(PAGE_SIZE),
+            Part::Ring(_) => RING_LEN,
+            Part::Window => WINDOW_LEN,
+        }
+    }
+
+    /// Its bit in [`crate::config::Config::lost`]: one for all rings.
+    const fn bit(self) -> u32 {
+        match self {
+            Part::Logs => 1,
+            Part::Desk => 2,
+            Part::Table => 4,
+            Part::Ring(_) => 8,
+            Part::Window => 16,
+        }
+    }
+
+    /// Whether it may be somebody else's by now, and is not used any more.
+    pub fn is_lost(self) -> bool {
+        CONFIG.lost.load(Relaxed) & self.bit() != 0
+    }
+
+    /// Maps something in its place, of `len` bytes: whatever mmap(2) is told but the
+    /// address; whether it is there.
+    pub fn map(
+        self,
+        len: usize,
+        protection: usize,
+        flags: usize,
+        fd: usize,
+        offset: usize,
+    ) -> bool {
+        if self.is_lost() || len > self.bytes() {
+            return false;
+        }
+        let (at, flags) = (self.start(), flags | sys::MAP_FIXED);
+        // SAFETY: over this part only, which is the agent's own.
+        let mapped = unsafe { call(nr::MMAP, &[at, len, protection, flags, fd, offset]) };
+        if mapped == at as isize {
+            return true;
+        }
+        if !self.fill(len) {
+            self.lose();
+        }
+        false
+    }
+
+    /// The same of zero memory that is shared with the processes to come.
+    pub fn share(self) -> bool {
+        let protection = sys::PROT_READ | sys::PROT_WRITE;
+        let flags = sys::MAP_SHARED | sys::MAP_ANONYMOUS;
+        self.map(self.bytes(), protection, flags, usize::MAX, 0)
+    }
+
+    /// Takes away what `len` bytes of it map; false where they may be mapped still.
+    fn clear(self, len: usize) -> bool {
+        let cleared = cover(self.start(), len, sys::PROT_READ | sys::PROT_WRITE);
+        if !cleared && !self.fill(len) {
+            self.lose();
+            return false;
+        }
+        true
+    }
+
+    /// Fills the hole that `len` bytes of it may be; false where anything is there.
+    fn fill(self, len: usize) -> bool {
+        const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+        let at = self.start();
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+        let args = [at, len, sys::PROT_READ | sys::PROT_WRITE, flags, usize::MAX, 0];
+        // SAFETY: new memory where there is none.
+        let filled = unsafe { call(nr::MMAP, &args) };
+        if filled > 0 && filled != at as isize {
+            // A kernel from before Linux 4.17, which takes the address for a wish.
+            // SAFETY: what has just been mapped.
+            unsafe { call(nr::MUNMAP, &[filled as usize, len]) };
+        }
+        filled == at as isize
+    }
+
+    #[cold]
+    fn lose(self) {
+        CONFIG.lost.fetch_or(self.bit(), Relaxed);
+    }
+}
+
+/// Puts memory of this process's own, all zeros, over what the agent has mapped; whether
+/// it is there.
+pub fn cover(at: usize, len: usize, protection: usize) -> bool {
+    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
+    // SAFETY: the agent's own mapping, for whose users zeros are valid.
+    let covered = unsafe { call(nr::MMAP, &[at, len, protection, flags, usize::MAX, 0]) };
+    covered == at as isize
+}
+
+/// Log number `number`, below [`LOGS`].
+pub fn log(number: usize) -> usize {
+    Part::Logs.start() + number.min(LOGS - 1) * LOG_STRIDE
+}
+
+/// Memory number `number` of those who execute programs, the process's own threads' last;
+/// [`SCRATCH_LEN`] bytes of any content.
+pub fn scratch(number: usize) -> usize {
+    ROOM.0.get() as usize + offset_of!(Arena, scratches) + number.min(SCRATCHES - 1) * SCRATCH_LEN
+}
+
+/// Maps ring number `number`, of an event; whether it is there. Forked children have a
+/// hole in its place, from before that on until it is closed.
+pub fn open_ring(number: usize, event: usize) -> bool {
+    let protection = sys::PROT_READ | sys::PROT_WRITE;
+    note(number, true);
+    let mapped = Part::Ring(number).map(RING_LEN, protection, sys::MAP_SHARED, event, 0);
+    if !mapped {
+        note(number, false);
+    }
+    mapped
+}
+
+/// Closes the ring at an address.
+pub fn close_ring(at: usize) {
+    let number = at.wrapping_sub(Part::Ring(0).start()) / RING_LEN;
+    if number < RINGS && Part::Ring(number).clear(RING_LEN) {
+        note(number, false);
+    }
+}
+
+fn note(number: usize, mapped: bool) {
+    if let Some(word) = CONFIG.rings.get(number / 64) {
+        let bit = 1 << (number % 64);
+        if mapped {
+            word.fetch_or(bit, Relaxed)
+        } else {
+            word.fetch_and(!bit, Relaxed)
+        };
+    }
+}
+
+/// In a forked child: fills the holes that are left where its parent had rings. Where the
+/// child has mapped something there meanwhile, that is the child's, and there is no notice
+/// of faults in it any more.
+pub fn fill_rings() {
+    // Looked at first: a store to what was inherited copies a page.
+    for (number, word) in CONFIG.rings.iter().enumerate() {
+        if word.load(Relaxed) != 0 {
+            let mut left = word.swap(0, Relaxed);
+            while left != 0 {
+                let ring = Part::Ring(number * 64 + left.trailing_zeros() as usize);
+                if !ring.fill(RING_LEN) {
+                    ring.lose();
+                }
+                left &= left - 1;
+            }
+        }
+    }
+}
+
+/// The same in a copy, which has run nothing of the program yet: nobody may touch them.
+/// Whether it is done.
+pub fn bar_rings() -> bool {
+    CONFIG.rings.iter().enumerate().all(|(number, word)| {
+        let bits = word.load(Relaxed);
+        (0..64)
+            .filter(|bit| bits & 1 << bit != 0)
+            .all(|bit| cover(Part::Ring(number * 64 + bit).start(), RING_LEN, 0))
+    })
+}
+
+/// [`State::window`]: nobody maps there.
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+
+/// The gate of the residency oracles in the normal process: what they map to ask about it
+/// has its place here, one at a time. While it is mapped no signal comes: one whose
+/// handler leaves by `longjmp`, or a cancellation, would leave it there.
+pub struct Window<'a> {
+    state: &'a State,
+    /// The thread's signal mask.
+    mask: u64,
+}
+
+impl<'a> Window<'a> {
+    /// Nothing is mapped yet.
+    pub fn of(state: &'a State) -> Window<'a> {
+        Window { state, mask: 0 }
+    }
+
+    fn map(&mut self, args: [usize; 6]) -> isize {
+        let [_, len, protection, flags, fd, offset] = args;
+        let mask = sys::set_signal_mask(u64::MAX);
+        let lock = &self.state.window;
+        if lock.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok() {
+            if Part::Window.map(len, protection, flags, fd, offset) {
+                self.mask = mask;
+                return Part::Window.start() as isize;
+            }
+            lock.store(FREE, Release);
+        }
+        sys::set_signal_mask(mask);
+        sys::EAGAIN
+    }
+
+    fn unmap(&mut self, len: usize) -> isize {
+        Part::Window.clear(len);
+        self.state.window.store(FREE, Release);
+        sys::set_signal_mask(self.mask);
+        0
+    }
+}
+
+impl Calls for Window<'_> {
+    fn call(&mut self, number: usize, args: [usize; 6]) -> isize {
+        match number {
+            all_nr::MMAP => self.map(args),
+            all_nr::MUNMAP => self.unmap(args[1]),
+            _ => Gate.call(number, args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runahead_emulate::residency::{Method, Methods, Oracle, Resident, question};
+    use std::os::fd::AsRawFd;
+
+    /// The lines of this process's mappings that lie in a part.
+    fn mapped(part: Part) -> std::string::String {
+        let all = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let inside = |line: &&str| {
+            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let [start, end] = [start, end].map(|at| usize::from_str_radix(at, 16).unwrap());
+            start < part.start() + part.bytes() && part.start() < end
+        };
+        all.lines().filter(inside).collect::<std::vec::Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn every_part_is_whole_pages_of_its_own() {
+        let rings = [Part::Ring(0), Part::Ring(RINGS - 1)];
+        let parts = [Part::Logs, Part::Desk, Part::Table, Part::Window, rings[0], rings[1]];
+        let mut places = parts.map(|part| (part.start(), part.start() + part.bytes())).to_vec();
+        places
+            .extend((0..SCRATCHES).map(|number| (scratch(number), scratch(number) + SCRATCH_LEN)));
+        places.sort_unstable();
+        let room = ROOM.0.get() as usize;
+        assert!(places.iter().all(|(start, end)| start % PAGE_SIZE == 0 && end % PAGE_SIZE == 0));
+        assert!(places.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{places:x?}");
+        assert!(places.first().unwrap().0 >= room);
+        assert!(places.last().unwrap().1 <= room + size_of::<Arena>());
+        assert_eq!(log(LOGS - 1) + LOG_STRIDE, Part::Logs.start() + Part::Logs.bytes());
+    }
+
+    #[test]
+    fn what_is_asked_about_is_mapped_in_the_window_by_one_at_a_time() {
+        let state = crate::state::zeroed();
+        let path = std::env::current_exe().unwrap();
+        std::fs::read(&path).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let at = (file.as_raw_fd() as usize, 1);
+        let ask = || {
+            let mut oracle = Oracle::new(true);
+            oracle.method = Method::Mincore;
+            let methods = &mut Methods::default();
+            question(&mut Window::of(&state), methods, &mut oracle, at, 0, 1 << 16)
+        };
+        assert_eq!(ask(), Resident::All);
+        state.window.store(TAKEN, Relaxed);
+        assert_eq!(ask(), Resident::Unknown, "another thread asks");
+        state.window.store(FREE, Relaxed);
+        let mut window = Window::of(&state);
+        let args = [0, PAGE_SIZE, 0, sys::MAP_PRIVATE, at.0, 0];
+        let mapped_at = window.call(all_nr::MMAP, args);
+        assert_eq!(mapped_at, Part::Window.start() as isize);
+        assert!(mapped(Part::Window).contains(path.to_str().unwrap()));
+        assert_eq!(ask(), Resident::Unknown, "it is in use");
+        window.call(all_nr::MUNMAP, [mapped_at as usize, PAGE_SIZE, 0, 0, 0, 0]);
+        assert!(!mapped(Part::Window).contains(path.to_str().unwrap()));
+        assert_eq!(ask(), Resident::All);
+        let too_long = [0, WINDOW_LEN + PAGE_SIZE, 0, sys::MAP_PRIVATE, at.0, 0];
+        assert_eq!(window.call(all_nr::MMAP, too_long), sys::EAGAIN);
+        assert_eq!(ask(), Resident::All, "nobody has it");
+    }
+
+    #[test]
+    fn a_hole_is_filled_and_what_has_come_into_it_is_left_alone() {
+        let ring = Part::Ring(RINGS - 1);
+        // SAFETY: nobody uses this ring.
+        let unmap = || unsafe { call(nr::MUNMAP, &[ring.start(), RING_LEN]) };
+        assert_eq!(unmap(), 0);
+        note(RINGS - 1, true);
+        fill_rings();
+        assert!(!ring.is_lost() && CONFIG.rings.iter().all(|word| word.load(Relaxed) == 0));
+        // SAFETY: filled just now.
+        assert_eq!(unsafe { *(ring.start() as *const u64) }, 0);
+        // SAFETY: as above; what is there now is somebody's.
+        unsafe { *(ring.start() as *mut u64) = 7 };
+        note(RINGS - 1, true);
+        fill_rings();
+        assert!(ring.is_lost() && !open_ring(RINGS - 1, usize::MAX));
+        // SAFETY: as above.
+        assert_eq!(unsafe { *(ring.start() as *const u64) }, 7);
+        CONFIG.lost.store(0, Relaxed);
+        close_ring(ring.start());
+    }
+}
