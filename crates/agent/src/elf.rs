@@ -268,6 +268,7 @@ fn values<const N: usize>(pairs: impl Iterator<Item = Pair>, tags: [usize; N]) -
 #[cfg(target_os = "none")]
 unsafe extern "C" {
     static __ehdr_start: u8;
+    static __bss_start: u8;
     static _end: u8;
 }
 
@@ -278,9 +279,22 @@ pub fn own_image() -> (usize, usize) {
     (&raw const __ehdr_start as usize, (&raw const _end as usize).next_multiple_of(sys::PAGE_SIZE))
 }
 
+/// The same of the zero memory in it, whole pages.
+#[cfg(target_os = "none")]
+pub fn own_zeroed() -> (usize, usize) {
+    // As above.
+    ((&raw const __bss_start as usize).next_multiple_of(sys::PAGE_SIZE), own_image().1)
+}
+
 /// On the host (unit tests) there is no image.
 #[cfg(not(target_os = "none"))]
 pub fn own_image() -> (usize, usize) {
+    (0, 0)
+}
+
+/// Nor such memory.
+#[cfg(not(target_os = "none"))]
+pub fn own_zeroed() -> (usize, usize) {
     (0, 0)
 }
 

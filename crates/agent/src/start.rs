@@ -171,6 +171,10 @@ fn configure(session: &Session<'_>) -> bool {
     let (start, end) = elf::own_image();
     CONFIG.image_start.store(start, Relaxed);
     CONFIG.image_end.store(end, Relaxed);
+    // Where huge pages are given unasked, the first touch of what lies beside the arena
+    // would bring in 2 MiB of it.
+    let (start, end) = elf::own_zeroed();
+    sys::without_huge_pages(start, end);
     let address = sys::map_anonymous(STATE_LEN, sys::MAP_PRIVATE);
     if address == 0 {
         return false;

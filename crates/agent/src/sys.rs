@@ -146,6 +146,11 @@ pub fn will_need(start: usize, end: usize) {
 /// by advice against huge pages, which so little does not get (madvise(2),
 /// MADV_NOHUGEPAGE). Where the kernel has none, it stays as it is.
 pub fn set_apart(start: usize, end: usize) {
+    without_huge_pages(start, end);
+}
+
+/// Has the kernel put no huge pages into `[start, end)`.
+pub fn without_huge_pages(start: usize, end: usize) {
     const MADV_NOHUGEPAGE: usize = 15;
     // SAFETY: advice.
     unsafe { call(nr::MADVISE, &[start, end.wrapping_sub(start), MADV_NOHUGEPAGE]) };
