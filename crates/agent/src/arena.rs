@@ -60,9 +60,9 @@ const WINDOW_LEN: usize = PAGES_MAX * PAGE_SIZE;
 
 /// By place. What is shared lies in a row: each place where one kind of mapping ends is
 /// a mapping more for every clone to copy; and with it the window, over which memory of
-/// another kind is put ([`sys::without_huge_pages`] is not asked for again). It comes first: what of the image lies
-/// before it stays short enough to be made the program's own again beside a copy
-/// ([`crate::import::regions::Regions::copied`]).
+/// another kind is put ([`sys::without_huge_pages`] is not asked for again). It comes
+/// first: what of the image lies before it stays short enough to be made the program's
+/// own again beside a copy ([`crate::import::regions::Regions::copied`]).
 #[repr(C, align(4096))]
 struct Arena {
     logs: [u8; LOGS * LOG_STRIDE],
