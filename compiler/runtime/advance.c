@@ -242,6 +242,13 @@ static bool ask_for_blocks(const struct ra_plan *p, uint32_t i, uint64_t low, ui
     return asked != LOST;
 }
 
+/* Every other page, as far as a place is one: to ask for each by itself takes longer than to
+ * read what lies between, which the kernel's readahead would do. */
+static bool is_nearly_dense(const struct ra_plan *p, uint32_t i) {
+    const int64_t stride = p->stream[i].stride[p->tick_level], most = 2 << PAGE_SHIFT;
+    return p->dense_from[i] == p->tick_level + 1 && 0 < stride && stride <= most;
+}
+
 /* Returns the iteration that it came to. */
 static uint64_t advance_stream(const struct ra_plan *p, uint32_t i, uint64_t from, uint64_t to,
                                struct budget *budget) {
@@ -253,7 +260,7 @@ static uint64_t advance_stream(const struct ra_plan *p, uint32_t i, uint64_t fro
         uint64_t address = s->base + piece.first * (uint64_t)s->stride[t];
         for (uint32_t l = 0; l < t; ++l)
             address += piece.index[l] * (uint64_t)s->stride[l];
-        if (p->dense_from[i] > t) {
+        if (p->dense_from[i] > t && !is_nearly_dense(p, i)) {
             /* Whole rows that begin where the last one did touch what it did. */
             const bool is_whole = piece.n == p->count[t];
             const uint64_t done = is_whole && address >> PAGE_SHIFT == seen_at

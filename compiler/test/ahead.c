@@ -631,7 +631,7 @@ static void every_page(uint32_t strip_mined) {
  * array or several: each is asked for before its turn, by a helper that gets on, and none is
  * said to be that was not, by one that does not for a while. */
 static void pages_apart(uint32_t arrays) {
-    enum { COUNT = 1 << 17, STEP = 8192 };
+    enum { COUNT = 1 << 16, STEP = 3 << PAGE_SHIFT };
     const struct large before = begin_large((uint64_t)384 << 20);
     struct ra_site site = {.levels = 2, .streams = arrays, .strip_mined = 3, .name = "apart"};
     struct ra_frame *f = calloc(1, sizeof(*f) + arrays * sizeof(struct ra_stream));
@@ -765,6 +765,24 @@ static void walks_told(void) {
     clear_bits(base >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
 }
 
+/* Every other page: what lies between is asked for with it. */
+static void every_other_page(void) {
+    enum { COUNT = 4096, STEP = 2 << PAGE_SHIFT };
+    const uint64_t counts[] = {COUNT, 100};
+    const struct ra_stream stream = {.base = ARRAY, .high = 8, .stride = {STEP, 8}};
+    struct ra_site site = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "every other"};
+    struct ra_frame *f = frame_of(2, counts, &stream);
+    clear_bits(ARRAY >> PAGE_SHIFT, (ARRAY + (uint64_t)COUNT * STEP) >> PAGE_SHIFT);
+    ra_begin_2(&site, f);
+    CHECK(f->plan->tick_level == 0 && f->plan->dense_from[0] == 1 && f->cursor > 64);
+    for (uint64_t page = 0; page < 2 * (f->cursor - 1); ++page)
+        CHECK(bit(ra.bits, (ARRAY >> PAGE_SHIFT) + page));
+    pass_on();
+    nothing_behind();
+    clear_bits(ARRAY >> PAGE_SHIFT, (ARRAY + (uint64_t)COUNT * STEP) >> PAGE_SHIFT);
+    free(f);
+}
+
 int main(void) {
     start(20 << 20);
     resident();
@@ -786,6 +804,7 @@ int main(void) {
     every_page(7);
     walks_told();
     columns();
+    every_other_page();
     pages_apart(1);
     pages_apart(2);
     shares();
