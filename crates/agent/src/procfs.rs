@@ -25,6 +25,30 @@ pub fn path<'a>(parts: &[&[u8]], room: &'a mut [u8]) -> Option<&'a [u8]> {
     room.get(..len)
 }
 
+/// A line of a text that comes in pieces; what is beyond its room is dropped.
+pub struct Line<const MAX: usize> {
+    bytes: [u8; MAX],
+    len: usize,
+}
+
+impl<const MAX: usize> Line<MAX> {
+    /// Nothing has come yet.
+    pub const EMPTY: Line<MAX> = Line { bytes: [0; MAX], len: 0 };
+
+    /// Goes on with `text`, and passes on each line that ends there.
+    pub fn add(&mut self, text: &[u8], mut take: impl FnMut(&[u8])) {
+        for &byte in text {
+            if byte == b'\n' {
+                take(self.bytes.get(..self.len).unwrap_or(&[]));
+                self.len = 0;
+            } else if let Some(slot) = self.bytes.get_mut(self.len) {
+                *slot = byte;
+                self.len += 1;
+            }
+        }
+    }
+}
+
 /// The digits of a number.
 pub fn digits(number: usize, room: &mut [u8; 20]) -> &[u8] {
     let mut first = room.len();

@@ -2,6 +2,7 @@
 //! what the dynamic linker has just done with other files, so no seccomp
 //! filter that let the program start is offended, as it may be by prctl(2).
 
+use crate::procfs::Line;
 use crate::sys;
 
 /// The lines that the agent looks at.
@@ -34,14 +35,14 @@ pub fn read<const CHUNK_LEN: usize>() -> Option<Status> {
         return None;
     }
     let mut status = Status::default();
-    let mut line = Line { bytes: [0; LINE_LEN], len: 0 };
+    let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
     loop {
         let len = sys::read(fd as i32, &mut chunk);
         let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
             break;
         };
-        status.add(&mut line, text);
+        line.add(text, |line| status.take(line));
         // Less than there is room for: that was the end.
         if text.len() < CHUNK_LEN {
             break;
@@ -51,25 +52,7 @@ pub fn read<const CHUNK_LEN: usize>() -> Option<Status> {
     Some(status)
 }
 
-/// A line on its way; what does not fit is dropped.
-struct Line {
-    bytes: [u8; LINE_LEN],
-    len: usize,
-}
-
 impl Status {
-    fn add(&mut self, line: &mut Line, text: &[u8]) {
-        for &byte in text {
-            if byte == b'\n' {
-                self.take(line.bytes.get(..line.len).unwrap_or(&[]));
-                line.len = 0;
-            } else if let Some(slot) = line.bytes.get_mut(line.len) {
-                *slot = byte;
-                line.len += 1;
-            }
-        }
-    }
-
     fn take(&mut self, line: &[u8]) {
         let fields: [(&[u8], &mut u64); 4] = [
             (b"Threads:\t", &mut self.threads),
@@ -100,9 +83,9 @@ mod tests {
         let expected = Status { threads: 3, tracer: 12, seccomp: 2, filters: 17 };
         for cut in 0..text.len() {
             let mut status = Status::default();
-            let mut line = Line { bytes: [0; LINE_LEN], len: 0 };
-            status.add(&mut line, &text.as_bytes()[..cut]);
-            status.add(&mut line, &text.as_bytes()[cut..]);
+            let mut line = Line::<LINE_LEN>::EMPTY;
+            line.add(&text.as_bytes()[..cut], |line| status.take(line));
+            line.add(&text.as_bytes()[cut..], |line| status.take(line));
             assert_eq!(status, expected, "cut at {cut}");
         }
     }

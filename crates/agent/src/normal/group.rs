@@ -7,6 +7,7 @@ use runahead_protocol::stats::Loss;
 
 use super::cgroup::{Path, TASKS};
 use crate::import::regions::swap_exists;
+use crate::procfs::Line;
 use crate::sys::{self, PAGE_SIZE};
 
 /// Bytes read at once: the program's stack may be small.
@@ -199,14 +200,15 @@ fn read_file(path: &[u8], names: &Names) -> Option<Reading> {
     if fd < 0 {
         return None;
     }
-    let mut counters = Counters { names, reading: Reading::default(), line: [0; LINE_LEN], len: 0 };
+    let mut counters = Counters { names, reading: Reading::default() };
+    let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
     loop {
         let len = sys::read(fd as i32, &mut chunk);
         let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
             break;
         };
-        counters.add(text);
+        line.add(text, |line| counters.take(line));
     }
     sys::close(fd as i32);
     Some(counters.reading)
@@ -215,26 +217,10 @@ fn read_file(path: &[u8], names: &Names) -> Option<Reading> {
 struct Counters<'n> {
     names: &'n Names,
     reading: Reading,
-    /// A line on its way; what does not fit is dropped.
-    line: [u8; LINE_LEN],
-    len: usize,
 }
 
 impl Counters<'_> {
-    fn add(&mut self, text: &[u8]) {
-        for &byte in text {
-            if byte == b'\n' {
-                self.take();
-                self.len = 0;
-            } else if let Some(slot) = self.line.get_mut(self.len) {
-                *slot = byte;
-                self.len += 1;
-            }
-        }
-    }
-
-    fn take(&mut self) {
-        let line = self.line.get(..self.len).unwrap_or(&[]);
+    fn take(&mut self, line: &[u8]) {
         for (name, kind) in self.names {
             let Some(digits) = line.strip_prefix(*name) else { continue };
             let value = digits.iter().fold(0u64, |value, digit| {
@@ -276,10 +262,10 @@ mod tests {
     fn parse(text: &str, names: &Names) -> Reading {
         let mut found = None;
         for cut in 0..text.len() {
-            let line = [0; LINE_LEN];
-            let mut counters = Counters { names, reading: Reading::default(), line, len: 0 };
-            counters.add(&text.as_bytes()[..cut]);
-            counters.add(&text.as_bytes()[cut..]);
+            let mut counters = Counters { names, reading: Reading::default() };
+            let mut line = Line::<LINE_LEN>::EMPTY;
+            line.add(&text.as_bytes()[..cut], |line| counters.take(line));
+            line.add(&text.as_bytes()[cut..], |line| counters.take(line));
             assert_eq!(*found.get_or_insert(counters.reading), counters.reading, "cut at {cut}");
         }
         found.unwrap()

@@ -1,7 +1,7 @@
 //! How long processors have been idle: all of the machine's, or those that this process
 //! may run on (taskset(1), a container's cpuset), where these are fewer.
 
-use crate::procfs;
+use crate::procfs::{self, Line};
 use crate::sys;
 
 /// Most processors that are told apart: those of higher numbers are none of this
@@ -36,17 +36,18 @@ pub fn of_cs(mask: &Mask) -> Option<u64> {
     if fd < 0 {
         return None;
     }
-    let mut lines = Lines { mask, idle_cs: 0, line: [0; LINE_LEN], len: 0, is_over: false };
+    let mut sum = Sum { mask, idle_cs: 0, is_over: false };
+    let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
-    while !lines.is_over {
+    while !sum.is_over {
         let len = sys::read(fd as i32, &mut chunk);
         let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
             break;
         };
-        lines.add(text);
+        line.add(text, |line| sum.take(line));
     }
     sys::close(fd as i32);
-    lines.is_over.then_some(lines.idle_cs)
+    sum.is_over.then_some(sum.idle_cs)
 }
 
 /// How many processors are online, whoever may use them (cpu(7) of sysfs); `None` where
@@ -68,34 +69,18 @@ fn count(list: &[u8]) -> Option<u32> {
     })
 }
 
-struct Lines<'m> {
+struct Sum<'m> {
     mask: &'m Mask,
     idle_cs: u64,
-    /// A line on its way; what does not fit is dropped.
-    line: [u8; LINE_LEN],
-    len: usize,
     /// The processors' lines, which come first, have ended.
     is_over: bool,
 }
 
-impl Lines<'_> {
-    fn add(&mut self, text: &[u8]) {
-        for &byte in text {
-            if self.is_over {
-                return;
-            }
-            if byte == b'\n' {
-                self.take();
-                self.len = 0;
-            } else if let Some(slot) = self.line.get_mut(self.len) {
-                *slot = byte;
-                self.len += 1;
-            }
+impl Sum<'_> {
+    fn take(&mut self, line: &[u8]) {
+        if self.is_over {
+            return;
         }
-    }
-
-    fn take(&mut self) {
-        let line = self.line.get(..self.len).unwrap_or(&[]);
         let Some(line) = line.strip_prefix(b"cpu") else {
             self.is_over = true;
             return;
@@ -126,12 +111,12 @@ mod tests {
         mask[0] = 0b10;
         mask[1] = 0b10;
         for cut in 0..text.len() {
-            let line = [0; LINE_LEN];
-            let mut lines = Lines { mask: &mask, idle_cs: 0, line, len: 0, is_over: false };
-            lines.add(&text[..cut]);
-            lines.add(&text[cut..]);
-            assert!(lines.is_over);
-            assert_eq!(lines.idle_cs, 340 + 5600, "cut at {cut}");
+            let mut sum = Sum { mask: &mask, idle_cs: 0, is_over: false };
+            let mut line = Line::<LINE_LEN>::EMPTY;
+            line.add(&text[..cut], |line| sum.take(line));
+            line.add(&text[cut..], |line| sum.take(line));
+            assert!(sum.is_over);
+            assert_eq!(sum.idle_cs, 340 + 5600, "cut at {cut}");
         }
     }
 
