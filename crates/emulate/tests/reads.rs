@@ -7,9 +7,24 @@ use machine::{Copy, FileSystem, TempDir, contents, raw};
 use runahead_emulate::{Inherited, Kind, Outcome, POSITION_UNKNOWN, arch::nr};
 use runahead_protocol::log::{FLAG_BEHIND, FLAG_END, FLAG_PREFETCHED};
 use runahead_protocol::stats::Park;
+use std::fs::Metadata;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// A file that was open when the copy was made, at its beginning.
+fn regular(meta: &Metadata, status_flags: i32) -> Inherited {
+    Inherited {
+        kind: Kind::Regular,
+        dev: meta.dev(),
+        ino: meta.ino(),
+        offset: 0,
+        size: meta.size(),
+        mode: meta.mode(),
+        status_flags: status_flags as u32,
+        cloexec: true,
+    }
+}
 
 const METHODS: [FileSystem; 3] = [FileSystem::NoWait, FileSystem::Cachestat, FileSystem::Foreign];
 
@@ -288,16 +303,7 @@ fn inherited_files_are_opened_again_and_checked() {
     let path = dir.file("f", 5000);
     let file = std::fs::File::open(&path).unwrap();
     let meta = file.metadata().unwrap();
-    let inherited = Inherited {
-        kind: Kind::Regular,
-        dev: meta.dev(),
-        ino: meta.ino(),
-        offset: 4000,
-        size: meta.size(),
-        mode: meta.mode(),
-        status_flags: 0,
-        cloexec: true,
-    };
+    let inherited = Inherited { offset: 4000, ..regular(&meta, libc::O_RDONLY) };
     let mut copy = Copy::new();
     copy.emulator.inherit(file.as_raw_fd(), inherited);
     let fd = file.as_raw_fd() as isize;
@@ -333,16 +339,7 @@ fn an_unknown_position_is_looked_up_where_it_is_needed() {
     let fd = file.as_raw_fd();
     raw(nr::LSEEK, [fd as usize, 4000, 0, 0, 0, 0]);
     let meta = file.metadata().unwrap();
-    let inherited = Inherited {
-        kind: Kind::Regular,
-        dev: meta.dev(),
-        ino: meta.ino(),
-        offset: POSITION_UNKNOWN,
-        size: meta.size(),
-        mode: meta.mode(),
-        status_flags: libc::O_RDWR as u32,
-        cloexec: true,
-    };
+    let inherited = Inherited { offset: POSITION_UNKNOWN, ..regular(&meta, libc::O_RDWR) };
     let copy = || {
         let mut copy = Copy::new();
         copy.emulator.inherit(fd, inherited);
@@ -395,16 +392,7 @@ fn what_is_delicate_is_not_even_opened() {
     let meta = file.metadata().unwrap();
     let mut copy = Copy::new();
     copy.machine.fs = FileSystem::Delicate;
-    let inherited = Inherited {
-        kind: Kind::Regular,
-        dev: meta.dev(),
-        ino: meta.ino(),
-        offset: 0,
-        size: 0,
-        mode: meta.mode(),
-        status_flags: 0,
-        cloexec: true,
-    };
+    let inherited = Inherited { size: 0, ..regular(&meta, libc::O_RDONLY) };
     copy.emulator.inherit(file.as_raw_fd(), inherited);
     let mut bytes = [0u8; 8];
     let address = copy.machine.own(&mut bytes);
@@ -460,16 +448,7 @@ fn what_a_server_is_told_is_left_to_the_program() {
     let meta = file.metadata().unwrap();
     for (flags, reads) in [(libc::O_RDWR, false), (libc::O_RDONLY, true)] {
         let mut copy = Copy::cold(FileSystem::Keeping);
-        let inherited = Inherited {
-            kind: Kind::Regular,
-            dev: meta.dev(),
-            ino: meta.ino(),
-            offset: 0,
-            size: meta.size(),
-            mode: meta.mode(),
-            status_flags: flags as u32,
-            cloexec: true,
-        };
+        let inherited = regular(&meta, flags);
         copy.emulator.inherit(file.as_raw_fd(), inherited);
         let mut bytes = [0u8; 8];
         let address = copy.machine.own(&mut bytes);
@@ -529,16 +508,7 @@ fn huge_pages_are_left_to_the_program() {
     let file = unsafe { std::fs::File::from_raw_fd(fd) };
     file.set_len(2 << 20).unwrap();
     let meta = file.metadata().unwrap();
-    let inherited = Inherited {
-        kind: Kind::Regular,
-        dev: meta.dev(),
-        ino: meta.ino(),
-        offset: 0,
-        size: meta.size(),
-        mode: meta.mode(),
-        status_flags: libc::O_RDWR as u32,
-        cloexec: true,
-    };
+    let inherited = regular(&meta, libc::O_RDWR);
     let mut copy = Copy::new();
     copy.emulator.inherit(fd, inherited);
     let map = [0, 2 << 20, libc::PROT_READ as usize, libc::MAP_SHARED as usize, fd as usize, 0];
