@@ -58,16 +58,16 @@ const SCRATCHES: usize = SCRATCHES_MAX + 1;
 /// What the questions by mincore(2) map of a file.
 const WINDOW_LEN: usize = PAGES_MAX * PAGE_SIZE;
 
-/// By place. What is shared lies in a row: each place where one kind of mapping ends is
-/// a mapping more for every clone to copy; and with it the window, over which memory of
-/// another kind is put ([`sys::without_huge_pages`] is not asked for again). It comes
-/// first: what of the image lies before it stays short enough to be made the program's
-/// own again beside a copy ([`crate::import::regions::Regions::copied`]).
+/// By place. What is shared lies in a row, first what most programs have of it: each
+/// place where one kind of mapping ends is a mapping more for every clone to copy; and with
+/// it the window, over which memory of another kind is put ([`sys::without_huge_pages`] is
+/// not asked for again). The row comes first: what of the image lies before it stays short
+/// enough to be made the program's own again beside a copy ([`crate::import::regions::Regions::copied`]).
 #[repr(C, align(4096))]
 struct Arena {
+    table: [u8; learnt::FILE_LEN.next_multiple_of(PAGE_SIZE)],
     logs: [u8; LOGS * LOG_STRIDE],
     desk: [u8; DESK_LEN],
-    table: [u8; learnt::FILE_LEN.next_multiple_of(PAGE_SIZE)],
     window: [u8; WINDOW_LEN],
     rings: [[u8; RING_LEN]; RINGS],
     scratches: [[u8; SCRATCH_LEN]; SCRATCHES],

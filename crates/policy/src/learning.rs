@@ -77,6 +77,12 @@ const WORTH_MIN: i8 = -10;
 /// what a misjudgement loses is the same on every device.
 const UNAIDED_NS: u64 = 500_000;
 
+/// Where a process is to wait for so long unaided, copies of its like have failed again and
+/// again, in ns: one that ends before had no use for the agent, and made children at what a
+/// fork takes longer with it (`find -exec` on a cloud volume: 50 µs for each of the 770 that
+/// a `head` takes to be made and to end).
+const GIVEN_UP_NS: u64 = unaided_ns(-4);
+
 /// Part of the time to be waited unaided from which on a process that ended
 /// before it was over has waited for long.
 const LONG_PART: u64 = 16;
@@ -184,7 +190,8 @@ pub enum Lack {
     Memory,
     /// On flash, it ended within [`BRIEF_NS`], or waited for less than [`WAITED_PART`]
     /// of its time, and its copies or, where there were none, those of its like had not
-    /// paid.
+    /// paid. On anything: there was none of it, because those of its like are given up
+    /// ([`Start::is_given_up`]), nor anything prefetched without one.
     Worth,
 }
 
@@ -230,6 +237,12 @@ impl Start {
     /// Whether copies of its like have not paid.
     pub fn is_later(self) -> bool {
         matches!(self, Start::Later(_))
+    }
+
+    /// Whether they have failed so often that a process is none the better for the agent
+    /// before it has waited for long.
+    pub fn is_given_up(self) -> bool {
+        matches!(self, Start::Later(unaided_ns) if unaided_ns >= GIVEN_UP_NS)
     }
 }
 

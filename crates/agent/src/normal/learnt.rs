@@ -104,7 +104,7 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
 /// What this process, which has waited, lacked for a copy that pays: it ends so soon
 /// that among busy processors none was idle, or that there was no occasion for one, its
 /// memory has no room for one, or it has little to gain and its copies, or else those of
-/// its like, have not paid. Nothing where a stall takes long.
+/// its like, have not paid, or those are given up. Nothing where a stall takes long.
 fn lacks(state: &State) -> Option<Lack> {
     lacks_after(state, lived_us(state), start(state))
 }
@@ -129,6 +129,9 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
     }
     let stalled_us = state.stalls_ns.load(Relaxed) / 1000;
     let waits_little = lived_us.is_some_and(|us| stalled_us < us / WAITED_PART);
+    if !was_tried && began.is_given_up() && !is_aided(state) {
+        return Some(Lack::Worth);
+    }
     // Where copies are known to pay, or not yet to be due again, the next is another matter.
     let is_unknown = !was_tried && began == Start::Unknown;
     if is_unknown && (is_brief || waits_little) && !is_aided(state) {
@@ -466,7 +469,7 @@ mod tests {
         assert_eq!(lacks_after(100, Start::Unknown), Some(Lack::Occasion), "it waits little");
         state.stalled(4, 27_000_000);
         assert_eq!(lacks_after(100, Start::Unknown), None, "and was there for long");
-        for began in [Start::AtOnce, Start::Second, Start::Later(10_000_000)] {
+        for began in [Start::AtOnce, Start::Second, Start::Later(4_000_000)] {
             assert_eq!(lacks_after(10, began), None, "copies of its like are known");
         }
         state.try_locked(|rations, _| rations.whole_files.decide(1 << 20, 0, 4096, 1 << 20));
@@ -480,6 +483,21 @@ mod tests {
         state.served_at_ns.store(0, Relaxed);
         state.epoch.store(1, Relaxed);
         assert_eq!(lacks_after(10, Start::Unknown), None, "a copy was made");
+    }
+
+    #[test]
+    fn one_whose_copies_are_given_up_lacked_worth_on_a_slow_device_too() {
+        let state = crate::state::zeroed();
+        let lacks_after = |began| super::lacks_after(&state, Some(400_000), began);
+        let [soon, given_up] = [1_000_000, 32_000_000].map(Start::Later);
+        assert_eq!(lacks_after(given_up), None, "it has not waited");
+        state.stalled(30, 30_000_000);
+        assert_eq!([soon, given_up].map(lacks_after), [None, Some(Lack::Worth)]);
+        state.served();
+        assert_eq!(lacks_after(given_up), None, "a stream was prefetched");
+        state.served_at_ns.store(0, Relaxed);
+        state.epoch.store(1, Relaxed);
+        assert_eq!(lacks_after(given_up), None, "a copy was made after all");
     }
 
     #[test]
@@ -537,7 +555,7 @@ mod tests {
         state.stalled(80, 8_000_000);
         let lacks_after =
             |ms: Option<u64>, began| super::lacks_after(&state, ms.map(|ms| ms * 1000), began);
-        let later = Start::Later(10_000_000);
+        let later = Start::Later(4_000_000);
         assert_eq!(lacks_after(Some(120), Start::Unknown), None, "its like have not been tried");
         assert_eq!(lacks_after(Some(1), later), Some(Lack::Worth));
         let after = [None, Some(99), Some(120), Some(200)].map(|ms| lacks_after(ms, later));
