@@ -222,6 +222,21 @@ fn what_executes_none_that_waits_is_left_alone_with_them() {
     assert!((usize::from(SHORT_MIN)..EXECUTIONS).contains(&enlisted), "{enlisted}");
 }
 
+/// Each goes on as the next, by way of the same shell: a record waits for the others.
+#[test]
+fn scripts_that_execute_one_another_are_left_alone() {
+    let scratch = Scratch::new();
+    let second = scratch.join("second").display().to_string();
+    let asks = "case $(cat /proc/$$/maps) in *agent-*) echo 1;; *) echo 0;; esac";
+    for (name, next) in [("first", format!("{second} a b c d")), ("second", "true".to_owned())] {
+        scratch.file(name, format!("#!/usr/bin/env sh\n{asks}\nexec {next}\n"), 0o755);
+    }
+    let said =
+        probes(runahead(&scratch, &[]), &format!("{} a b c", scratch.join("first").display()));
+    assert_eq!(said.len(), 2 * EXECUTIONS);
+    assert!((1..EXECUTIONS).contains(&with_agent(&said)), "{said:?}");
+}
+
 /// Arguments are counted where the table is asked, which is not so for programs that
 /// somebody counts: those of `tests/programs` are.
 #[test]

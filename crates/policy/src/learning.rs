@@ -56,7 +56,9 @@ const UNNOTICED: u8 = 0x40;
 /// [`Record::crowded`] in the same.
 const CROWDED_SHIFT: u32 = 3;
 /// Bits of it.
-const CROWDED_MASK: u8 = 7;
+const CROWDED_MASK: u8 = 3;
+/// [`Record::waited`] in the same.
+const WAITED: u8 = 0x20;
 
 /// [`Record::hasty`] in the byte of [`Record::patience`].
 const HASTY_SHIFT: u32 = 4;
@@ -117,6 +119,8 @@ pub struct Record {
     /// Short processes in a row, up to [`SHORT_MIN`]: neither they nor what they
     /// made has waited, or nothing could be done about it.
     short: u8,
+    /// The last process has waited, or one that it has made.
+    waited: bool,
     /// The last process itself has not waited.
     idle: bool,
     /// How many in a row, once they were known to be short, lacked memory; up to
@@ -182,9 +186,9 @@ pub enum Lack {
     /// It ran for less than [`BRIEF_NS`], and no processor was idle.
     Processor,
     /// It ran for less than [`BRIEF_NS`], or waited for less than [`WAITED_PART`] of its
-    /// time, nobody knows whether copies of its like pay, and neither was one made (because
-    /// no processor was idle when it waited, or its waits were not of the kind) nor anything
-    /// prefetched without one.
+    /// time, and neither was a copy made, which would not have had to wait until some time
+    /// was over (no processor was idle when it waited, or its waits were not of the kind), nor
+    /// anything prefetched without one.
     Occasion,
     /// Its memory cgroup had no room.
     Memory,
@@ -254,6 +258,7 @@ impl Record {
         let crowded = state >> CROWDED_SHIFT & CROWDED_MASK;
         Record {
             short: (state & ((1 << CROWDED_SHIFT) - 1)).min(SHORT_MIN),
+            waited: state & WAITED != 0,
             idle: state & IDLE != 0,
             unnoticed: state & UNNOTICED != 0,
             crowded: crowded.min(SAMPLE_DOUBLINGS_MAX),
@@ -272,7 +277,8 @@ impl Record {
         let &Record { short, crowded, enlisted, worth, failed, untried, .. } = self;
         let [first, second] = enlisted.to_le_bytes();
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let flags = flag(self.idle, IDLE) | flag(self.unnoticed, UNNOTICED);
+        let waits = flag(self.waited, WAITED) | flag(self.idle, IDLE);
+        let flags = waits | flag(self.unnoticed, UNNOTICED);
         let state = short | crowded << CROWDED_SHIFT | flags;
         let patience = self.patience | self.hasty << HASTY_SHIFT;
         let (worth, untried_ms) = (worth as u8, self.untried_ms);
@@ -282,6 +288,11 @@ impl Record {
     /// Whether its processes are executed without the agent, but for a sample.
     pub fn is_known_short(&self) -> bool {
         self.short >= SHORT_MIN
+    }
+
+    /// Whether the last of its processes has waited, or one that it has made.
+    pub fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// It is about to be executed at `now_ns` of the monotonic clock: whether the
@@ -310,10 +321,17 @@ impl Record {
         samples
     }
 
-    /// A process of it goes on as one of another executable (execve(2)), `short`
-    /// where nothing has waited so far and that one is left alone: the agent was of
-    /// no use, whatever comes.
-    pub fn was_short(&mut self, short: bool) {
+    /// A process of it goes on as one of another executable (execve(2)), `has_waited` where
+    /// it, or one that it has made, has so far. `short`: whether those of the other are left
+    /// alone, so that the agent was of no use, whatever comes; none where that says nothing.
+    pub fn went_on(&mut self, has_waited: bool, short: Option<bool>) {
+        self.waited = has_waited;
+        if has_waited || short.is_some() {
+            self.was_short(!has_waited && short == Some(true));
+        }
+    }
+
+    fn was_short(&mut self, short: bool) {
         self.short = if short { (self.short + 1).min(SHORT_MIN) } else { 0 };
         if !short {
             self.crowded = 0;
@@ -324,7 +342,8 @@ impl Record {
     pub fn ended(&mut self, ended: &Ended) {
         let crowded = ended.lack == Some(Lack::Memory) && self.is_known_short();
         self.crowded = if crowded { (self.crowded + 1).min(SAMPLE_DOUBLINGS_MAX) } else { 0 };
-        self.was_short(!ended.has_waited());
+        self.waited = ended.has_waited();
+        self.was_short(!self.waited);
         self.idle = !ended.has_itself_waited();
         let mean_ns = ended.mean_stall_ns();
         if ended.maps {
@@ -575,10 +594,14 @@ mod tests {
         assert!((0..1000).all(|_| record.enlists(0)));
         (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
         assert!(!record.enlists(0));
-        record.was_short(false);
-        assert!(record.enlists(0));
-        (0..SHORT_MIN).for_each(|_| record.was_short(true));
+        record.went_on(false, Some(false));
+        assert!(record.enlists(0) && !record.has_waited());
+        (0..SHORT_MIN).for_each(|_| record.went_on(false, Some(true)));
         assert!(!record.enlists(0));
+        record.went_on(false, None);
+        assert!(!record.enlists(0) && !record.has_waited());
+        record.went_on(true, None);
+        assert!(record.enlists(0) && record.has_waited());
         let mut record = after(&[GOOD, Ended { below: true, ..SHORT }]);
         assert_eq!(record.start(), Start::Unknown, "it had nothing left to predict itself");
         record.ended(&GOOD);
@@ -689,7 +712,7 @@ mod tests {
         let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
         assert!(record.enlists(1000 * SAMPLE_NS));
         (record.untried_ms, record.crowded) = (31, SAMPLE_DOUBLINGS_MAX);
-        record.unnoticed = true;
+        (record.unnoticed, record.waited) = (true, true);
         assert_eq!(Record::from_bits(record.bits()), record);
         let mut noise = Record::from_bits(u64::MAX);
         assert_eq!(noise.short, SHORT_MIN);

@@ -97,8 +97,12 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
     let Some(entry) = own_key().and_then(|key| table.find_or_make(key)) else { return };
     let cell = &entry.record;
     let mut record = Record::from_bits(cell.load(Relaxed));
+    let before = record;
     change(&mut record);
-    cell.store(record.bits(), Relaxed);
+    // Others may be changing it.
+    if record != before {
+        cell.store(record.bits(), Relaxed);
+    }
 }
 
 /// What this process, which has waited, lacked for a copy that pays: it ends so soon
@@ -132,9 +136,9 @@ fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lac
     if !was_tried && began.is_given_up() && !is_aided(state) {
         return Some(Lack::Worth);
     }
-    // Where copies are known to pay, or not yet to be due again, the next is another matter.
-    let is_unknown = !was_tried && began == Start::Unknown;
-    if is_unknown && (is_brief || waits_little) && !is_aided(state) {
+    // Where one was not yet due again, the next is another matter.
+    let could_be_tried = !was_tried && !began.is_later();
+    if could_be_tried && (is_brief || waits_little) && !is_aided(state) {
         return Some(Lack::Occasion);
     }
     // Not by the last one alone: it may have been made just before the end.
@@ -223,10 +227,9 @@ pub fn executes(state: &State, target: Target) {
         return;
     }
     let Some(table) = table(state) else { return };
-    let short = waits(state, table, false) == (false, false);
-    // That the other is sampled says nothing of this one.
-    if state.forked.load(Relaxed) == 0 && !(short && target == Target::Sampled) {
-        change(table, |record| record.was_short(short && target == Target::LeftAlone));
+    let has_waited = waits(state, table, false) != (false, false);
+    if state.forked.load(Relaxed) == 0 {
+        change(table, |record| record.went_on(has_waited, target.is_short()));
     }
 }
 
@@ -265,14 +268,30 @@ impl From<&sys::Stat> for File {
 /// How a program is to be executed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// With the agent, as its like have been.
+    /// With the agent, as its like have been, which have waited.
     Enlisted,
+    /// With the agent, as its like have been, of which none has shown lately that it waits.
+    Undecided,
     /// With the agent, where it can have it: nothing is known of its like.
     Unknown,
     /// With the agent, though its like wait for nothing.
     Sampled,
     /// Without.
     LeftAlone,
+}
+
+impl Target {
+    /// What it says of the one that executes it: whether that had no use for the agent.
+    /// Nothing where it is only sampled, nor where nobody knows yet: of a few programs each
+    /// of which executes the next, by way of the same shell, each would wait for the others
+    /// to be found short.
+    fn is_short(self) -> Option<bool> {
+        match self {
+            Target::LeftAlone => Some(true),
+            Target::Enlisted | Target::Unknown => Some(false),
+            Target::Sampled | Target::Undecided => None,
+        }
+    }
 }
 
 /// What is known of a program that is about to be executed.
@@ -316,11 +335,12 @@ pub fn like(state: &State, file: File, arguments: usize) -> Like {
     let count = super::exec::count(arguments, ARGUMENTS_MAX).unwrap_or(0);
     let key = key(file.identity, count);
     let Some(entry) = table.find(key) else { return Like::UNKNOWN };
-    let is_known_short = Record::from_bits(entry.record.load(Relaxed)).is_known_short();
+    let record = Record::from_bits(entry.record.load(Relaxed));
     let target = match sampled(&entry.record, Record::enlists) {
         false => Target::LeftAlone,
-        true if is_known_short => Target::Sampled,
-        true => Target::Enlisted,
+        true if record.is_known_short() => Target::Sampled,
+        true if record.has_waited() => Target::Enlisted,
+        true => Target::Undecided,
     };
     Like { target, known: file.is_settled().then_some((entry, key)) }
 }
@@ -469,9 +489,11 @@ mod tests {
         assert_eq!(lacks_after(100, Start::Unknown), Some(Lack::Occasion), "it waits little");
         state.stalled(4, 27_000_000);
         assert_eq!(lacks_after(100, Start::Unknown), None, "and was there for long");
-        for began in [Start::AtOnce, Start::Second, Start::Later(4_000_000)] {
-            assert_eq!(lacks_after(10, began), None, "copies of its like are known");
+        // Those of its like may have paid on another device.
+        for began in [Start::AtOnce, Start::Second] {
+            assert_eq!(lacks_after(10, began), Some(Lack::Occasion));
         }
+        assert_eq!(lacks_after(10, Start::Later(4_000_000)), None, "it was not due");
         state.try_locked(|rations, _| rations.whole_files.decide(1 << 20, 0, 4096, 1 << 20));
         assert_eq!(lacks_after(10, Start::Unknown), None, "a file was prefetched");
         state.try_locked(|rations, _| rations.whole_files = Default::default());
