@@ -3,24 +3,41 @@
 
 #include <string.h>
 
-/* Copies and fills block by block, each block's pages asked for a window ahead. */
+static const uint64_t BLOCK_BYTES = 256 << 10;
+
+/* In pieces, of which the helper tells when each is passed on. */
+static void ask_for(const char *array, uint64_t from, uint64_t to) {
+    const uint64_t base = (uint64_t)(uintptr_t)array;
+    for (uint64_t end; from < to; from = end) {
+        end = to - from < BLOCK_BYTES ? to : from + BLOCK_BYTES;
+        prefetch_range(base + from, base + end);
+    }
+}
+
+/* Copies and fills block by block, each block's pages asked for half a window ahead: in
+ * bursts, for which disks position their heads once, and which it does not overtake. One of
+ * less than a burst would rather wait for a fault than for the helper. */
 static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
-    const uint64_t block = 256 << 10;
-    uint64_t asked = 0;
+    const uint64_t burst = ra.window / 4;
+    const bool is_long = bytes > burst;
+    uint64_t asked_from = 0, asked_to = 0, turn = 0;
     for (uint64_t done = 0; done < bytes;) {
-        uint64_t n = bytes - done < block ? bytes - done : block;
+        uint64_t n = bytes - done < BLOCK_BYTES ? bytes - done : BLOCK_BYTES;
         if (atomic_load_explicit(&ra.active, memory_order_relaxed)) {
             ra_inside = true;
             uint64_t want = done + ra.window / 2;
             if (want > bytes)
                 want = bytes;
-            if (want > asked) {
-                prefetch_range((uint64_t)(uintptr_t)to + asked, (uint64_t)(uintptr_t)to + want);
+            if (want > asked_to && (want == bytes || want - asked_to >= burst)) {
+                ask_for(to, asked_to, want);
                 if (from)
-                    prefetch_range((uint64_t)(uintptr_t)from + asked,
-                                   (uint64_t)(uintptr_t)from + want);
-                asked = want;
+                    ask_for(from, asked_to, want);
+                asked_from = asked_to;
+                asked_to = want;
+                turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
             }
+            if (is_long && asked_from < done + n)
+                let_helper_go_first(turn, true);
             ra_inside = false;
         }
         if (from)

@@ -271,6 +271,31 @@ static void plan_in_use(void) {
     nothing_behind();
 }
 
+/* memset asks for all that it fills once, in pieces, and waits for each burst of them once at
+ * most; a short one waits for nothing. */
+static void filled(void) {
+    const uint64_t window = ra.window & ~(8 * PAGE - 1), bytes = 4 * window;
+    const int protection = PROT_READ | PROT_WRITE;
+    char *array = mmap((char *)(uintptr_t)ARRAY, bytes, protection,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(array == (char *)(uintptr_t)ARRAY);
+    clear_bits(ARRAY >> PAGE_SHIFT, (ARRAY + bytes) >> PAGE_SHIFT);
+    atomic_store(&ra.served, 0);
+    naps = 0, naps_needed = 3;
+    ra_memset(array, 7, window / 8);
+    CHECK(naps == 0 && asked_within(ARRAY, ARRAY + bytes) == window / 8);
+    ra_memset(array, 7, bytes);
+    CHECK(naps >= 3 && array[0] == 7 && array[bytes - 1] == 7);
+    uint64_t end = ARRAY + window / 8;
+    for (struct entry e; take_out(&e); end = e.address + e.bytes)
+        CHECK(e.operation == PREFETCH && e.address == end && e.bytes <= BLOCK_BYTES + PAGE);
+    /* Of a window there are four, so many times a window, and the first waits for long. */
+    CHECK(end == ARRAY + bytes && naps <= 3 + 4 * 4);
+    naps_needed = 0;
+    munmap(array, bytes);
+    clear_bits(ARRAY >> PAGE_SHIFT, (ARRAY + bytes) >> PAGE_SHIFT);
+}
+
 /* A walk of small nests comes to what its last call asked for: that is passed on first.
  * Nests that are no walk wait for nothing. */
 static void small_first(void) {
@@ -793,6 +818,7 @@ int main(void) {
     small_walks();
     plan_in_use();
     small_first();
+    filled();
     without_helper();
     large_after_small();
     anew();

@@ -10,6 +10,7 @@
 #define start_up pretend_start_up
 #include "../runtime/advance.c"
 #include "../runtime/behind.c"
+#include "../runtime/blocks.c"
 #include "../runtime/hint.c"
 #include "../runtime/indices.c"
 #undef nap
