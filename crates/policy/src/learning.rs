@@ -13,9 +13,10 @@
 //! * whether its processes, and those that they execute, end after a stall or
 //!   two, or so soon that there was no occasion for a copy, or in a memory cgroup
 //!   that has no room for a copy, or gained nothing by one on flash and had little
-//!   to gain: then nothing that the agent could do pays for its start, and they are
-//!   executed without it. One every few seconds still
-//!   gets it, so that a change is noticed.
+//!   to gain, or before a copy was due, those of their like having failed again and
+//!   again: then nothing that the agent could do pays for its start, and they are
+//!   executed without it. One every few seconds still gets it, so that a change is
+//!   noticed.
 
 use crate::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 
