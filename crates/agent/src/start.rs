@@ -41,8 +41,8 @@ unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     let passed = argv != 0
         && argv.is_multiple_of(word)
         && envp == argv.wrapping_add((argc + 1).wrapping_mul(word));
-    let envp = if passed { Some(envp) } else { stat::environment() };
-    let Some(envp) = envp else { return };
+    let kept = if passed { Some((envp, argc)) } else { stat::environment() };
+    let Some((envp, argc)) = kept else { return };
     // SAFETY: where the three values have the shape of the start-up stack,
     // envp is the process's NULL-terminated environment, and so is what the
     // kernel tells; only this thread uses it so far.
@@ -62,7 +62,7 @@ fn start(environment: Environment, argc: usize, passed: bool) {
     let tier = if session.mode == Mode::Off || opted_out || translated {
         Tier::None
     } else {
-        CONFIG.arguments.store(if passed { environment.arguments(argc) } else { 0 }, Relaxed);
+        CONFIG.arguments.store(environment.arguments(argc), Relaxed);
         begin(&session, text, passed)
     };
     // The program finds the environment that it would have had, except in tier
@@ -410,8 +410,8 @@ impl Environment {
         let begin = self.array.wrapping_sub((argc + 1) * size_of::<usize>());
         let before = (1..=BEFORE_MAX.min(argc.saturating_sub(1))).find(|index| {
             // SAFETY: argument number `index`, unless an earlier constructor has taken
-            // it out, and the executed path, as the kernel left them: the constructor
-            // was passed both arrays, one behind the other.
+            // it out, and the executed path, as the kernel left them: both arrays lie one
+            // behind the other, as the constructor was passed them, or as the kernel tells.
             unsafe {
                 let argument = *((begin + index * size_of::<usize>()) as *const usize);
                 let text = |at| core::slice::from_raw_parts(at as *const u8, len_of(at));

@@ -10,8 +10,9 @@ const LEN_MAX: usize = 1280;
 /// Most arguments that are believed (their pages alone would be 32 MiB).
 const ARGUMENTS_MAX: usize = 1 << 22;
 
-/// Address of the environment's array of pointers, as the kernel left it.
-pub fn environment() -> Option<usize> {
+/// Address of the environment's array of pointers, as the kernel left it, and how many
+/// arguments lie before it.
+pub fn environment() -> Option<(usize, usize)> {
     let mut text = [0u8; LEN_MAX];
     let text = procfs::read(b"/proc/self/stat\0", &mut text)?;
     let stack = usize::try_from(procfs::stat_field(text, START_STACK)?).ok()?;
@@ -27,7 +28,7 @@ pub fn environment() -> Option<usize> {
     }
     let end = stack + (1 + arguments) * word;
     // SAFETY: as above; the arguments end with NULL.
-    (unsafe { *(end as *const usize) } == 0).then_some(end + word)
+    (unsafe { *(end as *const usize) } == 0).then_some((end + word, arguments))
 }
 
 #[cfg(test)]
@@ -36,7 +37,8 @@ mod tests {
 
     #[test]
     fn the_real_environment_is_there() {
-        let at = environment().unwrap();
+        let (at, arguments) = environment().unwrap();
+        assert_eq!(arguments, std::env::args().count());
         // SAFETY: an array of pointers to strings, or its end.
         let first = unsafe { *(at as *const *const core::ffi::c_char) };
         if !first.is_null() {

@@ -126,7 +126,8 @@ fn programs_are_spawned_from_small_stacks() {
             }
             static char path[4096], names[600][16];
             setvbuf(stdout, NULL, _IONBF, 0);
-            for (int len = 0; len <= 4000; len += 500) {
+            /* The longer, the less is left of the stack. */
+            for (int len = 0; len <= 4090; len += len < 4000 ? 500 : 10) {
                 memset(path, 'x', len);
                 for (int at = 0; at < len; at += 200) path[at] = at ? ':' : '/';
                 snprintf(path + len, sizeof path - len, ":%s", argv[1]);
@@ -154,7 +155,9 @@ fn programs_are_spawned_from_small_stacks() {
     let (found, status) = speculation::plainly(&mut command);
     assert_eq!(status, Some(3), "{found}");
     assert_eq!(found.replace(" agent", ""), expected.0);
-    assert_eq!(found.matches(" agent").count(), found.lines().count() / 2, "{found}");
+    let spawned = found.lines().filter(|line| line.ends_with(": 0 700")).count();
+    assert!(spawned > 100, "{found}");
+    assert_eq!(found.matches(" agent").count(), spawned, "{found}");
 }
 
 /// The signal by which musl tells its threads of timers is the notices', too, and has no

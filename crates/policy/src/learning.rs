@@ -36,6 +36,10 @@ pub const SAMPLE_NS: u64 = 15 * STAMP_NS;
 /// compiler in half of its working set a quarter of its time).
 const SAMPLE_DOUBLINGS_MAX: u8 = 3;
 
+/// Part of [`SAMPLE_NS`] after which one is sampled whose copies have paid, on another device
+/// perhaps.
+const SAMPLE_PAID_PART: u64 = 4;
+
 /// A process that found the processors busy has run for too short to see an idle
 /// one, in ns: among busy processors the agent's start, some 0.3 ms of them, makes
 /// more than a hundredth of what it takes longer by.
@@ -57,9 +61,18 @@ const UNNOTICED: u8 = 0x40;
 /// [`Record::crowded`] in the same.
 const CROWDED_SHIFT: u32 = 3;
 /// Bits of it.
-const CROWDED_MASK: u8 = 3;
-/// [`Record::waited`] in the same.
-const WAITED: u8 = 0x20;
+const CROWDED_MASK: u8 = 7;
+
+/// [`Record::waited`] in the byte of [`Record::failed`].
+const WAITED_SHIFT: u32 = 6;
+/// Bits of [`Record::failed`] in it.
+const FAILED_MASK: u8 = (1 << WAITED_SHIFT) - 1;
+
+/// [`Record::waited`] of one that has waited itself, or made one that has. Of one that goes
+/// on as it, it is less by one, and so on: a row of scripts to a program that waits (`sh`,
+/// `env`, `bash`) is known for one, and of a few that go on as one another none is for
+/// longer than so many rounds.
+const WAITED_MAX: u8 = 3;
 
 /// [`Record::hasty`] in the byte of [`Record::patience`].
 const HASTY_SHIFT: u32 = 4;
@@ -120,8 +133,9 @@ pub struct Record {
     /// Short processes in a row, up to [`SHORT_MIN`]: neither they nor what they
     /// made has waited, or nothing could be done about it.
     short: u8,
-    /// The last process has waited, or one that it has made.
-    waited: bool,
+    /// Above 0: the last process has waited, or one that it has made or gone on as; up to
+    /// [`WAITED_MAX`].
+    waited: u8,
     /// The last process itself has not waited.
     idle: bool,
     /// How many in a row, once they were known to be short, lacked memory; up to
@@ -179,6 +193,21 @@ pub struct Ended {
     pub brief: bool,
     /// What it lacked, so that no copy of it could be made or pay.
     pub lack: Option<Lack>,
+}
+
+/// What is known of the program that a process goes on as (execve(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// It does not get the agent, which was of no use to this one, whatever comes.
+    LeftAlone,
+    /// Its [`Record::waited`], above 0.
+    Waits(u8),
+    /// Nothing.
+    Unknown,
+    /// It is only sampled, or nobody knows yet whether it waits, which says nothing of this
+    /// one: of a few programs each of which goes on as the next, by way of the same shell,
+    /// each would wait for the others to be found short.
+    Undecided,
 }
 
 /// What a copy could not be made for want of, or could not pay.
@@ -245,9 +274,10 @@ impl Start {
     }
 
     /// Whether they have failed so often that a process is none the better for the agent
-    /// before it has waited for long.
+    /// before it has waited for long. Not where they are compared with processes without
+    /// ([`crate::comparison`]), of which some are to have the agent.
     pub fn is_given_up(self) -> bool {
-        matches!(self, Start::Later(unaided_ns) if unaided_ns >= GIVEN_UP_NS)
+        matches!(self, Start::Later(ns) if ns >= GIVEN_UP_NS && ns != u64::MAX)
     }
 }
 
@@ -259,13 +289,13 @@ impl Record {
         let crowded = state >> CROWDED_SHIFT & CROWDED_MASK;
         Record {
             short: (state & ((1 << CROWDED_SHIFT) - 1)).min(SHORT_MIN),
-            waited: state & WAITED != 0,
+            waited: failed >> WAITED_SHIFT,
             idle: state & IDLE != 0,
             unnoticed: state & UNNOTICED != 0,
             crowded: crowded.min(SAMPLE_DOUBLINGS_MAX),
             enlisted: u16::from_le_bytes([first, second]),
             worth: (worth as i8).clamp(WORTH_MIN, WORTH_MAX),
-            failed,
+            failed: failed & FAILED_MASK,
             untried,
             patience: (patience & PATIENCE_MASK).min(PATIENCE_MAX),
             hasty: patience >> HASTY_SHIFT,
@@ -278,10 +308,10 @@ impl Record {
         let &Record { short, crowded, enlisted, worth, failed, untried, .. } = self;
         let [first, second] = enlisted.to_le_bytes();
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let waits = flag(self.waited, WAITED) | flag(self.idle, IDLE);
-        let flags = waits | flag(self.unnoticed, UNNOTICED);
+        let flags = flag(self.idle, IDLE) | flag(self.unnoticed, UNNOTICED);
         let state = short | crowded << CROWDED_SHIFT | flags;
         let patience = self.patience | self.hasty << HASTY_SHIFT;
+        let failed = failed | self.waited << WAITED_SHIFT;
         let (worth, untried_ms) = (worth as u8, self.untried_ms);
         u64::from_le_bytes([state, first, second, worth, failed, untried, patience, untried_ms])
     }
@@ -291,15 +321,16 @@ impl Record {
         self.short >= SHORT_MIN
     }
 
-    /// Whether the last of its processes has waited, or one that it has made.
-    pub fn has_waited(&self) -> bool {
+    /// Above 0: the last of its processes has waited, or one that it has made or gone on as.
+    pub fn waited(&self) -> u8 {
         self.waited
     }
 
     /// It is about to be executed at `now_ns` of the monotonic clock: whether the
     /// agent is worth its start.
     pub fn enlists(&mut self, now_ns: u64) -> bool {
-        !self.is_known_short() || self.samples(now_ns, SAMPLE_NS << self.crowded)
+        let part = if self.worth > 0 { SAMPLE_PAID_PART } else { 1 };
+        !self.is_known_short() || self.samples(now_ns, (SAMPLE_NS << self.crowded) / part)
     }
 
     /// A process of it maps a large file at `now_ns`: whether notices of its page
@@ -323,12 +354,15 @@ impl Record {
     }
 
     /// A process of it goes on as one of another executable (execve(2)), `has_waited` where
-    /// it, or one that it has made, has so far. `short`: whether those of the other are left
-    /// alone, so that the agent was of no use, whatever comes; none where that says nothing.
-    pub fn went_on(&mut self, has_waited: bool, short: Option<bool>) {
-        self.waited = has_waited;
-        if has_waited || short.is_some() {
-            self.was_short(!has_waited && short == Some(true));
+    /// it, or one that it has made, has so far.
+    pub fn went_on(&mut self, has_waited: bool, other: Other) {
+        self.waited = match other {
+            _ if has_waited => WAITED_MAX,
+            Other::Waits(waited) => waited.min(WAITED_MAX).saturating_sub(1),
+            _ => 0,
+        };
+        if has_waited || other != Other::Undecided {
+            self.was_short(!has_waited && other == Other::LeftAlone);
         }
     }
 
@@ -343,8 +377,8 @@ impl Record {
     pub fn ended(&mut self, ended: &Ended) {
         let crowded = ended.lack == Some(Lack::Memory) && self.is_known_short();
         self.crowded = if crowded { (self.crowded + 1).min(SAMPLE_DOUBLINGS_MAX) } else { 0 };
-        self.waited = ended.has_waited();
-        self.was_short(!self.waited);
+        self.waited = if ended.has_waited() { WAITED_MAX } else { 0 };
+        self.was_short(self.waited == 0);
         self.idle = !ended.has_itself_waited();
         let mean_ns = ended.mean_stall_ns();
         if ended.maps {
@@ -401,7 +435,9 @@ impl Record {
             return;
         }
         self.untried_ms = 0;
-        self.untried = self.untried.saturating_add(1);
+        // A sample is one of many.
+        let counts = if self.is_known_short() { PATIENCE_MAX } else { 1 };
+        self.untried = self.untried.saturating_add(counts);
         if self.untried >= self.patience || magnitude(stalled_ns) > self.failed {
             self.untried = 0;
             self.worth += 1;
@@ -595,18 +631,46 @@ mod tests {
         assert!((0..1000).all(|_| record.enlists(0)));
         (0..SHORT_MIN).for_each(|_| record.ended(&SHORT));
         assert!(!record.enlists(0));
-        record.went_on(false, Some(false));
-        assert!(record.enlists(0) && !record.has_waited());
-        (0..SHORT_MIN).for_each(|_| record.went_on(false, Some(true)));
+        record.went_on(false, Other::Unknown);
+        assert!(record.enlists(0) && record.waited() == 0);
+        (0..SHORT_MIN).for_each(|_| record.went_on(false, Other::LeftAlone));
         assert!(!record.enlists(0));
-        record.went_on(false, None);
-        assert!(!record.enlists(0) && !record.has_waited());
-        record.went_on(true, None);
-        assert!(record.enlists(0) && record.has_waited());
+        record.went_on(false, Other::Undecided);
+        assert!(!record.enlists(0) && record.waited() == 0);
+        record.went_on(true, Other::Undecided);
+        assert!(record.enlists(0) && record.waited() == WAITED_MAX);
         let mut record = after(&[GOOD, Ended { below: true, ..SHORT }]);
         assert_eq!(record.start(), Start::Unknown, "it had nothing left to predict itself");
         record.ended(&GOOD);
         assert_eq!(record.start(), Start::AtOnce);
+    }
+
+    #[test]
+    fn what_goes_on_as_others_that_wait_hands_the_agent_on_by_way_of_a_few() {
+        let waits = after(&[Ended { below: true, ..SHORT }]);
+        let mut row = [after(&[SHORT; SHORT_MIN as usize]); 2];
+        let mut next = waits.waited();
+        for record in &mut row {
+            record.went_on(false, Other::Waits(next));
+            assert!(record.enlists(0));
+            next = record.waited();
+        }
+        assert_eq!(next, 1);
+        // Those that go on as one another do not keep it.
+        let [mut one, mut other] = [waits; 2];
+        for _ in 0..WAITED_MAX {
+            other.went_on(false, Other::Waits(one.waited()));
+            one.went_on(false, Other::Waits(other.waited()));
+        }
+        assert_eq!([one.waited(), other.waited()], [0; 2]);
+    }
+
+    #[test]
+    fn one_whose_copies_have_paid_is_sampled_more_often() {
+        let mut record = after(&[GOOD, SHORT, SHORT, SHORT, SHORT]);
+        assert!(record.enlists(1000 * SAMPLE_NS), "the first");
+        assert!(!record.enlists(1000 * SAMPLE_NS + STAMP_NS));
+        assert!(record.enlists(1000 * SAMPLE_NS + SAMPLE_NS / SAMPLE_PAID_PART + STAMP_NS));
     }
 
     #[test]
@@ -713,7 +777,7 @@ mod tests {
         let mut record = after(&[BAD, SHORT, SHORT, SHORT, SHORT]);
         assert!(record.enlists(1000 * SAMPLE_NS));
         (record.untried_ms, record.crowded) = (31, SAMPLE_DOUBLINGS_MAX);
-        (record.unnoticed, record.waited) = (true, true);
+        (record.unnoticed, record.waited) = (true, WAITED_MAX);
         assert_eq!(Record::from_bits(record.bits()), record);
         let mut noise = Record::from_bits(u64::MAX);
         assert_eq!(noise.short, SHORT_MIN);

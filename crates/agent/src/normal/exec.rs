@@ -95,44 +95,18 @@ fn with_session(
     found: Option<learnt::File>,
     own: bool,
 ) -> isize {
-    let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
     let arguments = frame.args.get(environment_arg - 1).copied().unwrap_or(0);
     let asked = |file| learnt::like(state, file, arguments);
     let like = found.map_or(learnt::Like::UNKNOWN, asked);
-    let target = like.target;
+    let handed = hands_on(state, frame, environment_arg, &like, own);
     if own {
-        learnt::executes(state, target);
+        // What cannot have it is no reason for this one to have it.
+        let never = matches!(handed, Handed::Never);
+        learnt::executes(state, if never { learnt::Target::LeftAlone } else { like.target });
     }
-    if target == learnt::Target::LeftAlone || environment == 0 {
-        return plain(frame);
-    }
-    // A program that watches files would be told of our looks, and of what is read
-    // ahead.
-    if CONFIG.watches.load(Relaxed) != 0 || !agent_reachable() {
-        return plain(frame);
-    }
-    let Some(given) = Given::at(environment) else { return plain(frame) };
+    let Handed::With(given) = handed else { return plain(frame) };
     let words = given.words();
-    // How large the stack is of a child by vfork(2) is its maker's to say: glibc's
-    // posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
-    let is_small = !own && CONFIG.is_musl.load(Relaxed) != 0;
-    if executes_with_others_rights() {
-        return plain(frame);
-    }
-    // A look opens the file once more, by way of /proc: some 40 µs.
-    if !like.loads() {
-        let place = Place::of(&frame.args, environment_arg);
-        let locks_end = if own { descriptors_with_locks(state) } else { 0 };
-        // AddressSanitizer there is none of for musl.
-        let has_been_loaded = is_small || target != learnt::Target::Unknown;
-        let known = Known { locks_end, has_been_loaded };
-        let may_look = locks_end <= FDS_MAX;
-        match may_look.then(|| look(state, place, known, is_small)) {
-            Some(Loads::Surely) => like.has_loaded(),
-            Some(Loads::Perhaps) => {}
-            Some(Loads::Never) | None => return plain(frame),
-        }
-    }
+    let is_small = is_small(own);
     if words <= SMALL_WORDS && !is_small {
         on_stack::<SMALL_WORDS>(frame, environment_arg, &given)
     } else if words <= LARGE_WORDS && own {
@@ -144,6 +118,63 @@ fn with_session(
         let execute = |scratch: &mut [usize]| with(frame, environment_arg, &given, scratch);
         scratch::with(state, words, execute).unwrap_or_else(|| plain(frame))
     }
+}
+
+/// How the session is handed on.
+enum Handed {
+    /// In this environment.
+    With(Given),
+    /// Not at all.
+    Plainly,
+    /// Not at all, because the program cannot have the agent.
+    Never,
+}
+
+/// How large the stack is of a child by vfork(2) is its maker's to say: glibc's
+/// posix_spawn(3) gives it 32 KiB, musl's 5, less what a look along PATH takes.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn is_small(own: bool) -> bool {
+    !own && CONFIG.is_musl.load(Relaxed) != 0
+}
+
+/// In its caller: a frame more is too much for musl's small stacks.
+#[inline(always)]
+fn hands_on(
+    state: &'static State,
+    frame: &Frame,
+    environment_arg: usize,
+    like: &learnt::Like,
+    own: bool,
+) -> Handed {
+    let environment = frame.args.get(environment_arg).copied().unwrap_or(0);
+    let target = like.target;
+    if target == learnt::Target::LeftAlone || environment == 0 {
+        return Handed::Plainly;
+    }
+    // A program that watches files would be told of our looks, and of what is read
+    // ahead.
+    if CONFIG.watches.load(Relaxed) != 0 || !agent_reachable() {
+        return Handed::Plainly;
+    }
+    let Some(given) = Given::at(environment) else { return Handed::Plainly };
+    if executes_with_others_rights() {
+        return Handed::Plainly;
+    }
+    // A look opens the file once more, by way of /proc: some 40 µs.
+    if !like.loads() {
+        let place = Place::of(&frame.args, environment_arg);
+        let locks_end = if own { descriptors_with_locks(state) } else { 0 };
+        let has_been_loaded = target != learnt::Target::Unknown;
+        let known = Known { locks_end, has_been_loaded };
+        let may_look = locks_end <= FDS_MAX;
+        match may_look.then(|| look(state, place, known, is_small(own))) {
+            Some(Loads::Surely) => like.has_loaded(),
+            Some(Loads::Perhaps) => {}
+            Some(Loads::Never) => return Handed::Never,
+            None => return Handed::Plainly,
+        }
+    }
+    Handed::With(given)
 }
 
 #[inline(never)]

@@ -18,7 +18,9 @@ use crate::sys::{self, call};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_policy::comparison::{Comparison, Lived};
-use runahead_policy::learning::{BRIEF_NS, Ended, Lack, Record, SAMPLE_NS, Start, WAITED_PART};
+use runahead_policy::learning::{
+    BRIEF_NS, Ended, Lack, Other, Record, SAMPLE_NS, Start, WAITED_PART,
+};
 use runahead_policy::ration::{FIRST_STALLS, LONG_STALL_NS, SHORT_STALL_NS};
 use runahead_protocol::learnt::{self, Entry, FILE_LEN, Table, key};
 use runahead_protocol::session::Mode;
@@ -110,15 +112,22 @@ fn change(table: &Table, change: impl FnOnce(&mut Record)) {
 /// memory has no room for one, or it has little to gain and its copies, or else those of
 /// its like, have not paid, or those are given up. Nothing where a stall takes long.
 fn lacks(state: &State) -> Option<Lack> {
+    // Asked first: most children have not, when they execute something.
+    if !has_waited(state) {
+        return None;
+    }
     lacks_after(state, lived_us(state), start(state))
+}
+
+fn has_waited(state: &State) -> bool {
+    state.stalls.load(Relaxed) > FIRST_STALLS || state.epoch.load(Relaxed) != 0
 }
 
 fn lacks_after(state: &State, lived_us: Option<u64>, began: Start) -> Option<Lack> {
     let was_tried = state.epoch.load(Relaxed) != 0;
-    let has_waited = state.stalls.load(Relaxed) > FIRST_STALLS || was_tried;
     let stall_ns = state.mean_stall_ns();
     // Of stalls that are none, no copy saves anything.
-    if !has_waited || stall_ns >= LONG_STALL_NS || stalls_always() {
+    if !has_waited(state) || stall_ns >= LONG_STALL_NS || stalls_always() {
         return None;
     }
     // Looked at now: at the first stall, after which there may have been no look, a
@@ -206,8 +215,7 @@ fn is_within_brief(us: u64) -> bool {
 /// unless it was `in_vain`.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn waits(state: &State, table: &Table, in_vain: bool) -> (bool, bool) {
-    let many = state.stalls.load(Relaxed) > FIRST_STALLS || state.epoch.load(Relaxed) != 0;
-    let itself = many || state.mean_stall_ns() >= LONG_STALL_NS;
+    let itself = has_waited(state) || state.mean_stall_ns() >= LONG_STALL_NS;
     let told = table.has_waiting_child(state.pid.load(Relaxed));
     let begun_ns = state.begun_ns.load(Relaxed);
     let below = told || begun_ns != 0 && sys::now_ns().saturating_sub(begun_ns) >= SAMPLE_NS;
@@ -227,9 +235,11 @@ pub fn executes(state: &State, target: Target) {
         return;
     }
     let Some(table) = table(state) else { return };
-    let has_waited = waits(state, table, false) != (false, false);
+    let lack = lacks(state);
+    let (itself, below) = waits(state, table, lack.is_some());
+    let has_waited = below || itself && lack.is_none();
     if state.forked.load(Relaxed) == 0 {
-        change(table, |record| record.went_on(has_waited, target.is_short()));
+        change(table, |record| record.went_on(has_waited, target.as_other()));
     }
 }
 
@@ -268,8 +278,8 @@ impl From<&sys::Stat> for File {
 /// How a program is to be executed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// With the agent, as its like have been, which have waited.
-    Enlisted,
+    /// With the agent, as its like have been, which have waited ([`Record::waited`]).
+    Enlisted(u8),
     /// With the agent, as its like have been, of which none has shown lately that it waits.
     Undecided,
     /// With the agent, where it can have it: nothing is known of its like.
@@ -281,15 +291,13 @@ pub enum Target {
 }
 
 impl Target {
-    /// What it says of the one that executes it: whether that had no use for the agent.
-    /// Nothing where it is only sampled, nor where nobody knows yet: of a few programs each
-    /// of which executes the next, by way of the same shell, each would wait for the others
-    /// to be found short.
-    fn is_short(self) -> Option<bool> {
+    /// What it says of the one that executes it.
+    fn as_other(self) -> Other {
         match self {
-            Target::LeftAlone => Some(true),
-            Target::Enlisted | Target::Unknown => Some(false),
-            Target::Sampled | Target::Undecided => None,
+            Target::LeftAlone => Other::LeftAlone,
+            Target::Enlisted(waited) => Other::Waits(waited),
+            Target::Unknown => Other::Unknown,
+            Target::Sampled | Target::Undecided => Other::Undecided,
         }
     }
 }
@@ -339,8 +347,8 @@ pub fn like(state: &State, file: File, arguments: usize) -> Like {
     let target = match sampled(&entry.record, Record::enlists) {
         false => Target::LeftAlone,
         true if record.is_known_short() => Target::Sampled,
-        true if record.has_waited() => Target::Enlisted,
-        true => Target::Undecided,
+        true if record.waited() == 0 => Target::Undecided,
+        true => Target::Enlisted(record.waited()),
     };
     Like { target, known: file.is_settled().then_some((entry, key)) }
 }

@@ -6,8 +6,10 @@
 //! A child by vfork(2) calls this on a small stack: what is read goes into [`Room`].
 
 use crate::arch::nr;
+use crate::config::CONFIG;
 use crate::procfs;
 use crate::sys::{self, call};
+use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::arch::nr as all_nr;
 use runahead_policy::first;
 
@@ -99,7 +101,9 @@ pub enum Loads {
 pub fn loads(place: Place, known: Known, room: &mut Room) -> Loads {
     let mut place = place;
     for scripts in 0..=SCRIPTS_MAX {
-        match look(place, known, room) {
+        // What has been executed is the script; its interpreter may be another one now.
+        let has_been_loaded = known.has_been_loaded && scripts == 0;
+        match look(place, Known { has_been_loaded, ..known }, room) {
             Kind::Loads if scripts == 0 => return Loads::Surely,
             Kind::Loads | Kind::Unknown => return Loads::Perhaps,
             Kind::Plain => return Loads::Never,
@@ -260,11 +264,18 @@ fn kind(reader: usize, mode: u32, has_been_loaded: bool, room: &mut Room) -> Kin
         return Kind::Plain;
     }
     match names_interpreter(reader, first, count, room) {
-        Some(true) if !has_been_loaded && is_to_be_first(reader) => Kind::Plain,
+        Some(true) if !(has_been_loaded || is_musl()) && is_to_be_first(reader) => Kind::Plain,
         Some(true) => Kind::Loads,
         Some(false) => Kind::Plain,
         None => Kind::Unknown,
     }
+}
+
+/// Whether this is a program of musl, for which there is no AddressSanitizer, and whose
+/// small stacks have no room for a look.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn is_musl() -> bool {
+    CONFIG.is_musl.load(Relaxed) != 0
 }
 
 /// Whether a library of the program's must be loaded first, before the agent.
