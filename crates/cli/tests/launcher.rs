@@ -675,3 +675,26 @@ fn what_must_be_loaded_first_runs_plainly() {
         assert_eq!(text(&here.stderr), text(&plain.stderr), "{command:?}");
     }
 }
+
+/// The same of a script's interpreter that has been built otherwise since the script was
+/// executed with the agent.
+#[test]
+fn an_interpreter_that_must_be_first_by_now_runs_plainly() {
+    let scratch = Scratch::new();
+    let source = scratch.file("own.c", "int main(void) { return 7; }\n", 0o644);
+    let interpreter = scratch.join("interpreter");
+    let script = scratch.join("script").display().to_string();
+    scratch.file("script", format!("#!{}\n", interpreter.display()), 0o755);
+    for flags in [&[][..], &["-fsanitize=address"]] {
+        let mut gcc = Command::new("gcc");
+        assert!(
+            gcc.args(flags).arg("-o").arg(&interpreter).arg(&source).status().unwrap().success()
+        );
+        let command = ["sh", "-c", "$0; exit $?", &script];
+        for _ in 0..2 {
+            let here = scratch.runahead().args(command).output().unwrap();
+            assert_eq!(here.status.code(), Some(7), "{flags:?}: {}", text(&here.stderr));
+            assert_eq!(text(&here.stderr), "", "{flags:?}");
+        }
+    }
+}
