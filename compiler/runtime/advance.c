@@ -12,8 +12,9 @@ enum {
     LONG_RANGES_MAX = 8,            /* as long as a range is at most */
     CHAIN_MAX = 8,
     SAMPLES_MAX = 16, /* pages of a stream that are looked at before there is a helper */
-    HELPER_WAITS_MAX = 120, /* of some 80 microseconds, */
-    SHORT_WAITS_MAX = 25,   /* where it passes on nothing meanwhile, or only others' hints */
+    HELPER_WAITS_MAX = 360, /* of some 80 microseconds, */
+    STILL_WAITS_MAX = 120,  /* while it does not get on, as long as disks take to position */
+    SHORT_WAITS_MAX = 25,   /* where it passes on others' hints only */
 };
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
@@ -427,27 +428,36 @@ void look_whether_missing(const struct ra_plan *p) {
 }
 
 void let_helper_go_first(uint64_t turn, bool has_asked) {
-    if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn || !was_missing())
+    /* It stood still during a whole wait: what holds it up may do so for long. */
+    static _Atomic uint64_t stuck_at = ~(uint64_t)0;
+    uint64_t before = atomic_load_explicit(&ra.pieces_served, memory_order_relaxed);
+    if (atomic_load_explicit(&ra.served, memory_order_acquire) >= turn || !was_missing() ||
+        atomic_load_explicit(&stuck_at, memory_order_relaxed) == before)
         return;
-    int saved = errno;
-    const uint64_t before = atomic_load_explicit(&ra.served, memory_order_relaxed);
-    uint64_t served = before;
-    for (int waits = 0; waits < (has_asked ? HELPER_WAITS_MAX : SHORT_WAITS_MAX) &&
-                        atomic_load(&ra.active) && served < turn &&
-                        (waits < SHORT_WAITS_MAX || served != before);
+    int saved = errno, still = 0; /* waits since it has got on */
+    const int most = has_asked ? HELPER_WAITS_MAX : SHORT_WAITS_MAX;
+    for (int waits = 0; waits < most && still < STILL_WAITS_MAX && atomic_load(&ra.active) &&
+                        atomic_load_explicit(&ra.served, memory_order_acquire) < turn;
          ++waits) {
         nap(20000);
-        served = atomic_load_explicit(&ra.served, memory_order_acquire);
+        const uint64_t now = atomic_load_explicit(&ra.pieces_served, memory_order_relaxed);
+        still = now == before ? still + 1 : 0;
+        before = now;
     }
+    if (still == STILL_WAITS_MAX)
+        atomic_store_explicit(&stuck_at, before, memory_order_relaxed);
     errno = saved;
 }
 
 /* In bursts: disks that also write, or serve several streams, position their heads once for
  * each. What is more than is asked for at a time goes on when that has been passed on. */
-static bool is_due(const struct ra_plan *p, const struct ra_frame *f, uint64_t to, uint64_t burst) {
-    if (f->cursor < f->asked_to)
-        return atomic_load_explicit(&ra.served, memory_order_acquire) >= f->asked_turn;
-    return to == p->total || to - f->cursor >= burst;
+static bool is_due(const struct ra_plan *p, const struct ra_frame *f, uint64_t next_tick,
+                   uint64_t to, uint64_t burst) {
+    /* Nor is what the program comes to now forgotten for what is ahead. */
+    if (f->cursor < f->asked_to || f->asked_from < next_tick)
+        if (atomic_load_explicit(&ra.served, memory_order_acquire) < f->asked_turn)
+            return false;
+    return f->cursor < f->asked_to || to == p->total || to - f->cursor >= burst;
 }
 
 void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
@@ -463,11 +473,14 @@ void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
         let_helper_go_first(f->asked_turn, true);
     if (f->cursor < done)
         f->cursor = done; /* what the program has passed is not wanted any more */
-    if (to > f->cursor && is_due(p, f, to, burst_of(p, ahead))) {
+    if (to > f->cursor && is_due(p, f, next_tick, to, burst_of(p, ahead))) {
+        const uint64_t asked = queued_pages;
         f->asked_from = f->cursor;
         f->asked_to = to;
         f->cursor = advance(p, f->cursor, to);
-        f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+        /* At the beginning with what the nest before has asked for of it. */
+        if (queued_pages != asked || f->cursor < to || f->asked_from == 0)
+            f->asked_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
     }
     if (f->asked_from < next_tick)
         let_helper_go_first(f->asked_turn, queued_pages != before);
@@ -489,15 +502,20 @@ void go_on(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
     f->others_from += queued_pages - before;
 }
 
+/* What was asked for then is passed over again, since it may have been thrown out or given
+ * back meanwhile: that is a look at 64 pages at a time, but for walks, place by place. */
 void begin_at_frontier(struct ra_plan *p, struct ra_frame *f) {
+    bool is_walk = false;
+    for (uint32_t i = 0; i < p->streams; ++i)
+        is_walk |= p->around[i] != 0;
     if (frontier.first == p) { /* indices were left to now */
         if (frontier.next_bytes > 0) { /* it is the first of them */
             const uint64_t own = bytes_in_all(p) + 1;
-            f->cursor = p->total;
+            f->cursor = is_walk ? p->total : 0;
             f->next = frontier.next;
             f->next_cursor = frontier.next_cursor;
             f->next_bytes = frontier.next_bytes > own ? frontier.next_bytes - own : 0;
-        } else if (frontier.next == p) {
+        } else if (frontier.next == p && is_walk) {
             f->cursor = frontier.next_cursor;
         }
     }

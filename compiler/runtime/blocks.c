@@ -15,11 +15,11 @@ static void ask_for(const char *array, uint64_t from, uint64_t to) {
 }
 
 /* Copies and fills block by block, each block's pages asked for half a window ahead: in
- * bursts, for which disks position their heads once, and which it does not overtake. One of
- * less than a burst would rather wait for a fault than for the helper. */
+ * bursts, for which disks position their heads once, and which it does not overtake. A short
+ * one would rather wait for a fault than for the helper. */
 static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
     const uint64_t burst = ra.window / 4;
-    const bool is_long = bytes > burst;
+    const bool is_long = bytes > burst / 4;
     uint64_t asked_from = 0, asked_to = 0, turn = 0;
     for (uint64_t done = 0; done < bytes;) {
         uint64_t n = bytes - done < BLOCK_BYTES ? bytes - done : BLOCK_BYTES;
@@ -29,12 +29,14 @@ static void blocks(char *to, const char *from, uint8_t value, uint64_t bytes) {
             if (want > bytes)
                 want = bytes;
             if (want > asked_to && (want == bytes || want - asked_to >= burst)) {
+                const uint64_t before = queued_pages;
                 ask_for(to, asked_to, want);
                 if (from)
                     ask_for(from, asked_to, want);
                 asked_from = asked_to;
                 asked_to = want;
-                turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+                if (queued_pages != before)
+                    turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
             }
             if (is_long && asked_from < done + n)
                 let_helper_go_first(turn, true);

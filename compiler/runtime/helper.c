@@ -185,6 +185,7 @@ static void keep(uint64_t address, uint64_t pages) {
 static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool in_folios) {
     look_at_maps();
     while (bytes) {
+        atomic_fetch_add_explicit(&ra.pieces_served, 1, memory_order_relaxed);
         struct region *r = region_of(address);
         if (!r) {
             /* Neighbours of a page may be where nothing is mapped. */
@@ -260,8 +261,10 @@ static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool i
 static void drop_refused(uint64_t low, uint64_t high) {
     for (uint32_t at = h.refused_tail; at != h.refused_head; ++at) {
         struct refused *one = &h.refused[at % REFUSED_MAX];
-        if (one->address < high && one->address + one->bytes > low)
+        if (one->address < high && one->address + one->bytes > low) {
+            forget_refused(one);
             one->bytes = 0;
+        }
     }
 }
 

@@ -120,6 +120,7 @@ struct ra_state {
     _Atomic uint64_t ring_head;
     uint64_t ring_tail;
     _Atomic uint64_t served; /* entries that the helper has passed on */
+    _Atomic uint64_t pieces_served; /* of them and of the next, each as long as one request */
     struct entry *ring;
     _Atomic(struct ra_plan *) plans[PLANS_MAX];
     _Atomic(struct ra_site *) sites[PLANS_MAX]; /* small nests: windows to reset */

@@ -73,12 +73,14 @@ enum asked prefetch_as(enum operation operation, uint64_t low, uint64_t high) {
     if (missing == end)
         return NOTHING_MISSING;
     uint32_t front = (uint32_t)atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
+    /* Before the helper can find that it cannot be asked for. */
+    set_bits(missing, end);
     if (enqueue(operation, missing << PAGE_SHIFT, (end - missing) << PAGE_SHIFT, front)) {
-        set_bits(missing, end);
         count(&ra.count.queued, end - missing);
         queued_pages += end - missing;
         return ASKED;
     }
+    clear_bits(missing, end);
     count(&ra.count.lost, end - missing);
     return LOST;
 }

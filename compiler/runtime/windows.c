@@ -140,6 +140,12 @@ void may_go_on(const char *path, uint64_t inode, uint64_t from, uint64_t to) {
     s->used = ++uses;
 }
 
+/* Nothing begins where it was. */
+static void end_sequence(struct sequence *s) {
+    s->beyond = ~(uint64_t)0;
+    s->used = 0;
+}
+
 uint64_t follow(const char *path, uint64_t inode, uint64_t offset, uint64_t bytes) {
     struct sequence *s = sequence;
     const struct sequence *end = sequence + sequences;
@@ -151,6 +157,12 @@ uint64_t follow(const char *path, uint64_t inode, uint64_t offset, uint64_t byte
     if (asked == 0 && bytes < FOLLOWED_BYTES_MIN)
         return 0;
     s->used = ++uses;
+    /* What was read beyond what was wanted, for another array perhaps, some time ago, may
+     * have been thrown out since. */
+    if (asked > 0 && (!is_open(s) || cached(s->fd, offset, asked) != asked)) {
+        end_sequence(s);
+        return 0;
+    }
     bool goes_on = true;
     while (asked < bytes && goes_on) {
         const uint64_t got = is_open(s) ? next_window(s) : 0;
@@ -158,11 +170,9 @@ uint64_t follow(const char *path, uint64_t inode, uint64_t offset, uint64_t byte
         failures = goes_on ? 0 : failures + 1;
         asked += got;
     }
-    if (goes_on) {
+    if (goes_on)
         s->beyond = offset + bytes;
-    } else { /* nothing begins here again */
-        s->beyond = ~(uint64_t)0;
-        s->used = 0;
-    }
+    else
+        end_sequence(s);
     return asked < bytes ? asked : bytes;
 }

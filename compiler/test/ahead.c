@@ -274,7 +274,7 @@ static void plan_in_use(void) {
 /* memset asks for all that it fills once, in pieces, and waits for each burst of them once at
  * most; a short one waits for nothing. */
 static void filled(void) {
-    const uint64_t window = ra.window & ~(8 * PAGE - 1), bytes = 4 * window;
+    const uint64_t window = ra.window & ~(16 * PAGE - 1), bytes = 4 * window;
     const int protection = PROT_READ | PROT_WRITE;
     char *array = mmap((char *)(uintptr_t)ARRAY, bytes, protection,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -282,11 +282,11 @@ static void filled(void) {
     clear_bits(ARRAY >> PAGE_SHIFT, (ARRAY + bytes) >> PAGE_SHIFT);
     atomic_store(&ra.served, 0);
     naps = 0, naps_needed = 3;
-    ra_memset(array, 7, window / 8);
-    CHECK(naps == 0 && asked_within(ARRAY, ARRAY + bytes) == window / 8);
+    ra_memset(array, 7, window / 16);
+    CHECK(naps == 0 && asked_within(ARRAY, ARRAY + bytes) == window / 16);
     ra_memset(array, 7, bytes);
     CHECK(naps >= 3 && array[0] == 7 && array[bytes - 1] == 7);
-    uint64_t end = ARRAY + window / 8;
+    uint64_t end = ARRAY + window / 16;
     for (struct entry e; take_out(&e); end = e.address + e.bytes)
         CHECK(e.operation == PREFETCH && e.address == end && e.bytes <= BLOCK_BYTES + PAGE);
     /* Of a window there are four, so many times a window, and the first waits for long. */

@@ -29,8 +29,10 @@ static int naps, naps_needed;
 
 void pretend_nap(long ns) {
     (void)ns;
-    if (++naps >= naps_needed)
-        atomic_store(&ra.served, atomic_load(&ra.ring_head));
+    if (++naps < naps_needed)
+        return;
+    atomic_store(&ra.served, atomic_load(&ra.ring_head));
+    atomic_fetch_add(&ra.pieces_served, 1);
 }
 
 static uint64_t reads; /* from storage, of the program */
@@ -71,6 +73,7 @@ static inline bool take_out(struct entry *taken) {
     if (atomic_load(&e->turn) != ra.ring_tail + 1)
         return false;
     *taken = *e;
+    atomic_fetch_add(&ra.pieces_served, 1);
     atomic_store(&e->turn, ra.ring_tail++ + RING_ENTRIES);
     return true;
 }
