@@ -213,7 +213,8 @@ static void plan_around(struct ra_plan *p) {
 }
 
 /* Does the nest go over a single large array, in order? Disks position nothing between
- * two bursts then, and half as much ahead is enough: the rest of the memory stays free. */
+ * two bursts then, unless it also writes, and half as much ahead is enough: the rest of the
+ * memory stays free. */
 static bool is_single(const struct ra_plan *p) {
     uint32_t large = 0;
     for (uint32_t i = 0; i < p->streams; ++i) {
@@ -224,6 +225,14 @@ static bool is_single(const struct ra_plan *p) {
         ++large;
     }
     return large == 1;
+}
+
+/* Does the nest write a large array? What of it is given back is written meanwhile. */
+static bool writes_large(const struct ra_plan *p) {
+    for (uint32_t i = 0; i < p->streams; ++i)
+        if (p->stream[i].flags & RA_FLAG_WRITE && touched(p, &p->stream[i], 0) >= ra.window)
+            return true;
+    return false;
 }
 
 /* May what the nest releases stay until its memory is wanted? Not where that is to be for
@@ -319,7 +328,7 @@ static __attribute__((noinline)) void work_out(struct ra_plan *p, const struct r
      * the indices and what they go to, one behind the other). */
     if (is_indirect && direct > 0)
         look = (double)ra.window / 2 * (double)p->total / direct;
-    else if (is_alone && !p->is_lazy) /* the rest of the memory is to stay free */
+    else if (is_alone && !p->is_lazy && !writes_large(p)) /* the rest is to stay free */
         look /= 2;
     p->look_ahead = whole(look < 1e18 ? look : 1e18);
     if (p->strip != ~(uint64_t)0 && p->look_ahead < 2 * p->strip)
