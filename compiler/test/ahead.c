@@ -67,9 +67,21 @@ static void helper_first(void) {
     f->index[0] = p->burst;
     ra_tick(&site, f, 0);
     CHECK(atomic_load(&ra.served) < atomic_load(&ra.ring_head) && naps == 3);
-    f->index[0] = p->look_ahead;
+    /* It has come to what was asked for last: that is waited for, as long as a helper that
+     * stands still is, and nothing else asked for meanwhile. */
+    const uint64_t asked = atomic_load(&ra.ring_head);
+    f->index[0] = f->asked_from;
     ra_tick(&site, f, 0);
-    CHECK(naps > 3 && naps <= 3 + HELPER_WAITS_MAX);
+    CHECK(naps == 3 + STILL_WAITS_MAX && atomic_load(&ra.ring_head) == asked);
+    /* Not again before it gets on. */
+    f->index[0] += p->strip;
+    ra_tick(&site, f, 0);
+    CHECK(naps == 3 + STILL_WAITS_MAX);
+    atomic_fetch_add(&ra.pieces_served, 1);
+    f->index[0] += p->strip;
+    ra_tick(&site, f, 0);
+    CHECK(naps > 3 + STILL_WAITS_MAX && naps <= 3 + STILL_WAITS_MAX + HELPER_WAITS_MAX);
+    CHECK(atomic_load(&ra.ring_head) == asked);
     released_within(0, 0);
     free(f);
     naps_needed = 0;
@@ -558,6 +570,12 @@ static void alone(void) {
     struct ra_frame *f = frame_of(1, counts, &stream);
     ra_begin_2(&one, f);
     CHECK(f->plan->look_ahead == ra.window / 2 / 64);
+    struct ra_stream stored = stream;
+    stored.flags |= RA_FLAG_WRITE;
+    struct ra_site writes = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "writes"};
+    f = frame_of(1, counts, &stored);
+    ra_begin_2(&writes, f);
+    CHECK(f->plan->look_ahead == ra.window / 64);
     const uint64_t fewer[] = {ra.memory / 4 * 5 / 64};
     struct ra_site fits = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "fits"};
     f = frame_of(1, fewer, &stream);

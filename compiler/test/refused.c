@@ -236,6 +236,17 @@ static void long_pieces(void) {
     prefetch(256, 64);
     CHECK(willneeds == 1 && starts == 9 && read_pages == 320);
 
+    /* What was read beyond what was wanted has been thrown out since. */
+    prefetch(320, 40);
+    CHECK(is_there[383]);
+    memset(is_there + 360, 0, 24);
+    read_pages -= 24 + 64;
+    prefetch(360, 24);
+    for (uint64_t page = 320; page < 384; ++page)
+        CHECK(is_there[page]);
+    memset(is_there + 320, 0, 64);
+    willneeds = 1, starts = 9;
+
     /* Elsewhere, and a few pages that do go on: as ever. */
     prefetch(1000, 16);
     prefetch(1016, 16);
