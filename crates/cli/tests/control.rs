@@ -376,3 +376,26 @@ fn no_copy_is_made_where_there_is_no_room_for_one() {
     assert_eq!(run.count("/speculation/synchronizations/attempted"), 0, "{:#}", run.stats);
     assert!(run.count("/speculation/synchronizations/declined") > 0, "{:#}", run.stats);
 }
+
+/// What the agent takes is never given back: of a program that just fits the kernel would
+/// end one that it would not have ended without.
+#[test]
+fn the_agent_is_not_brought_where_it_would_be_a_noticeable_part_of_memory() {
+    if !support::is_root() {
+        return support::skip("making a memory cgroup needs root");
+    }
+    let scratch = Scratch::new();
+    let maps = |limit_bytes: u64| {
+        let group = Group::new("small", limit_bytes)?;
+        let mut command = scratch.runahead();
+        group.hold(command.args(["--", "cat", "/proc/self/maps"]));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (Some(small), Some(enough)) = (maps(15 << 20), maps(17 << 20)) else {
+        return support::skip("no memory cgroup can be made");
+    };
+    assert!(small.contains("libc.so") && !small.contains("/agent-"), "{small}");
+    assert!(enough.contains("/agent-"), "{enough}");
+}

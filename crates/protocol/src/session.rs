@@ -26,6 +26,13 @@ pub const VERSION: u32 = 1;
 /// With less, the copy could be what the OOM killer is called for.
 pub const ROOM_MIN_BYTES: u64 = 8 << 20;
 
+/// The lowest memory limit of a cgroup with which programs get the agent, in bytes. It
+/// takes 150 KiB in each process, a hundredth of this, which nothing gives back: of a
+/// program that just fits into its memory the kernel then ends one that it would not
+/// have ended.
+pub const LIMIT_MIN_BYTES: u64 = 16 << 20;
+const _: () = assert!(LIMIT_MIN_BYTES >= ROOM_MIN_BYTES);
+
 /// Longest session text that the agent accepts, in bytes.
 pub const SESSION_LEN_MAX: usize = 2048;
 

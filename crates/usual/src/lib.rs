@@ -31,7 +31,7 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use runahead_protocol::learnt;
-use runahead_protocol::session::{OPT_OUT_VARIABLE, ROOM_MIN_BYTES, SESSION_VARIABLE};
+use runahead_protocol::session::{LIMIT_MIN_BYTES, OPT_OUT_VARIABLE, SESSION_VARIABLE};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -325,13 +325,12 @@ fn named_interpreter(head: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Whether memory is limited to less than a copy may be made with: then not even
-/// what the agent takes, a quarter of a megabyte in each process, is made up for.
-/// Of the cgroups of `known`, [`Groups::hash`], it is known that it is not.
+/// Whether memory is limited to so little ([`LIMIT_MIN_BYTES`]) that not even what the
+/// agent takes is made up for. Of the cgroups of `known`, [`Groups::hash`], it is known that it is not.
 pub fn is_tiny(known: u64) -> bool {
     let limit = |groups: Groups| groups.limit_bytes();
     let other = Groups::look().filter(|groups| groups.hash() != known);
-    other.and_then(limit).is_some_and(|limit| limit < ROOM_MIN_BYTES)
+    other.and_then(limit).is_some_and(|limit| limit < LIMIT_MIN_BYTES)
 }
 
 /// Whether no seccomp filter watches this process (`launch::confinement` of the command).

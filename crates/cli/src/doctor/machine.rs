@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use runahead_protocol::session::ROOM_MIN_BYTES;
+use runahead_protocol::session::LIMIT_MIN_BYTES;
 use runahead_usual::memory::Groups;
 
 use super::{Check, Standing};
@@ -130,11 +130,12 @@ fn memory_cgroup() -> Check {
         // Version 1 says "no limit" by a number near 2^63.
         Some(bytes) if bytes < 1 << 60 => {
             let found = format!("limit {} MiB", bytes >> 20);
-            if bytes >= ROOM_MIN_BYTES {
+            if bytes >= LIMIT_MIN_BYTES {
                 return Check::fact(AREA, name, found);
             }
             Check::new(AREA, name, Standing::Reduced, found).or_lost(
-                "there is no room for a copy, so that programs run plainly: raise memory.max",
+                "that is too little for the agent beside a program, so that programs run \
+                 plainly: raise memory.max to 16 MiB or more",
             )
         }
         _ => Check::fact(AREA, name, "no limit"),
