@@ -99,8 +99,9 @@ pub fn plain_command(words: Words) -> Option<Words> {
     (!command.is_empty()).then_some(command)
 }
 
-/// Executes the program that is `given` if this is a usual launch of one. Comes
-/// back where it is not, and nothing has changed.
+/// Executes the program that is `given` if this is a usual launch of one, or one that
+/// is to run plainly for want of memory. Comes back where it is not, and nothing has
+/// changed.
 pub fn attempt(fingerprint: u64, given: Given) {
     if let Some(command) = plain_command(given.arguments) {
         let _ = execute(fingerprint, command, given.environment);
@@ -111,18 +112,20 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
     let given = Variables::look(variables)?;
     let program = find(command.first().as_bytes(), given.path)?;
     let user = rustix::process::geteuid().as_raw();
-    let directory = directory_in_memory(given.runtime, user)?;
-    if !is_private(&directory, user) {
+    let mut buffer = [0; RECORD_LEN_MAX];
+    let record = kept(fingerprint, given.runtime, user, &mut buffer);
+    if is_tiny(record.as_ref().map_or(0, |record| record.groups)) {
+        let (arguments, environment) = (command.pointers(), variables.pointers());
+        // SAFETY: both are what this process was given, which the ABI ends with null
+        // pointers.
+        unsafe {
+            become_program(program.as_c_str(), arguments.as_ptr(), environment.as_ptr());
+        }
         return None;
     }
-    let mut buffer = [0; RECORD_LEN_MAX];
-    let record = Record::read(&record_path(&directory, fingerprint)?, &mut buffer)?;
+    let record = record?;
     let cache = cache_directory(given.cache, given.home)?;
-    if record.user != u64::from(user)
-        || record.cache != cache.as_bytes()
-        || !is_free()
-        || is_tiny(record.groups)
-    {
+    if record.user != u64::from(user) || record.cache != cache.as_bytes() || !is_free() {
         return None;
     }
     record.ask_for_needed();
@@ -146,6 +149,20 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
         become_program(program.as_c_str(), command.pointers().as_ptr(), environment.as_ptr())
     };
     None
+}
+
+/// The record that an earlier launch of this user's has left.
+fn kept<'b>(
+    fingerprint: u64,
+    runtime: Option<&[u8]>,
+    user: u32,
+    buffer: &'b mut [u8; RECORD_LEN_MAX],
+) -> Option<Record<'b>> {
+    let directory = directory_in_memory(runtime, user)?;
+    if !is_private(&directory, user) {
+        return None;
+    }
+    Record::read(&record_path(&directory, fingerprint)?, buffer)
 }
 
 /// `execve(2)`, without the C library, which would keep the error's number
