@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::interrupt::Running;
 use crate::process::{self, CommandSpec, Finished, Output, Usage};
@@ -25,17 +25,25 @@ const SHELL_LIMIT: Duration = Duration::from_secs(60);
 /// Longest answer of the shell, bytes.
 const ANSWER_MAX: usize = 16;
 
-/// Somebody has killed the shell: the OOM killer, where memory is tight.
+/// Why a run has no result, which where memory is tight is nobody's mistake.
 #[derive(Debug)]
-pub struct Ended;
+pub enum Unfinished {
+    /// Somebody has killed the shell: the OOM killer.
+    Ended,
+    /// It took longer than it may.
+    Overdue(Duration),
+}
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for Unfinished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the shell ended")
+        match self {
+            Unfinished::Ended => f.write_str("the shell ended"),
+            Unfinished::Overdue(limit) => write!(f, "no end within {} s", limit.as_secs()),
+        }
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for Unfinished {}
 
 /// The shell that waits to be asked.
 #[derive(Debug)]
@@ -81,11 +89,11 @@ impl Series {
     /// One run of the command.
     ///
     /// # Errors
-    /// If it does not end within `limit`; [`Ended`] where the shell has.
+    /// [`Unfinished`] if it does not end within `limit`, or the shell has ended.
     pub fn once(&mut self, limit: Duration) -> Result<Finished> {
         let ask = self.ask.as_mut().context("the shell has been told to end")?;
         let started = Instant::now();
-        ask.write_all(b"\n").map_err(|_| Ended)?;
+        ask.write_all(b"\n").map_err(|_| Unfinished::Ended)?;
         let answer = self.answer(limit)?;
         let elapsed_s = started.elapsed().as_secs_f64();
         let code: i32 = answer.parse().with_context(|| format!("the shell says {answer:?}"))?;
@@ -118,11 +126,11 @@ impl Series {
         while line.len() < ANSWER_MAX {
             let left = deadline.saturating_duration_since(Instant::now());
             if !process::wait_readable(self.answers.as_raw_fd(), left)? {
-                bail!("no end within {} s", limit.as_secs());
+                return Err(Unfinished::Overdue(limit).into());
             }
             let mut byte = [0u8];
             if self.answers.read(&mut byte).context("hear the shell")? != 1 {
-                return Err(Ended.into());
+                return Err(Unfinished::Ended.into());
             }
             if byte == *b"\n" {
                 break;
@@ -178,8 +186,9 @@ mod tests {
         assert_eq!(process::describe(finished.status), "signal 9");
         let mut sleeps = series("sleep 1000", &output);
         let error = sleeps.once(Duration::from_millis(50)).unwrap_err();
+        assert!(error.is::<Unfinished>(), "{error}");
         assert!(error.to_string().contains("no end"), "{error}");
         let mut dies = series("kill -9 $PPID", &output);
-        assert!(dies.once(Duration::from_secs(60)).unwrap_err().is::<Ended>());
+        assert!(dies.once(Duration::from_secs(60)).unwrap_err().is::<Unfinished>());
     }
 }

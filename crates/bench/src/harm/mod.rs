@@ -31,7 +31,7 @@ use crate::process::{self, CommandSpec, Finished, Output};
 use crate::progress::Progress;
 use crate::reader::PlainReader;
 use crate::results::Machine;
-use crate::series::{Ended, Series};
+use crate::series::{Series, Unfinished};
 use crate::statistics::Statistics;
 use crate::summary::{PairedRatio, Summary};
 use crate::table::{plain_table, seconds};
@@ -56,6 +56,10 @@ const REPEATS_WARM_MAX: usize = 1000;
 /// Least memory that a tight cgroup is given, bytes: below it programs do not
 /// even start.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
+
+/// Plain runs that are to get through where one under Runahead has not and memory is
+/// tight: where one of them does not either, that says nothing of Runahead.
+const PLAIN_AGAIN: usize = 10;
 
 /// What a command meets when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -336,10 +340,11 @@ impl Bench<'_> {
         let limit = Duration::from_secs_f64(reference.elapsed_s * 20.0) + Duration::from_secs(60);
         let repeats = (self.options.run_s / reference.elapsed_s.max(1e-4)).ceil() as usize;
         let most = if condition == Condition::Warm { REPEATS_WARM_MAX } else { REPEATS_MAX };
+        let repeats = repeats.clamp(1, most);
         let mut cell = Cell {
             command: command.name.into(),
             condition,
-            repeats: repeats.clamp(1, most),
+            repeats,
             plain_s: Vec::new(),
             runahead_s: Vec::new(),
             failures: Vec::new(),
@@ -355,44 +360,43 @@ impl Bench<'_> {
                 sides.reverse();
             }
             for side in sides {
-                let wrap = |spec: &CommandSpec| wrapped(spec, side, None);
-                let runs = self.run(&spec, wrap, cell.repeats, command, condition, limit);
-                let runs = match runs {
-                    Ok(runs) => runs,
-                    Err(error) if side == Side::Runahead => {
-                        cell.failures.push(format!("{error:#}"));
-                        return Ok(Some(cell));
-                    }
-                    // The OOM killer has taken the shell.
-                    Err(error) if cgroup.is_some() && error.is::<Ended>() => return Ok(None),
-                    Err(error) => return Err(error.context("the plain run")),
+                let runs = |side: Side| {
+                    let wrap = |spec: &CommandSpec| wrapped(spec, side, None);
+                    let runs = self.run(&spec, wrap, repeats, command, condition, limit);
+                    outcome(&reference.digest, runs, side)
                 };
-                for one in &runs {
-                    let differences = reference.digest.differences(&one.digest);
-                    if differences.is_empty() {
-                        continue;
+                let (elapsed_s, failures) = runs(side)?;
+                if side == Side::Plain && !failures.is_empty() {
+                    ensure!(cgroup.is_some(), "a plain run: {}", failures.join(", "));
+                    return Ok(None);
+                }
+                if !failures.is_empty() && cell.failures.is_empty() && cgroup.is_some() {
+                    // Which of the two the OOM killer takes may be chance.
+                    for _ in 0..PLAIN_AGAIN {
+                        if !runs(Side::Plain)?.1.is_empty() {
+                            return Ok(None);
+                        }
                     }
-                    let what = differences.join(", ");
-                    if side == Side::Plain && cgroup.is_some() {
-                        // The OOM killer takes one process or another.
-                        return Ok(None);
-                    }
-                    ensure!(side == Side::Runahead, "two plain runs differ in their {what}");
+                }
+                for what in failures {
                     if !cell.failures.contains(&what) {
                         cell.failures.push(what);
                     }
                 }
-                let sum_s = runs.iter().map(|one| one.elapsed_s).sum();
+                let Some(elapsed_s) = elapsed_s else { return Ok(Some(cell)) };
                 match side {
-                    Side::Plain => cell.plain_s.push(sum_s),
-                    _ => cell.runahead_s.push(sum_s),
+                    Side::Plain => cell.plain_s.push(elapsed_s),
+                    _ => cell.runahead_s.push(elapsed_s),
                 }
             }
         }
         let kept = Output::new()?;
         let file = kept.path("statistics.json");
-        self.once(&wrapped(&spec, Side::Runahead, Some(&file)), command, condition, limit)?;
-        cell.statistics = Statistics::read(&file).ok();
+        let counted = wrapped(&spec, Side::Runahead, Some(&file));
+        match self.once(&counted, command, condition, limit) {
+            Ok(_) => cell.statistics = Statistics::read(&file).ok(),
+            Err(error) => ensure!(cgroup.is_some(), "the run that is counted: {error:#}"),
+        }
         Ok(Some(cell))
     }
 
@@ -507,6 +511,33 @@ impl Bench<'_> {
         let digest = launch::fingerprint(&finished, output, files)?;
         Ok(Once { elapsed_s: finished.elapsed_s, digest })
     }
+}
+
+/// How long runs took together, where all of them ended, and how they differ from what
+/// they should have done.
+///
+/// # Errors
+/// If plain runs have no result for another reason than that one did not end.
+fn outcome(
+    reference: &Digest,
+    runs: Result<Vec<Once>>,
+    side: Side,
+) -> Result<(Option<f64>, Vec<String>)> {
+    let runs = match runs {
+        Ok(runs) => runs,
+        Err(error) if side == Side::Plain && !error.is::<Unfinished>() => {
+            return Err(error.context("the plain run"));
+        }
+        Err(error) => return Ok((None, vec![format!("{error:#}")])),
+    };
+    let mut failures: Vec<String> = Vec::new();
+    for one in &runs {
+        let what = reference.differences(&one.digest).join(", ");
+        if !what.is_empty() && !failures.contains(&what) {
+            failures.push(what);
+        }
+    }
+    Ok((Some(runs.iter().map(|one| one.elapsed_s).sum()), failures))
 }
 
 /// Where the commands' output goes: not into files of the cgroup that is to be tight.
@@ -632,6 +663,29 @@ mod tests {
         assert!(cell("a", &[1.05, 1.06, 1.05], &[]).is_harm());
         assert!(!cell("a", &[0.9, 1.3, 1.05], &[]).is_harm(), "too noisy to tell");
         assert!(cell("a", &[0.5, 0.5, 0.5], &["standard output"]).is_harm());
+    }
+
+    #[test]
+    fn runs_that_do_not_end_or_differ_fail_and_no_others() {
+        let digest = |status: &str| Digest {
+            status: status.into(),
+            stdout: String::new(),
+            stderr: String::new(),
+            files: String::new(),
+        };
+        let once = |status| Once { elapsed_s: 0.5, digest: digest(status) };
+        let outcome = |runs, side| outcome(&digest("exit 0"), runs, side);
+        let equal = outcome(Ok(vec![once("exit 0"), once("exit 0")]), Side::Plain).unwrap();
+        assert_eq!(equal, (Some(1.0), vec![]));
+        let killed = ["exit 0", "signal 9", "signal 9"].map(once);
+        let (elapsed_s, failures) = outcome(Ok(killed.into()), Side::Runahead).unwrap();
+        assert_eq!((elapsed_s, failures.len()), (Some(1.5), 1), "{failures:?}");
+        for side in [Side::Plain, Side::Runahead] {
+            let overdue = Unfinished::Overdue(Duration::from_secs(65));
+            let (elapsed_s, failures) = outcome(Err(overdue.into()), side).unwrap();
+            assert_eq!((elapsed_s, failures), (None, vec!["no end within 65 s".to_owned()]));
+        }
+        assert!(outcome(Err(anyhow::anyhow!("no device")), Side::Plain).is_err());
     }
 
     #[test]
