@@ -118,6 +118,7 @@ fn a_runtime_directory_of_another_user_is_not_used() {
     command.env("HOME", &theirs).env("XDG_RUNTIME_DIR", &theirs);
     let path = agent_path(&mut command);
     assert!(!path.starts_with(theirs.to_str().unwrap()), "nor a home of theirs: {path}");
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nor is anything left there");
 }
 
 #[test]

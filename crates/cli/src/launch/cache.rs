@@ -144,30 +144,41 @@ pub fn make_private(directory: &Path) -> Result<OwnedFd, Unusable> {
     }
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || rustix::fs::open(directory, flags, Mode::empty());
+    let user = rustix::process::geteuid().as_raw();
     let opened = match open() {
         Err(rustix::io::Errno::NOENT) => {
+            // Before anything of this user's lies in another one's.
+            are_trusted_above(directory, user)?;
             make(directory)?;
             open()?
         }
         other => other?,
     };
     let status = rustix::fs::fstat(&opened)?;
-    let user = rustix::process::geteuid().as_raw();
     if status.st_uid != user || status.st_mode & WRITABLE_BY_OTHERS != 0 {
         return Err(Unusable::NotPrivate);
     }
-    // Whoever owns a directory above it can put another one in its place: that of
-    // a user whose HOME root has kept (`sudo -E`). In a user namespace the root
-    // directory's owner, who can do anything, has another number than 0.
+    are_trusted_above(directory, user)?;
+    Ok(opened)
+}
+
+/// Whoever owns a directory above it can put another one in its place: that of a user
+/// whose HOME root has kept (`sudo -E`). In a user namespace the root directory's owner,
+/// who can do anything, has another number than 0.
+fn are_trusted_above(directory: &Path, user: u32) -> Result<(), Unusable> {
     let trusted = [0, user, rustix::fs::stat("/")?.st_uid];
     for above in directory.ancestors().skip(1) {
-        let status = rustix::fs::stat(above)?;
+        let status = match rustix::fs::stat(above) {
+            // Yet to be made.
+            Err(rustix::io::Errno::NOENT) => continue,
+            found => found?,
+        };
         let by_all = status.st_mode & 0o002 != 0 && status.st_mode & libc::S_ISVTX == 0;
         if !trusted.contains(&status.st_uid) || by_all {
             return Err(Unusable::BelowOthers(above.to_owned()));
         }
     }
-    Ok(opened)
+    Ok(())
 }
 
 /// Makes a private directory, and its parent where that is missing (a home
