@@ -57,7 +57,9 @@ __attribute__((constructor)) static void start(void) {
     header = mmap(0, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (header == MAP_FAILED) { header = 0; return; }
-    uint32_t nth = __atomic_fetch_add(&header->slots_taken, 1, __ATOMIC_RELAXED);
+    const char *each = getenv("SLOTS_EACH");
+    uint32_t nth = __atomic_fetch_add(&header->slots_taken, each ? atoi(each) : 1, __ATOMIC_RELAXED);
+    nth = nth < SLOTS_MAX ? nth : SLOTS_MAX - 1;
     struct slot *slot = (struct slot *)((char *)header + 4096) + nth;
     slot->pid = getpid();
     prctl(PR_GET_NAME, slot->name);
@@ -75,7 +77,7 @@ __attribute__((constructor)) static void start(void) {
 "#;
 
 fn counting_agent(scratch: &Scratch) -> PathBuf {
-    use runahead_protocol::stats::{Counter, FILE_LEN, Header, Loss, Park, Slot};
+    use runahead_protocol::stats::{Counter, FILE_LEN, Header, Loss, Park, SLOTS_MAX, Slot};
     assert_eq!(size_of::<Header>(), 4096);
     let define = |name: &str, value: usize| format!("-D{name}={value}");
     let flags = [
@@ -89,6 +91,7 @@ fn counting_agent(scratch: &Scratch) -> PathBuf {
         define("EXIT", Park::Exit as usize),
         define("TRACED", Loss::Traced as usize),
         define("REST", size_of::<Slot>() - 536),
+        define("SLOTS_MAX", SLOTS_MAX),
     ];
     let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     flags.extend(["-shared", "-fPIC"]);
@@ -189,6 +192,70 @@ fn what_nobody_measured_is_null() {
     assert_eq!(report["programs"], Value::Array(Vec::new()));
     // Known from Linux 6.15 on, where the parent has fetched it in time.
     assert!(report["exit_status"].is_null() || report["exit_status"] == 0);
+}
+
+/// What a `make` of something large has more processes than there are places for is said,
+/// and put down to no program.
+#[test]
+fn processes_without_a_place_are_counted_as_others() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.join("run.json");
+    let mut command = scratch.runahead_with(&agent);
+    command.arg(format!("--stats={}", file.display())).env("SLOTS_EACH", "4100");
+    assert!(command.args(["sh", "-c", "ls / >/dev/null; exit 0"]).status().unwrap().success());
+    let report = report_in(&file);
+    let names: Vec<_> = report["programs"].as_array().unwrap().iter().collect();
+    assert_eq!((&names[0]["name"], &names[1]["name"]), (&"sh".into(), &"(others)".into()));
+    let losses = report["losses"].to_string();
+    assert!(losses.contains("4104 processes more"), "{losses}");
+}
+
+/// The collector of a program whose environment holds `mark`, once it has settled down.
+fn collector(mark: &str) -> u32 {
+    let is_it = |pid: u32| {
+        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let status = text(&read("status"));
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        text(&read("environ")).contains(mark)
+            && status.starts_with("Name:\trunahead-stats")
+            && ignored.is_some_and(|mask| mask & 1 << (libc::SIGTERM - 1) != 0)
+    };
+    for _ in 0..6000 {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        if let Some(pid) = pids.into_iter().find(|&pid| is_it(pid)) {
+            return pid;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("no collector that outlives a SIGTERM");
+}
+
+/// systemd ends all processes of a unit together (KillMode): what the program does then
+/// belongs to its statistics.
+#[test]
+fn what_ends_a_whole_unit_leaves_the_report() {
+    let scratch = Scratch::new();
+    let agent = counting_agent(&scratch);
+    let file = scratch.join("run.json");
+    let mut command = scratch.runahead_with(&agent);
+    command.arg(format!("--stats={}", file.display()));
+    let script = "trap 'exit 9' TERM; echo; read line";
+    let mut child = command
+        .args(["sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    for pid in [collector(scratch.path().to_str().unwrap()), child.id()] {
+        // SAFETY: signals a process that this test has started.
+        assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGTERM) }, 0);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+    assert_eq!(report_in(&file)["exit_status"], 9);
 }
 
 #[test]
@@ -293,6 +360,37 @@ fn a_report_that_cannot_be_written_is_told_at_once() {
         assert!(output.stdout.is_empty(), "the program did not run");
         assert!(text(&output.stderr).contains("cannot be written"), "{output:?}");
     }
+}
+
+/// Nobody but its owner can replace it there.
+#[test]
+fn a_report_in_the_place_of_anothers_file_in_tmp_is_told_at_once() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    if !support::is_root() {
+        return support::skip("another user's file needs root");
+    }
+    const NOBODY: u32 = 65534;
+    let scratch = Scratch::new();
+    let place = scratch.join("tmp");
+    fs::create_dir(&place).unwrap();
+    for (path, mode) in [(scratch.path(), 0o755), (place.as_path(), 0o1777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let file = place.join("run.json");
+    let run = |owner| {
+        fs::write(&file, "earlier").unwrap();
+        chown(&file, Some(owner), Some(owner)).unwrap();
+        let mut command = scratch.runahead_for_all();
+        command.uid(NOBODY).gid(NOBODY).arg(format!("--stats={}", file.display()));
+        command.args(["--mode=off", "echo", "x"]).output().unwrap()
+    };
+    let refused = run(0);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(refused.stdout.is_empty(), "the program did not run");
+    assert_eq!(fs::read(&file).unwrap(), b"earlier");
+    let replaced = run(NOBODY);
+    assert!(replaced.status.success() && replaced.stdout == b"x\n", "{replaced:?}");
 }
 
 #[test]

@@ -92,6 +92,11 @@ pub fn settle(kept: &[RawFd]) {
         libc::setsid();
         libc::chdir(c"/".as_ptr());
         libc::prctl(libc::PR_SET_NAME, c"runahead-stats".as_ptr());
+        // Who ends the program may mean all of its group or of its unit (systemd.kill(5),
+        // KillMode): it has to tell of its end first, and this process ends with it.
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         for fd in (0..3).filter(|fd| !kept.contains(fd)) {
             libc::dup2(null, fd);

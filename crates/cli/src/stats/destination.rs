@@ -55,7 +55,11 @@ impl Destination {
             return Ok(Destination::Stream(append_to(path)?));
         }
         // Through a link, so that the link stays.
-        Destination::file_at(&path.canonicalize()?)
+        let path = path.canonicalize()?;
+        if is_anothers_for_good(&path, &metadata)? {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Destination::file_at(&path)
     }
 
     fn file_at(path: &Path) -> io::Result<Destination> {
@@ -102,6 +106,14 @@ impl Destination {
             }
         }
     }
+}
+
+/// Whether another user's file lies where only who owns it may replace it: in `/tmp`.
+fn is_anothers_for_good(path: &Path, metadata: &fs::Metadata) -> io::Result<bool> {
+    let user = rustix::process::geteuid().as_raw();
+    let directory = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+    let is_sticky = directory.mode() & libc::S_ISVTX != 0;
+    Ok(is_sticky && user != 0 && metadata.uid() != user && directory.uid() != user)
 }
 
 fn append_to(path: &Path) -> io::Result<File> {

@@ -10,6 +10,7 @@ mod totals;
 use std::time::Duration;
 
 pub use destination::Destination;
+use runahead_protocol::stats::SLOTS_MAX;
 use shared::Shared;
 pub use totals::{Program, Totals};
 
@@ -49,7 +50,7 @@ pub struct Report {
 impl Report {
     /// Writes it. A destination that fails now is past telling anybody.
     pub fn write(&self, shared: &Shared, elapsed: Duration, ended: Option<Ended>) {
-        let totals = Totals::gather(shared.slots());
+        let totals = Totals::gather(shared.slots(), shared.taken());
         let text = if self.destination.wants_json() {
             json::report(self, &totals, elapsed, ended)
         } else {
@@ -63,6 +64,13 @@ impl Report {
         let of_programs = totals.programs.iter().flat_map(|program| {
             program.losses.iter().map(|loss| format!("{}: {}", program.name, loss.text()))
         });
-        self.losses.iter().cloned().chain(of_programs).collect()
+        let crowded = (totals.crowded > 0).then(|| {
+            format!(
+                "{} processes more than statistics have places for ({SLOTS_MAX}): the last \
+                 are counted together, as one",
+                totals.crowded
+            )
+        });
+        self.losses.iter().cloned().chain(of_programs).chain(crowded).collect()
     }
 }

@@ -65,9 +65,14 @@ impl Shared {
         unsafe { self.start.as_ref() }
     }
 
+    /// Slots that processes have asked for: more than there are, perhaps.
+    pub fn taken(&self) -> usize {
+        self.header().slots_taken.load(Ordering::Acquire) as usize
+    }
+
     /// The slots that processes have taken.
     pub fn slots(&self) -> &[Slot] {
-        let taken = self.header().slots_taken.load(Ordering::Acquire) as usize;
+        let taken = self.taken();
         // SAFETY: SLOTS_MAX slots follow the header in the mapping; atomics
         // only.
         unsafe {

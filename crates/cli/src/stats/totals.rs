@@ -67,6 +67,9 @@ impl Program {
     }
 }
 
+/// Name of the processes that share a slot.
+const OTHERS: &str = "(others)";
+
 /// Everything that was counted.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
@@ -82,16 +85,24 @@ pub struct Totals {
     /// The first intervals of memory control of each process that had some:
     /// added and removed stalls and the threshold (in 1/1024), and the action.
     pub intervals: Vec<Vec<[u64; 4]>>,
+    /// Processes that found all slots taken: they share the last one with the process
+    /// that had it first, as one program.
+    pub crowded: usize,
 }
 
 impl Totals {
-    /// Sums up the slots.
-    pub fn gather(slots: &[Slot]) -> Totals {
-        let mut totals = Totals::default();
+    /// Sums up the slots, of which `taken` processes each wanted one.
+    pub fn gather(slots: &[Slot], taken: usize) -> Totals {
+        let mut totals = Totals { crowded: taken.saturating_sub(slots.len()), ..Totals::default() };
         let mut parked = vec![0u64; Park::ALL.len()];
         let mut calls = BTreeMap::<u64, u64>::new();
-        for slot in slots.iter().filter(|slot| slot.pid.load(Ordering::Relaxed) != 0) {
-            let name = name_of(slot);
+        let last = slots.len().wrapping_sub(1);
+        for (index, slot) in slots.iter().enumerate() {
+            if slot.pid.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let is_shared = totals.crowded > 0 && index == last;
+            let name = if is_shared { OTHERS.to_owned() } else { name_of(slot) };
             totals.all.add(slot);
             let known = totals.programs.iter_mut().find(|program| program.name == name);
             match known {
