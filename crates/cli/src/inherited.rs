@@ -116,10 +116,10 @@ pub fn restore() {
 
 /// Puts back what was found of one of [`SIGNALS`].
 fn restore_signal(index: usize) {
-    if NOTED.load(Ordering::Relaxed) & 1 << (FIRST_SIGNAL_BIT + index) == 0 {
-        // SAFETY: the default action runs no code of ours.
-        unsafe { libc::signal(SIGNALS[index], libc::SIG_DFL) };
-    }
+    let was_ignored = NOTED.load(Ordering::Relaxed) & 1 << (FIRST_SIGNAL_BIT + index) != 0;
+    let action = if was_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: neither action runs code of ours.
+    unsafe { libc::signal(SIGNALS[index], action) };
 }
 
 /// This process's arguments from number `first` on (0: this command's own name).

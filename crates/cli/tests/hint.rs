@@ -99,6 +99,29 @@ fn status_and_signals_are_the_commands_own() {
     assert_eq!(missing.status.code(), Some(127));
 }
 
+/// It is started as a shell would start it: text without `#!` is the shell's, and the signals
+/// that its parent ignores or blocks stay so.
+#[test]
+fn a_command_begins_as_it_would() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    fs::write(&script, "echo \"ran $1\"; exit 5\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let arguments = ["--files", "-", "--", "./script", "x"];
+    let output = hint(directory.path(), &arguments, "", "embedded");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(5), &b"ran x\n"[..]));
+
+    let begun = |launcher: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' PIPE HUP; exec \"$@\"", "sh"]).args(launcher);
+        let output = shell.args(["grep", "^Sig[BI]", "/proc/self/status"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = begun(&[]);
+    assert!(plain.trim_end().ends_with("1001"), "HUP and PIPE: {plain}");
+    assert_eq!(begun(&[RUNAHEAD, "hint", "--files", "/dev/null", "--"]), plain);
+}
+
 /// A manager at a socket, which must not come to serve there: what it says.
 fn is_refused(socket: &Path) -> String {
     let output = Command::new("timeout")

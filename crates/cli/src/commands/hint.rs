@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use clap::Args;
 use runahead_hint::Range;
 
 use super::say;
+use crate::{inherited, launch};
 
 /// Disclose accesses for a command that cannot
 ///
@@ -72,13 +73,8 @@ pub fn run(hint: &Hint) -> Result<ExitCode> {
         let Some(one) = list.next()? else { break };
         first.push(one);
     }
-    let mut command = Command::new(&hint.command[0]);
-    command.args(&hint.command[1..]);
-    if from_stdin {
-        command.stdin(Stdio::null());
-    }
     let name = hint.command[0].to_string_lossy().into_owned();
-    let mut child = match command.spawn() {
+    let mut child = match start(&hint.command, from_stdin) {
         Ok(child) => child,
         Err(error) => {
             say(format_args!("cannot run {name}: {error}"));
@@ -114,6 +110,42 @@ pub fn run(hint: &Hint) -> Result<ExitCode> {
         forward::die_of(signal);
     }
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}
+
+/// Starts the command, as a shell would: one that is text without `#!` is the shell's.
+fn start(command: &[OsString], from_stdin: bool) -> io::Result<Child> {
+    let (name, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let started = spawn(Command::new(name).args(arguments), from_stdin);
+    match started {
+        Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            let Some(file) = launch::script_for_the_shell(name) else { return Err(error) };
+            spawn(Command::new(launch::SHELL).arg(file).args(arguments), from_stdin)
+        }
+        started => started,
+    }
+}
+
+/// Starts it with the signals and standard descriptors that this process was given:
+/// [`Command`] and the runtime have their own.
+fn spawn(command: &mut Command, from_stdin: bool) -> io::Result<Child> {
+    if from_stdin {
+        command.stdin(Stdio::null());
+    }
+    // SAFETY: zero bytes are a valid set, which the call fills in.
+    let mask = unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
+        mask
+    };
+    let as_given = move || {
+        inherited::restore();
+        // SAFETY: reads a set of this closure's own.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
+        Ok(())
+    };
+    // SAFETY: it makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(as_given) };
+    command.spawn()
 }
 
 /// Gives the rest of the list as there is room, until the command has ended.
@@ -279,7 +311,7 @@ pub struct Manager {
 /// # Errors
 /// If it cannot listen.
 pub fn manage(manager: &Manager) -> Result<ExitCode> {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let root = rustix::process::geteuid().is_root();
     let path = match &manager.socket {
         Some(path) => path.clone(),
@@ -293,7 +325,12 @@ pub fn manage(manager: &Manager) -> Result<ExitCode> {
             .join(runahead_manager::wire::SOCKET),
     };
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+        // A user's own is where the launcher keeps the agent, if others may not write there.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(if root { 0o755 } else { 0o700 })
+            .create(directory)
+            .with_context(|| format!("make {}", directory.display()))?;
     }
     let _place = take_place(&path)?;
     let listener =

@@ -46,6 +46,7 @@ pub use libraries::of as libraries_of;
 use recorder::Recorder;
 pub use recorder::Target;
 use resolve::Kind;
+pub use resolve::SHELL;
 
 /// What the user asked for.
 #[derive(Debug, Default)]
@@ -294,6 +295,12 @@ fn enlist(environment: &mut Vec<Vec<u8>>, session: &Session<'_>) {
         None => environment.push([PRELOAD, session.agent].concat()),
     }
     environment.push([name, b"=", text.as_bytes()].concat());
+}
+
+/// The file that a word names where the kernel does not know it, and the shell runs it: text
+/// without `#!` (execvp(3)).
+pub fn script_for_the_shell(name: &OsStr) -> Option<PathBuf> {
+    resolve::find(name).ok().filter(|file| resolve::is_text(file))
 }
 
 /// The directories in which the agent cannot be installed, best first and each
