@@ -1,5 +1,6 @@
 //! `bench explicit`: applications one after the other on one place.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -75,12 +76,17 @@ impl ExplicitOptions {
 /// # Errors
 /// If neither XDG_CACHE_HOME nor HOME is set, or it cannot be made.
 pub fn cache_directory() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
+    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = given("XDG_CACHE_HOME")
+        .or_else(|| Some(given("HOME")?.join(".cache")))
         .context("neither XDG_CACHE_HOME nor HOME is set: set one")?;
     let cache = base.join("runahead/bench");
-    std::fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    // The launcher uses no cache directory that others may write.
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&cache)
+        .with_context(|| format!("create {}", cache.display()))?;
     Ok(cache)
 }
 

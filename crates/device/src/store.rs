@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -82,7 +83,11 @@ impl DeviceProfile {
         let beside = directory.join(format!(".{}-{}", self.device.file_name(), std::process::id()));
         let text = serde_json::to_vec_pretty(self).map_err(|error| Error::io(&path, error))?;
         // A reader sees the old profile or the new one.
-        fs::create_dir_all(directory)
+        // The launcher uses no cache directory that others may write.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
             .and_then(|()| fs::write(&beside, text))
             .and_then(|()| fs::rename(&beside, &path))
             .map_err(|error| Error::io(&path, error))?;
