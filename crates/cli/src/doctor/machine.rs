@@ -133,7 +133,7 @@ fn memory_cgroup() -> Check {
             if bytes >= LIMIT_MIN_BYTES {
                 return Check::fact(AREA, name, found);
             }
-            Check::new(AREA, name, Standing::Reduced, found).or_lost(
+            Check::new(AREA, name, Standing::Fatal, found).or_lost(
                 "that is too little for the agent beside a program, so that programs run \
                  plainly: raise memory.max to 16 MiB or more",
             )
