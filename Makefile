@@ -13,21 +13,25 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 TARGET := x86_64-unknown-linux-musl
 RUNAHEAD := target/$(TARGET)/release/runahead
 
-.PHONY: all setup build demo test test-command test-compiler lint bench install suites fuzz clean
+.PHONY: all setup setup-build build demo test test-command test-compiler lint bench install suites fuzz clean
 
 all: build
 
 setup:
 	@scripts/setup
 
-build: setup
+# What building needs, and no more: who installs without root may not have the rest.
+setup-build:
+	@scripts/setup build
+
+build: setup-build
 	RUSTFLAGS="-Ctarget-feature=+crt-static -Crelocation-model=static -Crelro-level=partial" \
-		cargo build --release --locked --package runahead --target $(TARGET)
-	cargo build --release --locked --package runahead-hint
+		cargo build --release --locked --target-dir target --package runahead --target $(TARGET)
+	cargo build --release --locked --target-dir target --package runahead-hint
 
 # Three programs with and without Runahead on cold files, on an emulated
 # network volume (root: it mounts one).
-demo: build
+demo: setup build
 	$(SUDO) $(RUNAHEAD) bench quick
 
 # As root, nothing is skipped: what cannot run fails.
@@ -37,7 +41,7 @@ test: setup
 
 # The command as it is installed: linked otherwise than the one that `make test`
 # tests. Outputs are compared, on an emulated device.
-test-command: build
+test-command: setup build
 	scripts/front $(RUNAHEAD)
 	$(RUNAHEAD) /bin/true
 	$(RUNAHEAD) doctor
@@ -55,7 +59,7 @@ lint: setup
 	scripts/mutations --check
 	cargo check --quiet --manifest-path tests/fuzz/coverage/Cargo.toml --target-dir target/fuzz
 
-bench: build
+bench: setup build
 	$(SUDO) $(RUNAHEAD) bench explicit --install
 	$(SUDO) $(RUNAHEAD) bench interference
 	$(SUDO) $(RUNAHEAD) bench overhead
@@ -81,8 +85,8 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(RUNAHEAD)),$(wildcard $(HINT))),,b
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 # Other projects' tests, plainly and under Runahead (docs/suites.md).
-suites: build
-	$(SUDO) scripts/suites
+suites: setup build
+	$(SUDO) env PATH="$(PATH)" CARGO_HOME="$(CARGO_HOME)" RUSTUP_HOME="$${RUSTUP_HOME:-$$HOME/.rustup}" scripts/suites
 
 # Coverage-guided fuzzers of parsers, decoders and the emulator.
 fuzz: setup
