@@ -115,3 +115,41 @@ static inline uint64_t asked_within(uint64_t low, uint64_t high) {
             bytes += e.bytes;
     return bytes;
 }
+
+/* As the helper does; returns how many prefetches there were. */
+static inline uint64_t pass_on(void) {
+    uint64_t prefetches = 0;
+    for (struct entry e; take_out(&e);)
+        prefetches += e.operation <= PREFETCH_FOLIOS;
+    atomic_store(&ra.served, ra.ring_tail);
+    return prefetches;
+}
+
+/* Highest address that was asked for since the ring was taken out; none may be
+ * below `low`. */
+static inline uint64_t asked_until(uint64_t low) {
+    uint64_t until = 0;
+    for (struct entry e; take_out(&e);)
+        if (e.operation <= PREFETCH_FOLIOS) {
+            CHECK(e.address >= low);
+            until = e.address + e.bytes > until ? e.address + e.bytes : until;
+        }
+    return until;
+}
+
+/* Small nests line by line: how far beyond the last line is asked for? */
+static inline uint64_t beyond(struct ra_site *site, uint64_t base, uint64_t lines, uint64_t line) {
+    const uint64_t count = line / 8;
+    uint64_t until = 0;
+    for (uint64_t n = 0; n < lines; ++n) {
+        const struct ra_stream at = {.base = base + n * line, .high = 8, .stride = {8}};
+        if (at.base - site->low < site->span)
+            continue; /* as the pass does */
+        struct ra_frame *f = frame_of(1, &count, &at);
+        ra_begin_2(site, f);
+        free(f);
+        const uint64_t asked = asked_until(base - 2 * SMALL_BYTES);
+        until = asked > until ? asked : until;
+    }
+    return until > base + lines * line ? until - base - lines * line : 0;
+}
