@@ -17,7 +17,7 @@ pub use self::types::{
     Segment, Stats,
 };
 use crate::BLOCK_BYTES;
-use crate::layout::{FileInfo, LiveLayout};
+use crate::layout::{BLOCKS_MAX, FileInfo, LiveLayout};
 
 #[derive(Debug, Default)]
 struct Client {
@@ -31,9 +31,14 @@ struct Client {
     /// The block read last: it is held until another is read, as the next read often goes on
     /// in it (positive hand-off, section 5.1).
     held: Option<Block>,
+    /// A prefetch of its was given up: it is told of no other, where somebody else can be, and
+    /// nothing is prefetched for its hints until it reports one. It was stopped, or waits for
+    /// a server that is gone.
+    silent: bool,
 }
 
-/// Who has a file open, each once, with its number for it; the last one is told to prefetch.
+/// Who has a file open, each once, with its number for it; the last one that is not silent is
+/// told to prefetch.
 #[derive(Debug, Default)]
 struct Owners(Vec<(ClientId, u32)>);
 
@@ -42,6 +47,22 @@ impl Owners {
         self.0.retain(|&(owner, _)| owner != client);
         self.0.push((client, number));
     }
+
+    /// Who is told to prefetch the file, and its number there.
+    fn reader(&self, clients: &BTreeMap<ClientId, Client>) -> Option<(ClientId, u32)> {
+        let reports = |client| clients.get(client).is_some_and(|known| !known.silent);
+        self.0.iter().rev().find(|(client, _)| reports(client)).copied()
+    }
+
+    /// A client cannot read the file: the next one is told to. False where there is none: then
+    /// it stays, to give back what is there.
+    fn give_up(&mut self, client: ClientId) -> bool {
+        let has_others = self.0.iter().any(|&(owner, _)| owner != client);
+        if has_others {
+            self.0.retain(|&(owner, _)| owner != client);
+        }
+        has_others
+    }
 }
 
 /// What a file takes in an engine, beside its extents, and what a client's number for one does:
@@ -49,6 +70,11 @@ impl Owners {
 const FILE_BYTES: usize = 256;
 /// See [`FILE_BYTES`].
 const NUMBER_BYTES: usize = 32;
+
+/// Accesses resolved for one frame, at most, some 10 ms of work: a frame may pass over tens of
+/// thousands of whole files, and the others' hints wait for its end. The rest comes with the
+/// client's next frames.
+const RESOLVED_PER_FRAME: u64 = 65_536;
 
 /// Decides for the processes that share one memory; see the [module](self).
 #[derive(Debug)]
@@ -149,7 +175,7 @@ impl Engine {
             .collect();
         orphaned.sort_unstable();
         for tag in orphaned {
-            self.done(client, tag, Report::default());
+            self.complete(client, tag, Report::default());
         }
         self.settle();
     }
@@ -197,6 +223,7 @@ impl Engine {
     /// A client discloses what it will read, behind what it disclosed before. Segments of
     /// files that are not registered, or empty, count as consumed.
     pub fn disclose(&mut self, client: ClientId, segments: &[Segment]) {
+        self.begin_frame();
         let Some(known) = self.clients.get_mut(&client) else { return };
         let mut dropped = 0;
         if let Some(tip) = self.tip.as_mut().filter(|_| self.options.mode != Mode::NoHints) {
@@ -237,12 +264,10 @@ impl Engine {
 
     /// A client cancels its first `segments` outstanding segments.
     pub fn cancel(&mut self, client: ClientId, segments: u32) {
+        self.begin_frame();
         if let Some(tip) = &mut self.tip {
-            for _ in 0..segments {
-                if tip.cancel(ProcessId(client.0), &mut self.ios).is_err() {
-                    break;
-                }
-            }
+            // Of one that has none outstanding there is nothing to cancel.
+            let _ = tip.cancel_first(ProcessId(client.0), segments, &mut self.ios);
         }
         self.follow(client);
         self.settle();
@@ -250,6 +275,7 @@ impl Engine {
 
     /// A client has read.
     pub fn read(&mut self, client: ClientId, notes: &[ReadNote]) {
+        self.begin_frame();
         for note in notes {
             let Some(known) = self.clients.get(&client) else { return };
             if let Some(file) = known.files.get(&note.file).copied() {
@@ -263,6 +289,7 @@ impl Engine {
 
     /// A client has read so many bytes, nobody knows where: taken for the next hinted ones.
     pub fn observed(&mut self, client: ClientId, mut bytes: u64) {
+        self.begin_frame();
         while bytes > 0 {
             let Some(known) = self.clients.get(&client) else { return };
             let Some(&(file, start, end)) = known.fed.front() else { break };
@@ -286,6 +313,12 @@ impl Engine {
         self.settle();
     }
 
+    fn begin_frame(&mut self) {
+        if let Some(tip) = &mut self.tip {
+            tip.bound_resolving(RESOLVED_PER_FRAME);
+        }
+    }
+
     fn read_range(&mut self, client: ClientId, file: FileId, range: (u64, u64), t_app_us: u32) {
         let Some(tip) = &mut self.tip else { return };
         let (start, end) = range;
@@ -293,7 +326,11 @@ impl Engine {
         let mut t_app_us = t_app_us;
         while at < end {
             let block_end = (at / BLOCK_BYTES + 1).saturating_mul(BLOCK_BYTES).min(end);
-            let Ok(number) = u32::try_from(at / BLOCK_BYTES) else { return };
+            // What lies behind can be neither hinted nor counted.
+            if at / BLOCK_BYTES >= BLOCKS_MAX {
+                return;
+            }
+            let number = (at / BLOCK_BYTES) as u32;
             let read = Read {
                 process: ProcessId(client.0),
                 file,

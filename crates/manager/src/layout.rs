@@ -26,15 +26,18 @@ pub struct FileInfo {
 
 /// Extents kept per file; what lies behind them counts as one more.
 pub const EXTENTS_MAX: usize = 4096;
-/// Bytes of a file that hints can name, 16 TiB: a block has a number of 32 bits, and sums of two
-/// do not pass it. What lies behind counts as not there.
-const BYTES_MAX: u64 = BLOCK_BYTES << 31;
+/// Blocks of a file that hints and reads can name, 16 TiB: a block has a number of 32 bits, and
+/// sums of two do not pass it. What lies behind counts as not there.
+pub const BLOCKS_MAX: u64 = 1 << 31;
+const BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES;
 /// Extents kept of all files, 24 MiB: those of further files are taken not to be known.
 const EXTENTS_TOTAL_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Placed {
     bytes: u64,
+    /// Somebody can read it.
+    readable: bool,
     extents: Vec<Extent>,
     /// Where bytes without an extent are taken to lie.
     elsewhere: u64,
@@ -70,14 +73,23 @@ impl LiveLayout {
             extents.clone_from(&info.extents);
             self.extents += extents.len();
         }
-        self.files.push(Placed { bytes: info.bytes.min(BYTES_MAX), extents, elsewhere });
+        let bytes = info.bytes.min(BYTES_MAX);
+        self.files.push(Placed { bytes, readable: true, extents, elsewhere });
         id
     }
 
-    /// A file has another size now; 0: it is gone.
+    /// A file has another size now, and can be read; 0: it is gone.
     pub fn set_bytes(&mut self, file: FileId, bytes: u64) {
         if let Some(placed) = self.files.get_mut(file.0 as usize) {
             placed.bytes = bytes.min(BYTES_MAX);
+            placed.readable = true;
+        }
+    }
+
+    /// Whether anybody can read a file: one that nobody can counts as empty meanwhile.
+    pub fn set_readable(&mut self, file: FileId, readable: bool) {
+        if let Some(placed) = self.files.get_mut(file.0 as usize) {
+            placed.readable = readable;
         }
     }
 
@@ -102,7 +114,8 @@ impl LiveLayout {
 
 impl Layout for LiveLayout {
     fn file_bytes(&self, file: FileId) -> u64 {
-        self.files.get(file.0 as usize).map_or(0, |placed| placed.bytes)
+        let placed = self.files.get(file.0 as usize).filter(|placed| placed.readable);
+        placed.map_or(0, |placed| placed.bytes)
     }
 
     fn next_is_contiguous(&self, block: Block) -> bool {
@@ -146,5 +159,9 @@ mod tests {
         assert!(!layout.next_is_contiguous(block(24)), "the end of the file");
         assert_eq!(layout.address(block(20)), 20 * BLOCK_BYTES, "no extent");
         assert_eq!(layout.file_bytes(FileId(7)), 0);
+        for (readable, bytes) in [(false, 0), (true, 200_000)] {
+            layout.set_readable(file, readable);
+            assert_eq!(layout.file_bytes(file), bytes);
+        }
     }
 }

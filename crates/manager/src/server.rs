@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,6 +146,51 @@ impl Managers {
         }
     }
 
+    /// Takes a client in; false where its memory finds no room.
+    fn connect(
+        &mut self,
+        client: ClientId,
+        domain: &Domain,
+        new: Outgoing,
+        as_it: Options,
+    ) -> bool {
+        if !self.has_room_for(domain) {
+            return false;
+        }
+        self.clients.insert(client, (domain.clone(), new));
+        let engine = self.engines.entry(domain.clone()).or_insert_with(|| Engine::new(as_it));
+        engine.connect(client);
+        self.deliver(domain);
+        true
+    }
+
+    /// Takes a client's message; how long that took, none where the client is to go.
+    fn take(&mut self, client: ClientId, domain: &Domain, message: FromClient) -> Option<Duration> {
+        let began = Instant::now();
+        let files_fit = self.files_bytes(domain.0) < FILES_BYTES_PER_USER_MAX;
+        let engine = self.engines.get_mut(domain)?;
+        match message {
+            FromClient::Hello { .. } => return None,
+            FromClient::File(number, info) if files_fit => engine.file(client, number, &info),
+            FromClient::File(..) => {}
+            FromClient::Segments(segments) => engine.disclose(client, &segments),
+            FromClient::Cancel(segments) => engine.cancel(client, segments),
+            FromClient::Reads(notes) => engine.read(client, &notes),
+            FromClient::Observed(bytes) => engine.observed(client, bytes),
+            FromClient::Done(tag, report) => engine.done(client, tag, report),
+            FromClient::Buffers(buffers) => engine.set_buffers(buffers),
+        }
+        let worked = began.elapsed();
+        self.deliver(domain);
+        Some(worked)
+    }
+
+    /// Gives a memory up, and all who share it: they hint no more, and run on.
+    fn abandon(&mut self, domain: &Domain) {
+        self.engines.remove(domain);
+        self.clients.retain(|_, (of, _)| of != domain);
+    }
+
     fn disconnect(&mut self, client: ClientId, domain: &Domain) {
         self.clients.remove(&client);
         if let Some(engine) = self.engines.get_mut(domain) {
@@ -163,6 +209,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Works with the engine of a memory. Should that panic, the engine may be left in the middle
+/// of something, and would fail the next one, too: that memory is [abandoned], no other.
+///
+/// [abandoned]: Managers::abandon
+fn contained<T>(
+    managers: &mut Managers,
+    domain: &Domain,
+    work: impl FnOnce(&mut Managers) -> T,
+) -> Option<T> {
+    let worked = catch_unwind(AssertUnwindSafe(|| work(managers)));
+    if worked.is_err() {
+        managers.abandon(domain);
+    }
+    worked.ok()
+}
+
 /// Serves clients for ever.
 ///
 /// # Errors
@@ -176,10 +238,12 @@ pub fn serve(listener: &UnixListener) -> io::Result<()> {
             let mut managers = locked(&ticking);
             let domains: Vec<Domain> = managers.engines.keys().cloned().collect();
             for domain in domains {
-                if let Some(engine) = managers.engines.get_mut(&domain) {
-                    engine.tick();
-                }
-                managers.deliver(&domain);
+                let _ = contained(&mut managers, &domain, |managers| {
+                    if let Some(engine) = managers.engines.get_mut(&domain) {
+                        engine.tick();
+                    }
+                    managers.deliver(&domain);
+                });
             }
         }
     })?;
@@ -273,45 +337,26 @@ fn attend(mut stream: UnixStream, user: u32, managers: &Mutex<Managers>) {
     let domain = (user, domain);
     let client = {
         let mut managers = locked(managers);
-        if !managers.has_room_for(&domain) {
-            return;
-        }
         managers.next += 1;
         let client = ClientId(managers.next);
-        managers.clients.insert(client, (domain.clone(), outgoing));
         let options = Options { mode, t_hit_us, ..Options::default() };
-        managers
-            .engines
-            .entry(domain.clone())
-            .or_insert_with(|| Engine::new(options))
-            .connect(client);
-        managers.deliver(&domain);
+        let connect = |all: &mut Managers| all.connect(client, &domain, outgoing, options);
+        if contained(&mut managers, &domain, connect) != Some(true) {
+            return;
+        }
         client
     };
     while let Ok(Some(message)) = FromClient::receive(&mut stream) {
         let mut managers = locked(managers);
-        let began = Instant::now();
-        let files_fit = managers.files_bytes(user) < FILES_BYTES_PER_USER_MAX;
-        let Some(engine) = managers.engines.get_mut(&domain) else { break };
-        match message {
-            FromClient::Hello { .. } => break,
-            FromClient::File(number, info) if files_fit => engine.file(client, number, &info),
-            FromClient::File(..) => {}
-            FromClient::Segments(segments) => engine.disclose(client, &segments),
-            FromClient::Cancel(segments) => engine.cancel(client, segments),
-            FromClient::Reads(notes) => engine.read(client, &notes),
-            FromClient::Observed(bytes) => engine.observed(client, bytes),
-            FromClient::Done(tag, report) => engine.done(client, tag, report),
-            FromClient::Buffers(buffers) => engine.set_buffers(buffers),
-        }
-        let worked = began.elapsed();
-        managers.deliver(&domain);
+        let took = |all: &mut Managers| all.take(client, &domain, message);
+        let Some(Some(worked)) = contained(&mut managers, &domain, took) else { break };
         drop(managers);
         if worked > REST_FROM {
             std::thread::sleep(worked.min(REST_MAX));
         }
     }
-    locked(managers).disconnect(client, &domain);
+    let mut managers = locked(managers);
+    let _ = contained(&mut managers, &domain, |managers| managers.disconnect(client, &domain));
 }
 
 #[cfg(test)]
@@ -456,6 +501,38 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Else what a client left behind failed all who came after it.
+    #[test]
+    fn a_panic_ends_one_memory_and_no_other() {
+        let mut managers = Managers::default();
+        let domains = ["one", "other"].map(|name| (7, name.to_owned()));
+        let mut ends = Vec::new();
+        for number in 0..4 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let outgoing = Outgoing::start(ours).unwrap();
+            let (client, domain) = (ClientId(number), &domains[number as usize % 2]);
+            assert!(managers.connect(client, domain, outgoing, Options::default()));
+            ends.push(theirs);
+        }
+        let failed = contained(&mut managers, &domains[0], |_| panic!("in the engine"));
+        assert_eq!(failed, None::<()>);
+        let left: std::collections::BTreeSet<ClientId> = managers.clients.keys().copied().collect();
+        assert!(left.into_iter().eq([ClientId(1), ClientId(3)]));
+        assert!(managers.engines.keys().eq([&domains[1]]));
+        // They are told so, by the end of their connections.
+        for end in ends.iter_mut().step_by(2) {
+            end.read_to_end(&mut Vec::new()).unwrap();
+        }
+        let buffers = |more: u32| FromClient::Buffers(100 + more);
+        assert!(managers.take(ClientId(0), &domains[0], buffers(0)).is_none());
+        assert!(managers.take(ClientId(1), &domains[1], buffers(1)).is_some());
+        managers.disconnect(ClientId(0), &domains[0]);
+        // That memory is served again, from the beginning.
+        let outgoing = Outgoing::start(UnixStream::pair().unwrap().0).unwrap();
+        assert!(managers.connect(ClientId(9), &domains[0], outgoing, Options::default()));
+        assert!(managers.take(ClientId(9), &domains[0], buffers(9)).is_some());
     }
 
     /// A write that waits would wait for ever here.

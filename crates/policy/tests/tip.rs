@@ -304,16 +304,134 @@ fn reused_unhinted_blocks_hold_their_buffers_against_hinted_caching() {
 }
 
 #[test]
+fn a_demand_miss_without_a_buffer_is_read_past_the_cache() {
+    let mut bed = Bed::new(Config { reserve: 1, ..small(4) }, 1000);
+    bed.disclose(A, &[(0, 0, 10)]);
+    let read = |number: u32| {
+        let offset = u64::from(number) * BLOCK;
+        let (call_start, call_end) = (offset, offset + BLOCK);
+        Read {
+            process: B,
+            file: FileId(1),
+            offset,
+            length: BLOCK,
+            call_start,
+            call_end,
+            t_app_us: 1,
+        }
+    };
+    let mut ios = Vec::new();
+    let outcomes: Vec<ReadOutcome> =
+        (0..20).map(|number| bed.tip.read(&read(number), &mut ios)).collect();
+    // Three are being prefetched for A.
+    assert_eq!(outcomes[0], ReadOutcome::Miss);
+    assert!(outcomes[1..].iter().all(|&outcome| outcome == ReadOutcome::Uncached), "{outcomes:?}");
+    assert_eq!((ios.len(), bed.stats().misses), (1, 20));
+    bed.tip.check_invariants();
+    bed.queue.extend(ios);
+    bed.drain();
+    for number in 0..20 {
+        bed.tip.release(Block { file: FileId(1), number });
+        bed.tip.check_invariants();
+    }
+    assert_eq!(bed.read(B, 1, 10), ReadOutcome::Miss, "there is room again");
+    for number in 0..10 {
+        bed.read(A, 0, number);
+    }
+    bed.tip.check_invariants();
+}
+
+/// Else many programs with long hints took gigabytes of headers.
+#[test]
+fn processes_share_what_may_be_resolved() {
+    let config = |resolved_total| Config { resolved_max: 300, resolved_total, ..small(64) };
+    // Two are within the bound.
+    let resolved_by_two = |resolved_total| {
+        let mut bed = Bed::new(config(resolved_total), 1000);
+        bed.disclose(A, &[(0, 0, 1000)]);
+        bed.disclose(B, &[(1, 0, 1000)]);
+        bed.tip.resolved()
+    };
+    assert_eq!((resolved_by_two(600), resolved_by_two(u64::MAX)), (600, 600));
+    let mut bed = Bed::new(config(600), 1000);
+    for process in 0..8 {
+        bed.disclose(ProcessId(process), &[(process, 0, 1000)]);
+        bed.tip.check_invariants();
+        assert!(bed.tip.resolved() <= 600, "{} by {process}", bed.tip.resolved());
+    }
+    // What was given up is resolved again in time: all is prefetched.
+    let before = bed.stats().misses;
+    for number in 0..1000 {
+        bed.read(ProcessId(0), 0, number);
+        bed.complete_one();
+    }
+    bed.tip.check_invariants();
+    assert!(bed.stats().misses - before < 100, "{:?}", bed.stats());
+    // Who stays when another has ended has that one's part, too.
+    let mut bed = Bed::new(config(300), 1000);
+    for process in [A, B] {
+        bed.disclose(process, &[(0, 0, 1000)]);
+    }
+    bed.tip.exit(A, &mut Vec::new());
+    assert_eq!(bed.tip.resolved(), 150);
+    bed.disclose(B, &[(1, 0, 1)]);
+    assert_eq!(bed.tip.resolved(), 300);
+    bed.tip.check_invariants();
+}
+
+#[test]
+fn an_event_resolves_no_more_than_it_may() {
+    let mut bed = Bed::new(Config { match_window: 1000, ..Config::thesis() }, 20_000);
+    bed.tip.bound_resolving(500);
+    bed.disclose(A, &vec![(0, 0, 20_000); 100]);
+    assert_eq!(bed.tip.resolved(), 500);
+    bed.tip.bound_resolving(500);
+    bed.read(A, 0, 0);
+    assert_eq!(bed.tip.resolved(), 999, "the rest comes with what follows");
+    let before = bed.stats().resolved;
+    bed.tip.bound_resolving(u64::MAX);
+    let mut ios = Vec::new();
+    bed.tip.cancel_first(A, 90, &mut ios).unwrap();
+    // Not after each of them.
+    assert_eq!((bed.tip.resolved(), bed.stats().resolved - before), (10_000, 10_000));
+    assert_eq!(bed.tip.outstanding_segments(A), 10);
+    bed.tip.cancel_first(A, u32::MAX, &mut ios).unwrap();
+    assert_eq!((bed.tip.resolved(), bed.tip.outstanding_segments(A)), (0, 0));
+    assert_eq!(bed.tip.cancel_first(A, 1, &mut ios), Err(HintError::NoSuchProcess));
+    bed.tip.check_invariants();
+}
+
+#[test]
+fn nothing_is_prefetched_for_a_process_that_is_paused() {
+    let mut bed = Bed::new(small(64), 1000);
+    bed.tip.pause(A);
+    bed.disclose(A, &[(0, 0, 50)]);
+    assert!(bed.queue.is_empty());
+    bed.disclose(B, &[(1, 0, 10)]);
+    bed.drain();
+    assert_eq!(bed.stats().prefetched_blocks, 10);
+    let mut ios = Vec::new();
+    bed.tip.resume(A, &mut ios);
+    assert!(!ios.is_empty());
+    bed.queue.extend(ios);
+    bed.drain();
+    assert_eq!(bed.stats().prefetched_blocks, 60);
+    bed.tip.check_invariants();
+}
+
+#[test]
 fn random_work_keeps_the_invariants() {
     for seed in 0..1000 {
-        let outcome = std::panic::catch_unwind(|| random_work(seed));
+        let outcome = std::panic::catch_unwind(|| random_work(seed, u64::MAX));
         assert!(outcome.is_ok(), "failed with seed {seed}");
+        let outcome = std::panic::catch_unwind(|| random_work(seed, 30));
+        assert!(outcome.is_ok(), "failed with seed {seed}, little resolved");
     }
 }
 
-fn random_work(seed: u64) {
+fn random_work(seed: u64, resolved_total: u64) {
     let mut random = Random(seed * 2 + 1);
-    let config = random_config(&mut random);
+    let config = Config { resolved_total, ..random_config(&mut random) };
     let file_blocks = 4 + random.below(120) as u32;
     let mut bed = Bed::new(config, file_blocks);
     let processes = 3;

@@ -420,6 +420,7 @@ impl Simulation {
         let block = Block { file: call.file, number: (call.at / BLOCK_BYTES) as u32 };
         let hinted_before = self.tip.stats().hinted_requests;
         let outcome = self.tip.read(&read, &mut self.ios);
+        assert_ne!(outcome, ReadOutcome::Uncached, "`reserve` must cover all processes");
         let hinted = self.tip.stats().hinted_requests > hinted_before;
         let this = &mut self.processes[process];
         this.call.as_mut().expect("in a call").requested = Some((block, hinted));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use runahead_policy::tip::{Block, Io, Layout as _, Priority};
+use runahead_policy::tip::{Block, Io, Layout as _, Priority, ProcessId};
 
 use super::Engine;
 use super::setup::parameters;
@@ -78,8 +78,13 @@ fn mean(value: &mut u64, new: u64) {
 }
 
 impl Engine {
-    /// A prefetch is complete.
+    /// A client reports that a prefetch is complete, however late.
     pub fn done(&mut self, client: ClientId, tag: u64, report: Report) {
+        self.complete(client, tag, report);
+        self.wake(client);
+    }
+
+    pub(super) fn complete(&mut self, client: ClientId, tag: u64, report: Report) {
         if self.in_flight.get(&tag).is_none_or(|flying| flying.client != client) {
             return;
         }
@@ -107,10 +112,10 @@ impl Engine {
         if !report.ok {
             self.stats.failed += 1;
             let mut given_up = Vec::new();
-            if !report.is_empty() {
-                // It cannot be read: its hints are passed over.
-                let file = flying.run[0].first.file;
-                tip.layout_mut().set_bytes(file, 0);
+            let file = flying.run[0].first.file;
+            if !report.is_empty() && !self.owners[file.0 as usize].give_up(client) {
+                // Nobody can read it: its hints are passed over.
+                tip.layout_mut().set_readable(file, false);
                 for disk in &mut self.disks {
                     let waiting = disk.waiting.extract_if(.., |_, io| io.first.file == file);
                     given_up.extend(waiting.map(|(_, io)| io));
@@ -135,7 +140,7 @@ impl Engine {
     }
 
     /// Time passes: to be called once a second where clients may stop to report, so that
-    /// they do not keep a disk from the others.
+    /// they do not keep a disk from the others, nor are told of prefetches again and again.
     pub fn tick(&mut self) {
         let mut late = Vec::new();
         for (&tag, flying) in &mut self.in_flight {
@@ -145,14 +150,47 @@ impl Engine {
             }
         }
         late.sort_unstable();
-        for (client, tag) in late {
-            self.done(client, tag, Report::default());
+        for &(client, _) in &late {
+            if let (Some(known), Some(tip)) = (self.clients.get_mut(&client), &mut self.tip) {
+                known.silent = true;
+                tip.pause(ProcessId(client.0));
+            }
         }
+        for (client, tag) in late {
+            self.complete(client, tag, Report::default());
+        }
+    }
+
+    /// A client that was silent has reported a prefetch: it is told of others again.
+    fn wake(&mut self, client: ClientId) {
+        let silent = self.clients.get_mut(&client).filter(|known| known.silent);
+        let (Some(known), Some(tip)) = (silent, &mut self.tip) else { return };
+        known.silent = false;
+        for &file in known.files.values() {
+            if self.owners[file.0 as usize].0.iter().any(|&(owner, _)| owner == client) {
+                tip.layout_mut().set_readable(file, true);
+            }
+        }
+        tip.resume(ProcessId(client.0), &mut self.ios);
+        self.settle();
     }
 
     /// Queues what the policy asked for, sends what the disks have room for, and gives back
     /// what it ejected.
     pub(super) fn settle(&mut self) {
+        while self.tip.is_some() {
+            self.queue();
+            self.release_evicted();
+            for disk in 0..self.disks.len() {
+                self.dispatch(disk);
+            }
+            if self.ios.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn queue(&mut self) {
         let Some(tip) = &mut self.tip else { return };
         while !self.ios.is_empty() {
             for io in std::mem::take(&mut self.ios) {
@@ -166,39 +204,35 @@ impl Engine {
                 self.disks[disk].waiting.insert(place, io);
             }
         }
-        self.release_evicted();
-        for disk in 0..self.disks.len() {
-            self.dispatch(disk);
-        }
-        if !self.ios.is_empty() {
-            self.settle();
-        }
     }
 
     fn dispatch(&mut self, index: usize) {
-        let tip = self.tip.as_mut().expect("disks come with it");
         while self.disks[index].outstanding < self.options.outstanding_per_disk {
-            let disk = &mut self.disks[index];
-            let Some((tag, run)) = disk.next_run() else { return };
+            let Some((tag, run)) = self.disks[index].next_run() else { return };
             let file = run[0].first.file;
-            let owner = self.owners[file.0 as usize].0.last().copied();
+            let reader = self.owners[file.0 as usize].reader(&self.clients);
+            let tip = self.tip.as_mut().expect("disks come with it");
             // What a program that was faster has read itself meanwhile is there.
             let blocks = run.iter().flat_map(blocks_of);
             let mut ahead = blocks.filter(|&block| tip.is_ahead(block)).map(|block| block.number);
             let range = ahead.next().map(|first| (first, ahead.last().unwrap_or(first) + 1));
-            let (Some((client, file)), Some((first, end))) = (owner, range) else {
+            let (Some((client, file)), Some((first, end))) = (reader, range) else {
+                if reader.is_none() {
+                    // Nobody is left who has the file open, or they are all silent: else what
+                    // is lost here would be asked for again at once, for ever.
+                    tip.layout_mut().set_readable(file, false);
+                }
                 for io in &run {
                     tip.io_done(io, None, &mut self.ios);
                 }
-                if owner.is_none() {
-                    // Nobody is left who has the file open.
+                if reader.is_none() {
                     for block in run.iter().flat_map(blocks_of) {
                         tip.lost(block, &mut self.ios);
                     }
                 }
                 continue;
             };
-            disk.outstanding += 1;
+            self.disks[index].outstanding += 1;
             self.in_flight.insert(tag, InFlight { run, client, disk: index, age: 0 });
             self.stats.prefetches += 1;
             self.stats.prefetched_blocks += u64::from(end - first);
@@ -239,7 +273,9 @@ impl Engine {
             }
             done_to = Some(Block { number: end, ..block });
             self.stats.released_blocks += u64::from(end - first);
-            if let Some(&(client, file)) = self.owners[block.file.0 as usize].0.last() {
+            let owners = &self.owners[block.file.0 as usize];
+            let owner = owners.reader(&self.clients).or(owners.0.last().copied());
+            if let Some((client, file)) = owner {
                 let offset = u64::from(first) * BLOCK_BYTES;
                 let length = u64::from(end - first) * BLOCK_BYTES;
                 self.actions.push((client, Action::Release { file, offset, length }));

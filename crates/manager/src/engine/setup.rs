@@ -16,6 +16,10 @@ pub(super) fn parameters(options: &Options, t_driver_ns: u64, t_disk_ns: u64) ->
     }
 }
 
+/// Accesses that are resolved at a time, by all processes of an engine together: each takes
+/// some 180 bytes, all of them 90 MB.
+pub(super) const RESOLVED_MAX: u64 = 500_000;
+
 /// P̂ is bounded by what the array can use: at twice the prefetches that are outstanding at
 /// a time, full clusters, its queues never run empty and CSCAN has some to sort.
 fn horizon_max(options: &Options, geometry: &Geometry, buffers: u32) -> u64 {
@@ -43,7 +47,8 @@ pub(super) fn make_tip(options: &Options, buffers: u32, geometry: &Geometry) -> 
         extensions: Extensions { finite_disks: true, post_hint: true, process_horizon: false },
         // The kernel's own readahead serves unhinted reads.
         readahead: None,
-        resolved_max: (u64::from(buffers) * 4).clamp(10_000, 500_000),
+        resolved_max: (u64::from(buffers) * 4).clamp(10_000, RESOLVED_MAX),
+        resolved_total: RESOLVED_MAX,
         segments_max: 2 * CREDIT as usize,
         // Programs of today have caches of their own in front (Postgres had, section 3.4.7).
         match_window: 256,

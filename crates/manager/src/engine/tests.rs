@@ -398,3 +398,224 @@ fn a_client_that_never_reports_does_not_keep_the_disk() {
             .any(|&(client, action)| client == b && matches!(action, Action::Prefetch { .. }))
     );
 }
+
+/// Reports on the prefetches that are outstanding to the clients that do; their blocks, by
+/// client. At most so many, as what fails may be asked for again.
+fn report(engine: &mut Engine, reports: impl Fn(ClientId) -> Option<bool>) -> Vec<(ClientId, u64)> {
+    let mut told = Vec::new();
+    for _ in 0..1_000 {
+        let actions = engine.take_actions();
+        if actions.is_empty() {
+            return told;
+        }
+        for (client, action) in actions {
+            if let Action::Prefetch { tag, length, .. } = action {
+                told.push((client, length / BLOCK_BYTES));
+                if let Some(ok) = reports(client) {
+                    engine.done(client, tag, Report { ok, started_ns: 1, ended_ns: 2, cpu_ns: 1 });
+                }
+            }
+        }
+    }
+    panic!("no end: {} prefetches", told.len());
+}
+
+fn tick_till_late(engine: &mut Engine) {
+    for _ in 0..=TICKS_MAX {
+        engine.tick();
+    }
+}
+
+/// More of them than there are buffers in reserve: each holds a block.
+#[test]
+fn a_small_memory_serves_all_clients_that_there_may_be() {
+    let mut engine = Engine::new(Options { buffers: 64, ..Options::default() });
+    for client in 1..=32 {
+        engine.connect(ClientId(client));
+        engine.file(ClientId(client), 0, &info(u64::from(client), 1_000, 1));
+    }
+    // As many as may be are being prefetched, and nobody reports.
+    for client in 1..=3 {
+        engine.disclose(ClientId(client), &[whole()]);
+    }
+    for block in 0..20 {
+        for client in 1..=32 {
+            let (offset, length) = (block * BLOCK_BYTES, BLOCK_BYTES);
+            engine.read(ClientId(client), &[ReadNote { file: 0, offset, length, t_app_us: 1 }]);
+            engine.tip.as_ref().unwrap().check_invariants();
+        }
+    }
+    assert_eq!(engine.stats().reads, 20 * 32);
+    report(&mut engine, |_| Some(true));
+    for client in 2..=32 {
+        engine.disconnect(ClientId(client));
+    }
+    let mut cache = Cache::default();
+    for block in 20..1_000 {
+        cache.read(&mut engine, block);
+    }
+    assert!(cache.prefetched > 900, "{}", cache.prefetched);
+    engine.tip.as_ref().unwrap().check_invariants();
+}
+
+/// Whole sparse files of 16 TiB: each has more blocks than may be resolved.
+fn engine_with_huge_hints(segments: usize) -> Engine {
+    let mut engine = Engine::new(Options { buffers: BUFFERS_MAX, ..Options::default() });
+    engine.connect(A);
+    engine.file(A, 0, &FileInfo { bytes: u64::MAX, ..info(7, 1, 1) });
+    engine.disclose(A, &vec![whole(); segments]);
+    engine
+}
+
+#[test]
+fn a_frame_that_passes_over_huge_hints_is_bounded_work() {
+    let resolved = |engine: &Engine| engine.tip.as_ref().unwrap().stats().resolved;
+    let mut engine = engine_with_huge_hints(40);
+    assert_eq!(resolved(&engine), RESOLVED_PER_FRAME);
+    engine.cancel(A, 20);
+    assert!(resolved(&engine) <= 2 * RESOLVED_PER_FRAME, "{}", resolved(&engine));
+    let (offset, length) = ((BLOCKS_MAX - 1) * BLOCK_BYTES, BLOCK_BYTES);
+    engine.read(A, &[ReadNote { file: 0, offset, length, t_app_us: 1 }; 10]);
+    assert!(resolved(&engine) <= 3 * RESOLVED_PER_FRAME, "{}", resolved(&engine));
+    engine.observed(A, BLOCK_BYTES);
+    assert!(resolved(&engine) <= 4 * RESOLVED_PER_FRAME, "{}", resolved(&engine));
+    let credit = engine.take_actions().iter().fold(0, |sum, (_, action)| match action {
+        Action::Credit(credit) => sum + credit,
+        _ => sum,
+    });
+    assert_eq!(credit, CREDIT + 30);
+    // As many as there may be.
+    let mut engine = engine_with_huge_hints(CREDIT as usize);
+    engine.cancel(A, CREDIT - 1);
+    engine.cancel(A, u32::MAX);
+    assert!(resolved(&engine) <= 2 * RESOLVED_PER_FRAME, "{}", resolved(&engine));
+}
+
+/// Else the block behind it had the number 0, and all between were looked up when it was
+/// ejected.
+#[test]
+fn reads_behind_what_can_be_hinted_are_not_counted() {
+    let mut engine = engine(64, 1_000);
+    engine.file(A, 1, &FileInfo { bytes: u64::MAX, ..info(8, 1, 1) });
+    for number in [u64::from(u32::MAX), BLOCKS_MAX, BLOCKS_MAX - 1] {
+        let (offset, length) = (number * BLOCK_BYTES, BLOCK_BYTES);
+        engine.read(A, &[ReadNote { file: 1, offset, length, t_app_us: 1 }]);
+    }
+    assert_eq!(engine.stats().reads, 1);
+    let mut cache = Cache::default();
+    for block in 0..1_000 {
+        cache.read(&mut engine, block);
+    }
+    assert!(engine.bytes_in_use() <= 64 * BLOCK_BYTES);
+}
+
+/// The headers of 32 programs' hints took 3 GB.
+#[test]
+fn what_is_resolved_for_all_clients_is_bounded() {
+    let mut engine = Engine::new(Options { buffers: BUFFERS_MAX, ..Options::default() });
+    for client in 1..=32 {
+        engine.connect(ClientId(client));
+        engine.file(ClientId(client), 0, &info(u64::from(client), 1 << 19, 1));
+        for _ in 0..4 {
+            engine.disclose(ClientId(client), &[whole()]);
+        }
+        let resolved = engine.tip.as_ref().unwrap().resolved();
+        assert!(resolved <= setup::RESOLVED_MAX, "{resolved} of {client} clients");
+    }
+    let resolved = engine.tip.as_ref().unwrap().resolved();
+    assert!(resolved >= setup::RESOLVED_MAX / 2, "{resolved}: each has its part");
+    engine.tip.as_ref().unwrap().check_invariants();
+}
+
+#[test]
+fn a_client_that_is_stopped_is_told_of_nothing_until_it_reports() {
+    let b = ClientId(2);
+    let mut engine = engine(256, 1_000);
+    engine.connect(b);
+    engine.file(b, 5, &info(9, 1_000, 1));
+    engine.disclose(A, &[whole()]);
+    let before = report(&mut engine, |client| (client == b).then_some(true));
+    assert!(before.iter().all(|&(client, _)| client == A) && before.len() == 2, "{before:?}");
+    engine.disclose(b, &[Segment { file: 5, offset: 0, length: 0 }]);
+    tick_till_late(&mut engine);
+    let mut fetched = 0;
+    for number in 0..1_000 {
+        let told = report(&mut engine, |client| (client == b).then_some(true));
+        assert!(told.iter().all(|&(client, _)| client == b), "{told:?}");
+        fetched += told.iter().map(|&(_, blocks)| blocks).sum::<u64>();
+        let (offset, length) = (number * BLOCK_BYTES, BLOCK_BYTES);
+        engine.read(b, &[ReadNote { file: 5, offset, length, t_app_us: 1 }]);
+        engine.tick();
+    }
+    assert!(fetched > 900, "{fetched}");
+    // It goes on: its last hints were not forgotten.
+    engine.done(A, 1, Report { ok: true, started_ns: 1, ended_ns: 2, cpu_ns: 1 });
+    let told = report(&mut engine, |_| Some(true));
+    assert!(told.iter().any(|&(client, _)| client == A), "{told:?}");
+    engine.tip.as_ref().unwrap().check_invariants();
+}
+
+#[test]
+fn a_file_that_a_stopped_client_has_open_is_prefetched_by_others() {
+    let (stopped, b) = (ClientId(2), A);
+    let mut engine = engine(256, 1_000);
+    engine.connect(stopped);
+    engine.file(stopped, 3, &info(7, 1_000, 1));
+    engine.disclose(b, &[whole()]);
+    let reports = |client| (client == b).then_some(true);
+    let told = report(&mut engine, reports);
+    assert!(told.iter().all(|&(client, _)| client == stopped) && told.len() == 2, "{told:?}");
+    tick_till_late(&mut engine);
+    let told = report(&mut engine, reports);
+    assert!(told.iter().all(|&(client, _)| client == b) && !told.is_empty(), "{told:?}");
+    // What was given up is among it.
+    let mut cache = Cache::default();
+    cache.resident.extend(0..told.iter().map(|&(_, blocks)| blocks).sum());
+    for block in 0..1_000 {
+        cache.read(&mut engine, block);
+    }
+    assert_eq!(engine.stats().hinted, 1_000);
+}
+
+#[test]
+fn what_one_client_cannot_read_another_prefetches() {
+    let b = ClientId(2);
+    let mut engine = engine(256, 1_000);
+    engine.connect(b);
+    engine.file(b, 3, &info(7, 1_000, 1));
+    engine.disclose(A, &[whole()]);
+    let told = report(&mut engine, |client| Some(client == A));
+    let of_b = told.iter().filter(|&&(client, _)| client == b).count();
+    assert!((1..=2).contains(&of_b), "{told:?}");
+    let fetched: u64 =
+        told.iter().filter(|&&(client, _)| client == A).map(|&(_, blocks)| blocks).sum();
+    assert!(fetched >= 64, "{told:?}");
+    // Hints of the one that could not read it count, too, and it may register it again.
+    engine.cancel(A, 1);
+    engine.disclose(b, &[Segment { file: 3, offset: 500 * BLOCK_BYTES, length: 1 }]);
+    assert_eq!(report(&mut engine, |_| Some(true)), [(A, 1)]);
+    engine.file(b, 3, &info(7, 1_000, 1));
+    engine.disclose(b, &[Segment { file: 3, offset: 600 * BLOCK_BYTES, length: 1 }]);
+    assert_eq!(report(&mut engine, |_| Some(true)), [(b, 1)]);
+    // Where nobody can, the hints are passed over.
+    engine.disclose(A, &[Segment { file: 0, offset: 700 * BLOCK_BYTES, length: 0 }]);
+    let failed = report(&mut engine, |_| Some(false));
+    assert!((2..=4).contains(&failed.len()), "{failed:?}");
+    engine.tip.as_ref().unwrap().check_invariants();
+}
+
+/// Its hints stay, and nobody can be told of them; they were asked for again for ever.
+#[test]
+fn hints_for_a_file_that_nobody_has_open_any_more_are_passed_over() {
+    let mut engine = engine(256, 1_000);
+    let apart = |i: u64| Segment { file: 0, offset: i * 20 * BLOCK_BYTES, length: BLOCK_BYTES };
+    let hints: Vec<Segment> = (0..50).map(apart).collect();
+    engine.disclose(A, &hints);
+    assert!(engine.pending() > 2);
+    engine.file(A, 0, &info(8, 1_000, 1));
+    let told = report(&mut engine, |_| Some(true));
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(engine.pending(), 0);
+    engine.disclose(A, &[whole()]);
+    assert!(!report(&mut engine, |_| Some(true)).is_empty(), "the other one's turn has come");
+}

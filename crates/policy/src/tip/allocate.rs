@@ -272,10 +272,17 @@ impl<L: Layout> Tip<L> {
                 let lowest = self.lowest_value();
                 let numerator = est.normal() * self.far_numerator(est.t_stall_us);
                 let caching = numerator.checked_div(lowest).unwrap_or(u64::MAX);
-                self.horizon.saturating_add(caching).min(self.config.resolved_max)
+                let most = self.config.resolved_max.min(self.resolved_part());
+                self.horizon.saturating_add(caching).min(most)
             }
         };
         est.next_index().saturating_add(ahead)
+    }
+
+    /// How much of what all processes may have resolved is one process's.
+    pub(super) fn resolved_part(&self) -> u64 {
+        let processes = self.hints.iter().flatten().count() as u64;
+        (self.config.resolved_total / processes.max(1)).max(self.horizon)
     }
 
     /// The value of a block far ahead is this divided by its distance.

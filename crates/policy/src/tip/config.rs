@@ -76,13 +76,17 @@ pub struct Config {
     pub readahead: Option<ReadaheadConfig>,
     /// Bound of the caching horizon, in accesses per process (10,000 in section 6.6.3).
     pub resolved_max: u64,
+    /// Bound of all processes' caching horizons together: each has an equal part of it, but
+    /// at least P̂. Headers take memory.
+    pub resolved_total: u64,
     /// Most segments stored per process; further hints are refused with an error.
     pub segments_max: usize,
     /// How many segments at the head of the hint list a read is matched against. 1 is the
     /// thesis's strict order; with more, a read that skips hinted segments cancels them.
     pub match_window: usize,
     /// Buffers that prefetching leaves for demand misses. With at least one for each process
-    /// that can wait at the same time, a demand miss never finds every buffer busy.
+    /// that can wait at the same time, a demand miss never finds every buffer busy. With fewer,
+    /// some are [`ReadOutcome::Uncached`](super::ReadOutcome::Uncached).
     pub reserve: u32,
     /// System-wide accesses per period of the moving averages (1024 in the thesis).
     pub rate_period: u32,
@@ -119,6 +123,7 @@ impl Config {
             extensions: Extensions::default(),
             readahead: Some(ReadaheadConfig::default()),
             resolved_max: 10_000,
+            resolved_total: u64::MAX,
             segments_max: 1_000_000,
             match_window: 1,
             reserve: 16,

@@ -9,9 +9,19 @@ use super::{Block, Io, Priority};
 
 impl<L: Layout> Tip<L> {
     /// Reads a missed block, and with it those that the same call will miss (section 6.1).
-    pub(super) fn demand_fetch(&mut self, id: BufId, hinted: bool, read: &Read, ios: &mut Vec<Io>) {
-        let allocated = self.page_alloc(None, ios);
-        assert!(allocated, "a demand miss is never refused: `reserve` must cover all processes");
+    /// False where every buffer is busy: more processes wait than `reserve` covers.
+    pub(super) fn demand_fetch(
+        &mut self,
+        id: BufId,
+        hinted: bool,
+        read: &Read,
+        ios: &mut Vec<Io>,
+    ) -> bool {
+        if !self.page_alloc(None, ios) {
+            // Counted as a miss, whatever the block's header was used for before.
+            self.note_fetched(id, false);
+            return false;
+        }
         self.start_read(id, false);
         self.buffers.get_mut(id).release = true;
         let first = self.buffers.get(id).block;
@@ -23,6 +33,7 @@ impl<L: Layout> Tip<L> {
         }
         self.stats.miss_ios += 1;
         self.issue(io, ios);
+        true
     }
 
     fn extend_demand(&mut self, io: &mut Io, read: &Read, ios: &mut Vec<Io>) {

@@ -197,6 +197,20 @@ impl HintEstimator {
         segment.first_index + self.resolve_in_segment
     }
 
+    /// Takes the access farthest ahead out of the window, if that holds more than `most`: it
+    /// is to be resolved again when its turn comes. Its index and header.
+    pub(super) fn unresolve(&mut self, most: u64) -> Option<(u64, BufId)> {
+        let is_over = self.window.len() as u64 > most;
+        let header = is_over.then(|| self.window.pop_back()).flatten()?;
+        let end = self.resolved_end();
+        self.resolve_segment = 0;
+        self.prefetch_index = self.prefetch_index.min(end);
+        for deep in &mut self.deep_index {
+            *deep = (*deep).min(end);
+        }
+        Some((end, header))
+    }
+
     /// Matches a read of bytes of one block against the first `match_window` segments.
     /// Segments before the matching one are thereby cancelled.
     pub(super) fn match_read(
@@ -350,6 +364,26 @@ mod tests {
             assert_eq!((est.next_index(), est.prefetch_index), (m.next_index, m.next_index));
         }
         assert_eq!(est.outstanding(), 0);
+    }
+
+    #[test]
+    fn what_is_unresolved_is_resolved_again() {
+        let mut est = estimator(&[(0, 3 * 8192), (40_960, 8192), (81_920, 2 * 8192)]);
+        let resolve = |est: &mut HintEstimator| {
+            let mut named = Vec::new();
+            while let Some(block) = est.next_unresolved() {
+                named.push((est.resolve(block.number), block.number));
+            }
+            named
+        };
+        let all = resolve(&mut est);
+        assert_eq!(all.len(), 6);
+        est.advance(1);
+        (est.prefetch_index, est.deep_index[0]) = (6, 5);
+        let taken: Vec<_> = core::iter::from_fn(|| est.unresolve(2)).collect();
+        assert_eq!(taken, [(5, 11), (4, 10), (3, 5)]);
+        assert_eq!((est.resolved_end(), est.prefetch_index, est.deep_index[0]), (3, 3, 3));
+        assert_eq!(resolve(&mut est), all[3..]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The manager: what happens at each event.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::buffers::{BufId, Buffers, Nexus, State};
@@ -36,6 +37,8 @@ pub enum ReadOutcome {
     Pending,
     /// It was not there; a demand I/O was appended: wait for it.
     Miss,
+    /// It was not there, and every buffer is busy: it is read past the cache.
+    Uncached,
 }
 
 /// The TIP manager; see the [module](super).
@@ -57,6 +60,10 @@ pub struct Tip<L> {
     pub(super) island_credit: u32,
     pub(super) dirty_runs: Vec<DirtyRun>,
     pub(super) evicted: Vec<Block>,
+    /// See [`Tip::pause`].
+    pub(super) paused: BTreeSet<ProcessId>,
+    /// See [`Tip::bound_resolving`].
+    resolve_left: u64,
 }
 
 impl<L: Layout> Tip<L> {
@@ -84,6 +91,8 @@ impl<L: Layout> Tip<L> {
             island_credit: 0,
             dirty_runs: Vec::new(),
             evicted: Vec::new(),
+            paused: BTreeSet::new(),
+            resolve_left: u64::MAX,
             config,
             layout,
         }
@@ -172,6 +181,30 @@ impl<L: Layout> Tip<L> {
         self.prefetch(ios);
     }
 
+    /// Nothing is prefetched for a process until [`Self::resume`]: nobody would act for it.
+    pub fn pause(&mut self, process: ProcessId) {
+        self.paused.insert(process);
+    }
+
+    /// Ends what [`Self::pause`] began.
+    pub fn resume(&mut self, process: ProcessId, ios: &mut Vec<Io>) {
+        if self.paused.remove(&process) {
+            self.prefetch(ios);
+        }
+    }
+
+    /// From now on at most so many accesses are resolved, until the next call: an environment
+    /// that serves many processes bounds what one event costs. What is left is resolved at
+    /// the process's next events.
+    pub fn bound_resolving(&mut self, accesses: u64) {
+        self.resolve_left = accesses;
+    }
+
+    /// Accesses of all processes that are resolved now.
+    pub fn resolved(&self) -> u64 {
+        self.hints.iter().flatten().map(|est| est.resolved_end() - est.next_index()).sum()
+    }
+
     /// Outstanding segments of a process.
     pub fn outstanding_segments(&self, process: ProcessId) -> usize {
         self.estimator_of(process).map_or(0, |e| self.hint(e).segments())
@@ -213,9 +246,25 @@ impl<L: Layout> Tip<L> {
     ///
     /// [`HintError::NoSuchProcess`] when the process has no outstanding segment.
     pub fn cancel(&mut self, process: ProcessId, ios: &mut Vec<Io>) -> Result<(), HintError> {
+        self.cancel_first(process, 1, ios)
+    }
+
+    /// Cancels so many segments from the head of the process's hint list, or all of them. What
+    /// follows is resolved once, not after each.
+    ///
+    /// # Errors
+    ///
+    /// [`HintError::NoSuchProcess`] when the process has no outstanding segment.
+    pub fn cancel_first(
+        &mut self,
+        process: ProcessId,
+        segments: u32,
+        ios: &mut Vec<Io>,
+    ) -> Result<(), HintError> {
         let estimator = self.estimator_of(process).ok_or(HintError::NoSuchProcess)?;
-        let end = self.hint_mut(estimator).cancel_head().ok_or(HintError::NoSuchProcess)?;
-        self.consume_to(estimator, end);
+        let est = self.hint_mut(estimator);
+        let end = (0..segments).map_while(|_| est.cancel_head()).last();
+        self.consume_to(estimator, end.ok_or(HintError::NoSuchProcess)?);
         self.resolve(estimator);
         self.prefetch(ios);
         Ok(())
@@ -234,10 +283,10 @@ impl<L: Layout> Tip<L> {
         self.take_off_lru(id, hinted);
         self.buffers.get_mut(id).post_hint = hinted && self.config.extensions.post_hint;
         let outcome = match self.buffers.get(id).state {
-            State::Ghost => {
-                self.demand_fetch(id, hinted, read, ios);
-                ReadOutcome::Miss
-            }
+            State::Ghost => match self.demand_fetch(id, hinted, read, ios) {
+                true => ReadOutcome::Miss,
+                false => ReadOutcome::Uncached,
+            },
             State::Reading => {
                 self.buffers.get_mut(id).release = true;
                 ReadOutcome::Pending
@@ -295,6 +344,7 @@ impl<L: Layout> Tip<L> {
             self.consume_to(estimator, end);
             self.hints[usize::from(estimator)] = None;
         }
+        self.paused.remove(&process);
         self.prefetch(ios);
     }
 
@@ -341,7 +391,7 @@ impl<L: Layout> Tip<L> {
     fn create(&mut self, process: ProcessId) -> u16 {
         let rate = u64::from(self.config.rate_period);
         let est = HintEstimator::new(process, self.config.block_bytes, rate, self.disks.len());
-        match self.hints.iter().position(Option::is_none) {
+        let place = match self.hints.iter().position(Option::is_none) {
             Some(i) => {
                 self.hints[i] = Some(est);
                 i as u16
@@ -349,6 +399,21 @@ impl<L: Layout> Tip<L> {
             None => {
                 self.hints.push(Some(est));
                 (self.hints.len() - 1) as u16
+            }
+        };
+        self.keep_to_parts();
+        place
+    }
+
+    /// Each process has a smaller part now of what may be resolved: what others have resolved
+    /// beyond theirs, farthest ahead, is given up.
+    fn keep_to_parts(&mut self) {
+        let most = self.resolved_part();
+        for estimator in 0..self.hints.len() as u16 {
+            while let Some(est) = &mut self.hints[usize::from(estimator)]
+                && let Some((index, id)) = est.unresolve(most)
+            {
+                self.free_nexus(Nexus { estimator, index }, id);
             }
         }
     }
@@ -377,24 +442,29 @@ impl<L: Layout> Tip<L> {
     /// Takes the accesses before `end` out of the sequence and frees their nexuses.
     fn consume_to(&mut self, estimator: u16, end: u64) {
         while let Some((index, id)) = self.hint_mut(estimator).advance(end) {
-            let tracked = self.hint_mut(estimator).tracking.remove(&index);
-            let buf = self.buffers.get_mut(id);
-            let gone = Nexus { estimator, index };
-            buf.nexuses.retain(|&nexus| nexus != gone);
-            buf.hint_trackers -= u32::from(tracked);
-            self.adopt_if_untracked(id);
+            self.free_nexus(Nexus { estimator, index }, id);
         }
+    }
+
+    fn free_nexus(&mut self, gone: Nexus, id: BufId) {
+        let tracked = self.hint_mut(gone.estimator).tracking.remove(&gone.index);
+        let buf = self.buffers.get_mut(id);
+        buf.nexuses.retain(|&nexus| nexus != gone);
+        buf.hint_trackers -= u32::from(tracked);
+        self.adopt_if_untracked(id);
     }
 
     /// Resolves stored hints out to the caching horizon (section 5.3.1).
     fn resolve(&mut self, estimator: u16) {
         let limit = self.resolve_limit(estimator);
-        while self.hint(estimator).resolved_end() < limit {
+        while self.resolve_left > 0 && self.hint(estimator).resolved_end() < limit {
             let Some(block) = self.hint_mut(estimator).next_unresolved() else { break };
             let id = self.buffers.find_or_ghost(block);
             self.count_rehint(id);
             let index = self.hint_mut(estimator).resolve(id);
             self.buffers.get_mut(id).nexuses.push(Nexus { estimator, index });
+            self.resolve_left -= 1;
+            self.stats.resolved += 1;
         }
         let est = self.hint(estimator);
         let resolved = est.resolved_end() - est.next_index();

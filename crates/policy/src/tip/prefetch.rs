@@ -44,7 +44,8 @@ impl<L: Layout> Tip<L> {
     fn best_candidate(&mut self) -> Option<Candidate> {
         let mut best: Option<Candidate> = None;
         for i in 0..self.hints.len() as u16 {
-            if self.hints[usize::from(i)].is_none() {
+            let est = self.hints[usize::from(i)].as_ref();
+            if est.is_none_or(|est| self.paused.contains(&est.process)) {
                 continue;
             }
             for found in [self.first_missing(i), self.deep_missing(i)].into_iter().flatten() {

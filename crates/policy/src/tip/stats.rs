@@ -39,6 +39,8 @@ pub struct Stats {
     pub picks: u64,
     /// Picked blocks that another estimator saved.
     pub saves: u64,
-    /// Most accesses resolved at one time.
+    /// Most accesses of one process resolved at one time.
     pub resolved_peak: u64,
+    /// Accesses resolved.
+    pub resolved: u64,
 }
