@@ -9,6 +9,8 @@
  * RUNAHEAD_HINT_LIBRARY or where the dynamic linker looks. Where it is absent, or RUNAHEAD=off
  * is in the environment, hints are accepted and forgotten and reads are plain reads. With
  * RUNAHEAD_LINKED defined before the inclusion, the program links with the library instead.
+ * The environment is that of the first call. A program with more rights than whoever starts
+ * it (set-user-ID, capabilities) does not obey the paths in theirs.
  *
  * Every function may be called by every thread. None waits for storage but runahead_pread.
  * A child made by fork begins without hints.
@@ -41,13 +43,14 @@ struct runahead_fd_segment {
 
 /* These ranges of a file, open or not, will be read in this order, after everything hinted
  * before. A file that cannot be opened when its turn comes is passed over.
- * 0, or -1 and errno: ENOSPC (4,194,304 segments are outstanding), ENFILE, EFAULT. */
+ * 0, or -1 and errno: ENOSPC (4,194,304 segments are outstanding; of these, the first ones
+ * were taken, as many as there was room for), ENFILE, EFAULT. */
 int runahead_hint_path(const char *path, const struct runahead_segment *segments, size_t count);
 
 /* The same of an open file. EBADF as well: not an open file with a page cache. */
 int runahead_hint_fd(int fd, const struct runahead_segment *segments, size_t count);
 
-/* The same across open files. */
+/* The same across open files. With EBADF and ENFILE none is taken. */
 int runahead_hint_fds(const struct runahead_fd_segment *segments, size_t count);
 
 /* The first count outstanding segments will not be read. */
@@ -63,7 +66,9 @@ int runahead_hint_available(void);
  * manager goes by the number of bytes that the process reads. */
 ssize_t runahead_pread(int fd, void *buffer, size_t count, off_t offset);
 
-/* Tells it that bytes were read otherwise: through a mapping, or by a library. */
+/* Tells it that bytes were read otherwise: through a mapping, or by a library. What is beyond
+ * the end of the file does not count, nor does a length that no read returns, such as the -1
+ * of one that failed. */
 void runahead_hint_consumed(int fd, uint64_t offset, uint64_t length);
 
 #else /* not RUNAHEAD_LINKED: loaded by the first call */
@@ -72,13 +77,17 @@ void runahead_hint_consumed(int fd, uint64_t offset, uint64_t length);
 #include <stdlib.h>
 #include <unistd.h>
 
+/* secure_getenv, which is declared to GNU programs only: NULL in one with more rights than
+ * whoever starts it, which must not load what they name. */
+extern char *runahead_getenv_(const char *name) __asm__("secure_getenv");
+
 /* A function of the library; NULL where it is absent. */
 static inline void *runahead_symbol_(const char *name)
 {
 	static void *library;
 	static int tried; /* 0: not yet, 1: yes */
 	if (!__atomic_load_n(&tried, __ATOMIC_ACQUIRE)) {
-		const char *path = getenv("RUNAHEAD_HINT_LIBRARY");
+		const char *path = runahead_getenv_("RUNAHEAD_HINT_LIBRARY");
 		/* Loading it twice at a time does no harm: the linker counts. */
 		void *loaded = dlopen(path && *path ? path : "librunahead_hint.so",
 				      RTLD_NOW | RTLD_LOCAL);

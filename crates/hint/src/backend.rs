@@ -6,7 +6,7 @@ use std::path::Path;
 
 use runahead_manager::engine::Report;
 use runahead_manager::memory::Memory;
-use runahead_manager::wire::{Connection, FromClient};
+use runahead_manager::wire::{Connection, FromClient, READ_BYTES_MAX};
 use runahead_manager::{
     Action, ClientId, Engine, FileInfo, Options, ReadNote, Segment, Stats, wire,
 };
@@ -35,17 +35,8 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// The machine's manager where there is one that takes us, else one of our own.
+    /// The machine's manager where one listens that takes us, else one of our own.
     pub(crate) fn open(
-        mode: HintMode,
-        domain: &str,
-        memory: &mut Memory,
-        sharers: u64,
-    ) -> Option<Self> {
-        Self::open_at(wire::socket_path().as_deref(), mode, domain, memory, sharers)
-    }
-
-    fn open_at(
         socket: Option<&Path>,
         mode: HintMode,
         domain: &str,
@@ -69,6 +60,11 @@ impl Backend {
         engine.set_buffers(memory.buffers(0, sharers));
         engine.connect(SELF);
         Some(Self::Embedded(engine))
+    }
+
+    /// Whether this process alone decides, for itself.
+    pub(crate) fn is_embedded(&self) -> bool {
+        matches!(self, Self::Embedded(_))
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -101,6 +97,12 @@ impl Backend {
 
     pub(crate) fn read(&mut self, notes: &[ReadNote]) {
         match self {
+            Self::Embedded(engine) if notes.iter().any(|note| note.length > READ_BYTES_MAX) => {
+                // What is decided on the way takes memory until the end of a call.
+                for piece in wire::pieces_of_reads(notes) {
+                    engine.read(SELF, &piece);
+                }
+            }
             Self::Embedded(engine) => engine.read(SELF, notes),
             Self::Remote(connection) => connection.read(notes),
         }
@@ -179,7 +181,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || listener.incoming().flatten().for_each(treat));
         let mut memory = Memory::of_self();
-        Backend::open_at(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap()
+        Backend::open(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap()
     }
 
     #[test]
@@ -211,7 +213,7 @@ mod tests {
         std::thread::spawn(move || runahead_manager::server::serve(&listener));
         let mut memory = Memory::of_self();
         let mut backend =
-            Backend::open_at(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap();
+            Backend::open(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap();
         assert!(matches!(backend, Backend::Remote(_)), "{backend:?}");
         let credit = Action::Credit(runahead_manager::engine::CREDIT);
         assert_eq!(backend.take_actions(), [credit], "what it said first is not lost");

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::session::{Error, Range, Session};
-use crate::{Segment, noted, segment, session};
+use crate::{Segment, bytes_read, noted, segment, session};
 
 /// `struct runahead_fd_segment`.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,7 @@ pub extern "C" fn runahead_hint_available() -> c_int {
 /// See include/runahead.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_hint_consumed(fd: c_int, offset: u64, length: u64) {
-    noted(fd, offset, || isize::try_from(length).unwrap_or(isize::MAX));
+    noted(fd, offset, || bytes_read(length));
 }
 
 /// See include/runahead.h.

@@ -18,10 +18,11 @@
 //! # }
 //! ```
 //!
-//! `RUNAHEAD=off` in the environment switches it off. A process that forks begins anew in the
-//! child.
+//! `RUNAHEAD=off` in the environment of the first hint switches it off. A process that forks
+//! begins anew in the child.
 
 mod backend;
+mod environment;
 mod ffi;
 mod observe;
 mod piece;
@@ -29,16 +30,17 @@ mod session;
 mod sharers;
 
 use std::cell::Cell;
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 pub use backend::HintMode;
 pub use runahead_manager::{ReadNote, Segment, Stats};
 pub use session::{Error, Range, SEGMENTS_MAX, Session};
+
+use environment::Environment;
 
 /// The examples of the documentation.
 #[cfg(doctest)]
@@ -50,24 +52,12 @@ static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 /// Process whose reads are observed, if not this one; 0: this one.
 static OBSERVED: AtomicU32 = AtomicU32::new(0);
 static AT_FORK: Once = Once::new();
+/// Hints are switched off, and the environment is not asked again with each read.
+static OFF: AtomicBool = AtomicBool::new(false);
 
 /// In the child of a fork: the thread that served the session is not there.
 extern "C" fn after_fork_in_child() {
     SESSION.store(std::ptr::null_mut(), Ordering::Release);
-}
-
-/// The mode that the environment asks for; none: off.
-fn mode() -> Option<HintMode> {
-    let is_off = |value: &OsStr| value == "off" || value == "0";
-    if std::env::var_os("RUNAHEAD").is_some_and(|value| is_off(&value)) {
-        return None;
-    }
-    match std::env::var_os("RUNAHEAD_HINT") {
-        Some(value) if is_off(&value) => None,
-        Some(value) if value == "prefetch" => Some(HintMode::PrefetchOnly),
-        Some(value) if value == "nohints" => Some(HintMode::NoHints),
-        _ => Some(HintMode::Full),
-    }
 }
 
 /// This process's session, started by the first call; none where hints are switched off.
@@ -82,7 +72,13 @@ pub fn session() -> Option<&'static Session> {
 
 #[cold]
 fn start() -> Option<&'static Session> {
-    let mode = mode()?;
+    if OFF.load(Ordering::Relaxed) {
+        return None;
+    }
+    let Some(environment) = Environment::read() else {
+        OFF.store(true, Ordering::Relaxed);
+        return None;
+    };
     AT_FORK.call_once(|| {
         // SAFETY: the handler only stores to a static.
         unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
@@ -94,7 +90,7 @@ fn start() -> Option<&'static Session> {
         Ok(_) => {
             // SAFETY: it was just made and is never freed.
             let session: &'static Session = unsafe { &*fresh };
-            session.start(mode);
+            session.start(environment);
             Some(session)
         }
         Err(other) => {
@@ -181,7 +177,13 @@ pub fn read_at(file: &impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<u
 /// Tells the manager that bytes of an open file were read otherwise: through a mapping, or
 /// by a library.
 pub fn note_read(file: &impl AsFd, range: Range) {
-    noted(file.as_fd().as_raw_fd(), range.offset, || range.length as isize);
+    noted(file.as_fd().as_raw_fd(), range.offset, || bytes_read(range.length));
+}
+
+/// What a read returned by which so many bytes came: none for what no read could return, such
+/// as the -1 of one that failed.
+fn bytes_read(length: u64) -> isize {
+    isize::try_from(length).unwrap_or(0)
 }
 
 thread_local! {
@@ -199,11 +201,15 @@ fn noted(fd: i32, offset: u64, read: impl FnOnce() -> isize) -> isize {
     if length > 0 {
         // SAFETY: errno is this thread's own. A successful read does not touch it.
         let errno = unsafe { *libc::__errno_location() };
-        if let Some(number) = session::identity(fd).and_then(|identity| session.known(identity)) {
+        let status = session::Status::of(fd);
+        let number = status.and_then(|status| session.known(status.identity));
+        if let (Some(status), Some(number)) = (status, number) {
             let last_ns = LAST_END_NS.replace(runahead_manager::actor::now_ns());
             let t_app_ns = if last_ns == 0 { 0 } else { started_ns.saturating_sub(last_ns) };
             let t_app_us = u32::try_from(t_app_ns / 1000).unwrap_or(u32::MAX);
-            session.note_read(ReadNote { file: number, offset, length: length as u64, t_app_us });
+            // No more than is there, whatever the program says.
+            let length = (length as u64).min(status.bytes_from(offset));
+            session.note_read(ReadNote { file: number, offset, length, t_app_us });
         }
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };

@@ -10,6 +10,8 @@ pub(crate) struct Observer {
     seen: Option<u64>,
     /// Bytes held back until there are [`BEGINNING_BYTES`] of them; none: long past.
     beginning: Option<u64>,
+    /// Bytes that the looks themselves have read, where this process is watched: they count.
+    looked: u64,
 }
 
 /// The first bytes prove nothing: programs read their settings, and this library reads what
@@ -18,7 +20,7 @@ const BEGINNING_BYTES: u64 = 64 << 10;
 
 impl Observer {
     pub(crate) fn new(pid: u32) -> Self {
-        Self { pid, seen: None, beginning: Some(0) }
+        Self { pid, seen: None, beginning: Some(0), looked: 0 }
     }
 
     /// Forgets what was read so far.
@@ -29,7 +31,13 @@ impl Observer {
     /// Bytes read since the last call, without `own` bytes that are not the program's, counted
     /// since the beginning. 0 at first.
     pub(crate) fn bytes(&mut self, own: u64) -> u64 {
-        let total = tree(self.pid, 0).saturating_sub(own);
+        // Those of this look come after the count that it reads first.
+        let own = own + self.looked;
+        let mut looked = 0;
+        let total = tree(self.pid, 0, &mut looked).saturating_sub(own);
+        if self.pid == std::process::id() {
+            self.looked += looked;
+        }
         let before = self.seen.replace(total);
         let new = before.map_or(0, |before| total.saturating_sub(before));
         match &mut self.beginning {
@@ -48,16 +56,21 @@ impl Observer {
 /// Depth to which descendants are followed: shells that start shells.
 const DEPTH_MAX: u32 = 8;
 
-fn tree(pid: u32, depth: u32) -> u64 {
-    let own = fs::read_to_string(format!("/proc/{pid}/io")).ok();
-    let own = own.as_deref().and_then(rchar).unwrap_or(0);
+/// Bytes that a process and those below it have read; adds to `looked` what that took to read.
+fn tree(pid: u32, depth: u32, looked: &mut u64) -> u64 {
+    let own = rchar(&text(format!("/proc/{pid}/io"), looked)).unwrap_or(0);
     if depth >= DEPTH_MAX {
         return own;
     }
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.unwrap_or_default();
+    let children = text(format!("/proc/{pid}/task/{pid}/children"), looked);
     let below = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
-    own + below.map(|child| tree(child, depth + 1)).sum::<u64>()
+    own + below.map(|child| tree(child, depth + 1, looked)).sum::<u64>()
+}
+
+fn text(path: String, looked: &mut u64) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    *looked += text.len() as u64;
+    text
 }
 
 fn rchar(text: &str) -> Option<u64> {

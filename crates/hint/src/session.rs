@@ -20,6 +20,7 @@ use runahead_manager::memory::Memory;
 use runahead_manager::{FileInfo, Mode, ReadNote, Segment, Stats};
 
 use crate::backend::{Backend, HintMode};
+use crate::environment::Environment;
 use crate::observe::Observer;
 use crate::piece::Piece;
 use crate::sharers::Sharers;
@@ -30,12 +31,27 @@ pub const SEGMENTS_MAX: usize = 4 << 20;
 const SPARE_PIECES: usize = 4;
 /// Reads after which the manager's thread is woken before its time.
 const READS_WAKE: usize = 32;
+/// Most reads that wait for the manager's thread, and again for the hints that they are of. A
+/// program that is further ahead than that has lost its hints.
+const READS_MAX: usize = 1 << 20;
+/// Most bytes that one read counts for: of a block device the size is not looked at, and the
+/// policy goes through them block by block.
+const NOTE_BYTES_MAX: u64 = 64 << 30;
+/// Reads that are told at a time where hints wait behind those that they may be of: less than
+/// the policy looks ahead, so that what they consume is made up for in between.
+const TELL_MAX: usize = 128;
 /// Files that are looked up ahead of the one whose hints come next.
 const FIND_AHEAD: u32 = 128;
 /// How long the thread sleeps where hints are outstanding and something happens.
 const BUSY_SLEEP: Duration = Duration::from_millis(1);
 /// The same where nothing happened lately; whoever has news wakes it.
 const CALM_SLEEP: Duration = Duration::from_millis(50);
+/// Looks at a program that reads nothing after which they become rare.
+const LOOKS_BUSY: u32 = 100;
+/// Until a file is looked for again that was not there and is hinted once more.
+const MISSING_AGAIN: Duration = Duration::from_secs(1);
+/// Latest events among which one is looked for that says the same as a new one.
+const LATEST_EVENTS: usize = 64;
 /// Between two looks at the memory.
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
@@ -104,9 +120,14 @@ struct State {
 struct Inbox {
     events: VecDeque<Event>,
     reads: usize,
+    /// More were noted than are kept.
+    overrun: bool,
     sources: Vec<Source>,
+    /// By absolute paths.
     by_path: HashMap<PathBuf, u32>,
     by_identity: HashMap<(u64, u64), Hinted>,
+    /// Files that were not there when they were looked for, and when that was.
+    missing: HashMap<u32, Instant>,
     /// Emptied pieces, whose memory need not be touched for the first time again.
     spare: Vec<Piece>,
 }
@@ -123,6 +144,7 @@ pub struct Session {
     /// There is no manager: hints are taken and forgotten.
     absent: AtomicBool,
     observed_pid: Option<u32>,
+    looks: AtomicUsize,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -141,21 +163,22 @@ impl Session {
             stats: Mutex::default(),
             absent: AtomicBool::new(false),
             observed_pid,
+            looks: AtomicUsize::new(0),
         }
     }
 
     /// Starts the thread that serves it, for as long as the process lives.
-    pub(crate) fn start(&'static self, mode: HintMode) {
+    pub(crate) fn start(&'static self, environment: Environment) {
         // A signal of the program's must not be handled in a thread that it does not know.
         let blocked = BlockedSignals::all();
         let spawned = std::thread::Builder::new()
             .name("runahead".into())
             .stack_size(512 << 10)
             .spawn(move || {
-                let served =
-                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.serve(mode)));
+                let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    self.serve(environment);
+                }));
                 // Whatever ended it: from now on hints are taken and forgotten.
-                self.absent.store(true, Ordering::Release);
                 self.forget();
                 drop(served);
             });
@@ -165,7 +188,7 @@ impl Session {
                 let _ = self.thread.set(handle.thread().clone());
                 handle.thread().unpark();
             }
-            Err(_) => self.absent.store(true, Ordering::Release),
+            Err(_) => self.forget(),
         }
     }
 
@@ -184,19 +207,29 @@ impl Session {
         *locked(&self.stats)
     }
 
+    /// How often it was looked how far a program is that does not say so.
+    #[doc(hidden)]
+    pub fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
+    }
+
     /// The number of a file named by a path, which need not be open nor exist.
     ///
     /// # Errors
     /// [`Error::TooManyFiles`].
     pub fn path_number(&self, path: &Path) -> Result<u32, Error> {
-        let mut inbox = locked(&self.inbox);
-        if let Some(&number) = inbox.by_path.get(path) {
-            return Ok(number);
-        }
         // It is opened later, maybe from another directory.
         let absolute = std::path::absolute(path).map_err(|_| Error::NotAFile)?;
-        let number = inbox.add(Source::Path(absolute))?;
-        inbox.by_path.insert(path.to_owned(), number);
+        let mut inbox = locked(&self.inbox);
+        if !self.is_served() {
+            return Ok(0);
+        }
+        if let Some(&number) = inbox.by_path.get(&absolute) {
+            inbox.look_for_missing(number);
+            return Ok(number);
+        }
+        let number = inbox.add(Source::Path(absolute.clone()))?;
+        inbox.by_path.insert(absolute, number);
         Ok(number)
     }
 
@@ -208,6 +241,9 @@ impl Session {
         let (identity, state) = look(fd).ok_or(Error::NotAFile)?;
         let source = Source::Descriptor { pid: std::process::id(), fd, identity };
         let mut inbox = locked(&self.inbox);
+        if !self.is_served() {
+            return Ok(0);
+        }
         let known = inbox.by_identity.get(&identity).copied();
         // One that was made at another time is gone, and its inode another file's.
         let known = known.filter(|known| known.state.born_ns == state.born_ns);
@@ -233,10 +269,10 @@ impl Session {
     /// [`Error::TooMany`].
     pub fn disclose(&self, segments: impl ExactSizeIterator<Item = Segment>) -> Result<(), Error> {
         let wanted = segments.len();
-        if self.absent.load(Ordering::Acquire) || wanted == 0 {
+        let mut inbox = locked(&self.inbox);
+        if !self.is_served() || wanted == 0 {
             return Ok(());
         }
-        let mut inbox = locked(&self.inbox);
         let room = SEGMENTS_MAX.saturating_sub(self.outstanding.load(Ordering::Acquire));
         let taken = wanted.min(room);
         let mut segments = segments.take(taken).peekable();
@@ -263,8 +299,10 @@ impl Session {
 
     /// Cancels the first `segments` of the outstanding ones.
     pub fn cancel(&self, segments: usize) {
-        if !self.absent.load(Ordering::Acquire) {
-            locked(&self.inbox).events.push_back(Event::Cancel(segments));
+        let mut inbox = locked(&self.inbox);
+        if self.is_served() {
+            inbox.events.push_back(Event::Cancel(segments));
+            drop(inbox);
             self.wake();
         }
     }
@@ -285,10 +323,16 @@ impl Session {
 
     /// Notes that a file was read.
     pub fn note_read(&self, note: ReadNote) {
-        if self.absent.load(Ordering::Acquire) {
+        let note = ReadNote { length: note.length.min(NOTE_BYTES_MAX), ..note };
+        let mut inbox = locked(&self.inbox);
+        if !self.is_served() {
             return;
         }
-        let mut inbox = locked(&self.inbox);
+        if inbox.reads == READS_MAX {
+            // The thread is stuck, as in an open on a file system whose server is gone.
+            inbox.overrun = true;
+            return;
+        }
         match inbox.events.back_mut() {
             Some(Event::Reads(notes)) => notes.push(note),
             _ => {
@@ -325,13 +369,17 @@ impl Session {
         }
     }
 
+    /// Nobody serves it any more.
     fn forget(&self) {
-        locked(&self.inbox).events.clear();
+        let mut inbox = locked(&self.inbox);
+        self.absent.store(true, Ordering::Release);
+        *inbox = Inbox::default();
         self.outstanding.store(0, Ordering::Release);
     }
 
     /// The manager's thread.
-    fn serve(&self, mode: HintMode) {
+    fn serve(&self, environment: Environment) {
+        let mode = environment.mode;
         if actor::own_descriptor_table().is_err() {
             return;
         }
@@ -339,21 +387,15 @@ impl Session {
         let mut memory = Memory::of_self();
         let domain = memory.domain();
         let mut sharers = Sharers::register(&domain);
-        let Some(mut backend) = Backend::open(mode, &domain, &mut memory, sharers.count()) else {
-            return;
-        };
-        let mut server = Server {
-            actor: Actor::new(),
-            waiting: VecDeque::new(),
-            ready: Vec::new(),
-            files: Vec::new(),
-            next_find: 0,
-            next_unresolved: 0,
-            credit: 0,
-            granted: false,
-        };
+        let socket = environment.socket.path();
+        let opened = Backend::open(socket.as_deref(), mode, &domain, &mut memory, sharers.count());
+        let Some(mut backend) = opened else { return };
+        // The machine's manager has the whole memory for all of its clients.
+        let mut sharers = backend.is_embedded().then_some(sharers);
+        let mut server = Server::new(Actor::new(environment.disks));
         let mut observer = Observer::new(self.observed_pid.unwrap_or_else(std::process::id));
         let mut memory_at = Instant::now();
+        let mut looks_in_vain = 0_u32;
         loop {
             self.awake.store(true, Ordering::Release);
             let mut news = server.take(self, &mut backend);
@@ -361,6 +403,8 @@ impl Session {
             if outstanding && !self.explicit.load(Ordering::Acquire) && mode != HintMode::NoHints {
                 let own = if self.observed_pid.is_none() { memory.bytes_read } else { 0 };
                 let bytes = observer.bytes(own);
+                self.looks.fetch_add(1, Ordering::Relaxed);
+                looks_in_vain = looks_in_vain.saturating_add(1);
                 // Looked at again: the bytes may be of the first read that is noted.
                 if bytes > 0 && !self.explicit.load(Ordering::SeqCst) {
                     backend.observed(bytes);
@@ -372,7 +416,8 @@ impl Session {
             if outstanding && memory_at.elapsed() >= MEMORY_EVERY {
                 memory_at = Instant::now();
                 let in_use = backend.bytes_in_use();
-                backend.set_buffers(memory.buffers(in_use, sharers.count()));
+                let sharers = sharers.as_mut().map_or(1, Sharers::count);
+                backend.set_buffers(memory.buffers(in_use, sharers));
             }
             news |= server.act(self, &mut backend);
             if !backend.is_alive() {
@@ -381,12 +426,15 @@ impl Session {
             *locked(&self.stats) = backend.stats();
             let observing = outstanding && !self.explicit.load(Ordering::Acquire);
             if news {
+                looks_in_vain = 0;
                 continue;
             }
             let active = outstanding || server.is_busy();
             match (active, observing) {
                 (false, _) if server.actor.is_lingering() => self.sleep(actor::LINGER),
-                (true, true) => std::thread::park_timeout(2 * BUSY_SLEEP),
+                (true, true) if looks_in_vain < LOOKS_BUSY => {
+                    std::thread::park_timeout(2 * BUSY_SLEEP);
+                }
                 (true, false) if locked(&self.inbox).reads > 0 => {
                     std::thread::park_timeout(BUSY_SLEEP);
                 }
@@ -422,6 +470,18 @@ impl Inbox {
         Ok(number)
     }
 
+    /// Has a file looked up again that was not there, if that was not just now.
+    fn look_for_missing(&mut self, number: u32) {
+        let missing = self.missing.get(&number);
+        if missing.is_some_and(|at| at.elapsed() >= MISSING_AGAIN)
+            && let Some(source) = self.sources.get(number as usize).cloned()
+        {
+            // Until it is known not to be there once more.
+            self.missing.remove(&number);
+            self.events.push_back(Event::Again(number, source));
+        }
+    }
+
     /// The descriptor that a file is found by, if it is not by its name.
     fn descriptor(&self, number: u32) -> Option<i32> {
         match self.sources.get(number as usize) {
@@ -447,23 +507,59 @@ impl Inbox {
         if matches!(known, Source::Descriptor { .. }) {
             *known = source;
         }
-        self.events.push_back(Event::Again(hinted.number, known.clone()));
+        let source = known.clone();
         self.by_identity.insert(identity, hinted);
+        // One look does where nobody has come to look yet: a file may grow with each hint.
+        let latest = self.events.iter_mut().rev().take(LATEST_EVENTS);
+        for event in latest {
+            if let Event::Again(number, by) = event
+                && *number == hinted.number
+            {
+                *by = source;
+                return;
+            }
+        }
+        self.events.push_back(Event::Again(hinted.number, source));
+    }
+}
+
+/// What is known of an open regular file or block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// `st_dev` and `st_ino`.
+    pub identity: (u64, u64),
+    /// None: it is a device.
+    bytes: Option<u64>,
+}
+
+impl Status {
+    /// None for what has no page cache.
+    pub(crate) fn of(fd: i32) -> Option<Self> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the kernel fills the whole structure where it succeeds.
+        let stat = unsafe {
+            if libc::fstat(fd, stat.as_mut_ptr()) < 0 {
+                return None;
+            }
+            stat.assume_init()
+        };
+        let bytes = match stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG => Some(u64::try_from(stat.st_size).unwrap_or(0)),
+            libc::S_IFBLK => None,
+            _ => return None,
+        };
+        Some(Self { identity: (stat.st_dev, stat.st_ino), bytes })
+    }
+
+    /// Most bytes that a read at an offset could return.
+    pub(crate) fn bytes_from(&self, offset: u64) -> u64 {
+        self.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(offset))
     }
 }
 
 /// `st_dev` and `st_ino` of a regular file or block device.
-pub(crate) fn identity(fd: i32) -> Option<(u64, u64)> {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel fills the whole structure where it succeeds.
-    let stat = unsafe {
-        if libc::fstat(fd, stat.as_mut_ptr()) < 0 {
-            return None;
-        }
-        stat.assume_init()
-    };
-    let kind = stat.st_mode & libc::S_IFMT;
-    (kind == libc::S_IFREG || kind == libc::S_IFBLK).then_some((stat.st_dev, stat.st_ino))
+fn identity(fd: i32) -> Option<(u64, u64)> {
+    Status::of(fd).map(|status| status.identity)
 }
 
 /// The same, and the file's state.
@@ -485,10 +581,29 @@ enum Found {
     Lost,
 }
 
+impl Found {
+    /// Whether hints of it may go to the manager.
+    fn is_settled(self) -> bool {
+        matches!(self, Self::Yes | Self::No)
+    }
+}
+
+/// What waits for hints before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Read(ReadNote),
+    Cancel(usize),
+}
+
 /// The manager's thread's own part.
 struct Server {
     actor: Actor,
     waiting: VecDeque<Piece>,
+    /// Reads whose hints are not with the manager yet, and what is cancelled behind them: told
+    /// before, they would be for nothing, and the hints stay for ever.
+    held: VecDeque<Held>,
+    /// What is to be done.
+    actions: Vec<Action>,
     /// Segments on their way to the manager; empty between two.
     ready: Vec<Segment>,
     files: Vec<Found>,
@@ -496,9 +611,27 @@ struct Server {
     next_unresolved: u32,
     credit: usize,
     granted: bool,
+    /// Segments that were cancelled at the manager, which has not said so yet.
+    cancelling: usize,
 }
 
 impl Server {
+    fn new(actor: Actor) -> Self {
+        Self {
+            actor,
+            waiting: VecDeque::new(),
+            held: VecDeque::new(),
+            actions: Vec::new(),
+            ready: Vec::new(),
+            files: Vec::new(),
+            next_find: 0,
+            next_unresolved: 0,
+            credit: 0,
+            granted: false,
+            cancelling: 0,
+        }
+    }
+
     fn is_busy(&self) -> bool {
         !self.waiting.is_empty() && self.credit > 0
     }
@@ -508,6 +641,9 @@ impl Server {
         let (events, sources) = {
             let mut inbox = locked(&session.inbox);
             inbox.reads = 0;
+            if std::mem::take(&mut inbox.overrun) {
+                inbox.events.push_back(Event::Cancel(usize::MAX));
+            }
             let limit = (self.next_unresolved + FIND_AHEAD).min(inbox.sources.len() as u32);
             let from = self.next_find.min(limit);
             let sources = inbox.sources[from as usize..limit as usize].to_vec();
@@ -526,12 +662,9 @@ impl Server {
                     self.waiting.push_back(segments);
                     self.feed(session, backend)
                 }
-                Event::Reads(notes) => {
-                    backend.read(&notes);
-                    true
-                }
+                Event::Reads(notes) => self.note(&notes, session, backend),
                 Event::Cancel(segments) => {
-                    self.cancel(segments, session, backend);
+                    self.cancel_in_order(segments, session, backend);
                     true
                 }
                 Event::Again(number, source) => {
@@ -551,10 +684,89 @@ impl Server {
         }
     }
 
+    /// Segments that the manager has, as far as it has said.
+    fn sent(&self) -> usize {
+        if !self.granted {
+            return 0;
+        }
+        (CREDIT as usize).saturating_sub(self.credit).saturating_sub(self.cancelling)
+    }
+
+    /// Whether the first hint that waits does so for something else than that others are
+    /// consumed.
+    fn is_held_up(&mut self) -> bool {
+        let first = self.waiting.front_mut().and_then(Piece::front);
+        first.is_some_and(|segment| !self.granted || !self.is_settled(segment.file))
+    }
+
+    /// Whether hints of a file may go to the manager.
+    fn is_settled(&self, number: u32) -> bool {
+        self.files.get(number as usize).is_some_and(|file| file.is_settled())
+    }
+
+    fn is_finding(&self, number: u32) -> bool {
+        self.files.get(number as usize).is_none_or(|&file| file == Found::Finding)
+    }
+
+    /// Tells the manager what was read, or keeps it until the hints that it is of are there.
+    /// True if it was told.
+    fn note(&mut self, notes: &[ReadNote], session: &Session, backend: &mut Backend) -> bool {
+        if self.held.is_empty() && !self.is_held_up() {
+            backend.read(notes);
+            return true;
+        }
+        self.held.extend(notes.iter().map(|&note| Held::Read(note)));
+        if self.held.len() > READS_MAX {
+            self.cancel_in_order(usize::MAX, session, backend);
+        }
+        self.tell(session, backend)
+    }
+
+    /// Tells what was held, as far as the hints before it are with the manager. True if there
+    /// was something.
+    fn tell(&mut self, session: &Session, backend: &mut Backend) -> bool {
+        if let Some(&Held::Cancel(segments)) = self.held.front() {
+            self.held.pop_front();
+            self.cancel(segments, session, backend);
+            return true;
+        }
+        let is_held_up = self.is_held_up();
+        let is_there = !is_held_up || self.sent() > 0;
+        let mut notes = Vec::new();
+        while is_there
+            && notes.len() < TELL_MAX
+            && let Some(&Held::Read(note)) = self.held.front()
+            && !(is_held_up && self.is_finding(note.file))
+        {
+            notes.push(note);
+            self.held.pop_front();
+        }
+        if !notes.is_empty() {
+            backend.read(&notes);
+        }
+        !notes.is_empty()
+    }
+
+    /// Cancels behind the reads that are held, or everything.
+    fn cancel_in_order(&mut self, segments: usize, session: &Session, backend: &mut Backend) {
+        if segments >= session.outstanding() {
+            self.held.clear();
+        }
+        if self.held.is_empty() {
+            self.cancel(segments, session, backend);
+        } else {
+            self.held.push_back(Held::Cancel(segments));
+        }
+    }
+
     fn cancel(&mut self, segments: usize, session: &Session, backend: &mut Backend) {
-        let sent = (CREDIT as usize).saturating_sub(self.credit);
-        let in_engine = segments.min(sent);
-        backend.cancel(in_engine as u32);
+        // What is consumed by now is not there to be cancelled.
+        self.receive(session, backend);
+        let in_engine = segments.min(self.sent());
+        if in_engine > 0 {
+            self.cancelling += in_engine;
+            backend.cancel(in_engine as u32);
+        }
         let mut left = segments - in_engine;
         while left > 0 {
             let Some(piece) = self.waiting.front_mut() else { break };
@@ -579,10 +791,7 @@ impl Server {
         {
             while self.ready.len() < self.credit
                 && let Some(segment) = piece.front()
-                && self
-                    .files
-                    .get(segment.file as usize)
-                    .is_some_and(|&file| file != Found::Finding && file != Found::Lost)
+                && self.files.get(segment.file as usize).is_some_and(|&file| file.is_settled())
             {
                 self.ready.push(segment);
                 piece.pop_front();
@@ -616,14 +825,42 @@ impl Server {
         }
     }
 
+    /// Takes what the manager decided; room for more hints at once. True if there was
+    /// something.
+    fn receive(&mut self, session: &Session, backend: &mut Backend) -> bool {
+        let actions = backend.take_actions();
+        let news = !actions.is_empty();
+        for action in actions {
+            match action {
+                Action::Credit(segments) => self.credited(segments as usize, session),
+                other => self.actions.push(other),
+            }
+        }
+        news
+    }
+
+    fn credited(&mut self, segments: usize, session: &Session) {
+        self.credit += segments;
+        if self.granted {
+            self.cancelling = self.cancelling.saturating_sub(segments);
+            let consumed = segments.min(session.outstanding());
+            session.outstanding.fetch_sub(consumed, Ordering::AcqRel);
+        }
+        self.granted = true;
+    }
+
     /// Does what the manager decided, and reports what is done. True if there was something.
     fn act(&mut self, session: &Session, backend: &mut Backend) -> bool {
         let mut news = false;
         loop {
             let done = self.actor.take_done();
-            let actions = backend.take_actions();
-            if done.is_empty() && actions.is_empty() {
-                self.feed(session, backend);
+            let decided = self.receive(session, backend) || !self.actions.is_empty();
+            if done.is_empty() && !decided {
+                let fed = self.feed(session, backend);
+                if fed || self.tell(session, backend) {
+                    news = true;
+                    continue;
+                }
                 self.actor.close_unused();
                 return news;
             }
@@ -644,10 +881,13 @@ impl Server {
                         self.actor.keep(number, &opened);
                         self.resolved(number, Found::Yes);
                     }
-                    Done::Found(number, Err(_)) => self.resolved(number, Found::No),
+                    Done::Found(number, Err(_)) => {
+                        locked(&session.inbox).missing.insert(number, Instant::now());
+                        self.resolved(number, Found::No);
+                    }
                 }
             }
-            for action in actions {
+            for action in std::mem::take(&mut self.actions) {
                 match action {
                     Action::Prefetch { tag, file, offset, length } => {
                         self.actor.prefetch(tag, file, offset, length);
@@ -655,18 +895,11 @@ impl Server {
                     Action::Release { file, offset, length } => {
                         self.actor.release(file, offset, length);
                     }
-                    Action::Credit(segments) => {
-                        let segments = segments as usize;
-                        self.credit += segments;
-                        if self.granted {
-                            let consumed = segments.min(session.outstanding());
-                            session.outstanding.fetch_sub(consumed, Ordering::AcqRel);
-                        }
-                        self.granted = true;
-                    }
+                    Action::Credit(segments) => self.credited(segments as usize, session),
                 }
             }
             self.feed(session, backend);
+            self.tell(session, backend);
         }
     }
 
@@ -768,5 +1001,149 @@ mod tests {
         locked(&session.inbox).by_identity.insert(identity, Hinted { number: 0, state });
         assert_eq!(session.fd_number(second.as_raw_fd()), Ok(1));
         assert_eq!((session.known(identity), again(&session)), (Some(1), vec![]));
+    }
+
+    /// A session and the two that serve it, as its thread would.
+    fn served() -> (Session, Server, Backend) {
+        let mut memory = Memory::of_self();
+        let backend = Backend::open(None, HintMode::Full, "test", &mut memory, 1).unwrap();
+        (Session::idle(None), Server::new(Actor::default()), backend)
+    }
+
+    /// Serves until so many segments are outstanding, at most half a minute.
+    fn serve_until(
+        outstanding: usize,
+        (session, server, backend): &mut (Session, Server, Backend),
+    ) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while session.outstanding() != outstanding {
+            assert!(Instant::now() < deadline, "{} are outstanding", session.outstanding());
+            let news = server.take(session, backend);
+            if !(news | server.act(session, backend)) {
+                std::thread::park_timeout(BUSY_SLEEP);
+            }
+        }
+    }
+
+    const BLOCK: u64 = runahead_manager::BLOCK_BYTES;
+
+    fn blocks_of(file: u32, blocks: u64) -> impl ExactSizeIterator<Item = Segment> {
+        let offsets: Vec<u64> = (0..blocks).map(|block| block * BLOCK).collect();
+        offsets.into_iter().map(move |offset| Segment { file, offset, length: BLOCK })
+    }
+
+    fn note(session: &Session, file: u32, blocks: std::ops::Range<u64>) {
+        for block in blocks {
+            let (offset, length) = (block * BLOCK, BLOCK);
+            session.note_read(ReadNote { file, offset, length, t_app_us: 0 });
+        }
+    }
+
+    fn file_of(blocks: u64) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(blocks * BLOCK).unwrap();
+        file
+    }
+
+    /// Told before, they match nothing, and after 256 of them no hint is ever matched again.
+    #[test]
+    fn reads_wait_for_the_hints_that_they_are_of() {
+        let mut all = served();
+        let (first, second) = (file_of(1000), file_of(1000));
+        let number = all.0.fd_number(first.as_raw_fd()).unwrap();
+        all.0.disclose(blocks_of(number, 1000)).unwrap();
+        note(&all.0, number, 0..600);
+        serve_until(400, &mut all);
+        // Again with a manager that takes hints, and a file that is not found yet.
+        let other = all.0.fd_number(second.as_raw_fd()).unwrap();
+        all.0.disclose(blocks_of(other, 1000)).unwrap();
+        note(&all.0, number, 600..1000);
+        note(&all.0, other, 0..700);
+        serve_until(300, &mut all);
+        note(&all.0, other, 700..1000);
+        serve_until(0, &mut all);
+    }
+
+    #[test]
+    fn what_is_cancelled_before_the_manager_has_it_is_cancelled() {
+        let mut all = served();
+        let file = file_of(10);
+        let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+        all.0.disclose(blocks_of(number, 10)).unwrap();
+        all.0.cancel(3);
+        all.1.take(&all.0, &mut all.2);
+        assert_eq!(all.0.outstanding(), 7, "there was no credit yet");
+        // Behind a read, which consumes one more.
+        note(&all.0, number, 3..4);
+        all.0.cancel(2);
+        all.1.take(&all.0, &mut all.2);
+        assert_eq!(all.0.outstanding(), 7, "not before the read");
+        serve_until(4, &mut all);
+        note(&all.0, number, 6..7);
+        serve_until(3, &mut all);
+        all.0.cancel(usize::MAX);
+        serve_until(0, &mut all);
+    }
+
+    #[test]
+    fn who_is_too_far_ahead_has_lost_the_hints_and_takes_no_more_memory() {
+        let mut all = served();
+        let file = file_of(10);
+        let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+        all.0.disclose(blocks_of(number, 10)).unwrap();
+        note(&all.0, number, 0..READS_MAX as u64 + 100);
+        assert_eq!(locked(&all.0.inbox).reads, READS_MAX);
+        all.1.take(&all.0, &mut all.2);
+        assert_eq!((all.0.outstanding(), all.1.held.len()), (0, 0));
+        // What is disclosed from now on counts.
+        all.0.disclose(blocks_of(number, 5)).unwrap();
+        note(&all.0, number, 0..3);
+        serve_until(2, &mut all);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_there_is_no_manager() {
+        let session = Session::idle(None);
+        let file = file_of(10);
+        session.disclose(blocks_of(session.fd_number(file.as_raw_fd()).unwrap(), 10)).unwrap();
+        session.forget();
+        for blocks in 11..20 {
+            // It grows.
+            file.set_len(blocks * BLOCK).unwrap();
+            let number = session.fd_number(file.as_raw_fd()).unwrap();
+            session.disclose(blocks_of(number, 10)).unwrap();
+            session.path_number(Path::new("/no/such")).unwrap();
+            note(&session, number, 0..10);
+            session.cancel(1);
+        }
+        let inbox = locked(&session.inbox);
+        assert!(inbox.events.is_empty() && inbox.sources.is_empty() && inbox.by_path.is_empty());
+        assert_eq!((session.outstanding(), session.fd_number(-1)), (0, Err(Error::NotAFile)));
+    }
+
+    #[test]
+    fn a_file_that_grows_with_each_hint_is_looked_at_once() {
+        let session = Session::idle(None);
+        let file = file_of(1);
+        let number = session.fd_number(file.as_raw_fd()).unwrap();
+        for blocks in 2..50 {
+            file.set_len(blocks * BLOCK).unwrap();
+            assert_eq!(session.fd_number(file.as_raw_fd()), Ok(number));
+            session.disclose(blocks_of(number, 1)).unwrap();
+        }
+        assert_eq!(again(&session).len(), 1);
+    }
+
+    #[test]
+    fn a_note_is_of_no_more_than_there_is() {
+        let file = file_of(3);
+        let status = Status::of(file.as_raw_fd()).unwrap();
+        assert_eq!(status.bytes_from(BLOCK), 2 * BLOCK);
+        assert_eq!(status.bytes_from(u64::MAX), 0);
+        let session = Session::idle(None);
+        session.note_read(ReadNote { file: 0, offset: 0, length: u64::MAX, t_app_us: 0 });
+        let inbox = locked(&session.inbox);
+        let Some(Event::Reads(notes)) = inbox.events.front() else { panic!("no note") };
+        assert_eq!(notes[0].length, NOTE_BYTES_MAX);
     }
 }

@@ -384,9 +384,75 @@ fn a_programs_limits_locks_cancellations_children_and_names_stay_its_own() {
 /// A program with more rights than whoever starts it does not obey their environment.
 #[test]
 fn the_environment_is_asked_for_securely() {
-    for file in sources() {
+    let header = root().join("include/runahead.h");
+    for file in sources().into_iter().chain([header]) {
         let text = fs::read_to_string(&file).unwrap();
-        let plain = text.replace("secure_getenv(", "");
+        let plain = text.replace("secure_getenv(", "").replace("runahead_getenv_(", "");
         assert!(!plain.contains("getenv("), "{}", file.display());
+    }
+    // In the crates one place reads it, in the program's own thread: any other may be in one of
+    // ours, while the program changes it.
+    for directory in ["crates/hint/src", "crates/manager/src", "crates/manager/src/engine"] {
+        for entry in fs::read_dir(root().join(directory)).unwrap() {
+            let file = entry.unwrap().path();
+            if file.is_dir() || file.ends_with("hint/src/environment.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            let served = text.split("#[cfg(test)]").next().unwrap();
+            for asks in ["env::var", "getenv", "load_for("] {
+                assert!(!served.contains(asks), "{asks} in {}", file.display());
+            }
+        }
+    }
+}
+
+/// Says whether it has more rights than whoever starts it, and hints.
+const SET_USER_ID: &str = r#"
+#include "runahead.h"
+#include <stdio.h>
+#include <sys/auxv.h>
+
+int main(void)
+{
+	runahead_hint_available();
+	printf("%lu\n", getauxval(AT_SECURE));
+	return 0;
+}
+"#;
+
+/// Says that it was loaded.
+const LOADED: &str = r#"
+#include <stdio.h>
+__attribute__((constructor)) static void loaded(void) { puts("loaded"); }
+"#;
+
+/// Needs root, to make such a program; elsewhere only the other half is checked.
+#[test]
+fn a_set_user_id_program_does_not_load_what_the_environment_names() {
+    use std::os::unix::fs::PermissionsExt;
+    // Where every user may look.
+    let directory = tempfile::tempdir().unwrap();
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(directory.path(), 0o755);
+    let include = format!("-I{}", root().join("include").display());
+    let program = build_as(directory.path(), "program", SET_USER_ID, &[&include]);
+    let library = build_as(directory.path(), "liblayer.so", LOADED, &["-shared", "-fPIC"]);
+    let say = || {
+        let mut command = Command::new(&program);
+        let command = command.env_remove("RUNAHEAD").env("RUNAHEAD_HINT_LIBRARY", &library);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(say(), "loaded\n0\n");
+    if std::os::unix::fs::chown(&program, Some(65_534), None).is_err() {
+        return;
+    }
+    open(&program, 0o4755);
+    let said = say();
+    // A file system may take no notice of such bits.
+    if said.ends_with("1\n") {
+        assert_eq!(said, "1\n");
     }
 }

@@ -200,6 +200,19 @@ int main(int argc, char **argv)
 	assert(runahead_pread(fd, buffer, 4096, 1ll << 40) == 0);
 	runahead_hint_consumed(fd, UINT64_MAX, UINT64_MAX);
 
+	/* A note of more than there is, or of what no read returns. */
+	assert(runahead_hint_cancel(SIZE_MAX) == 0);
+	for (int i = 0; i < 3000 && runahead_hint_outstanding() > 0; i++)
+		usleep(10000);
+	assert(runahead_hint_fd(fd, &whole, 1) == 0);
+	runahead_hint_consumed(fd, 0, UINT64_MAX);
+	usleep(100000);
+	assert(runahead_hint_outstanding() == 1);
+	runahead_hint_consumed(fd, 0, INT64_MAX);
+	for (int i = 0; i < 3000 && runahead_hint_outstanding() > 0; i++)
+		usleep(10000);
+	assert(runahead_hint_outstanding() == 0);
+
 	/* As many hints as are taken, and one more. */
 	static struct runahead_segment many[1 << 16];
 	for (size_t i = 0; i < 1 << 16; i++)

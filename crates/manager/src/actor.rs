@@ -22,7 +22,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crate::engine::Report;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Given};
 use crate::layout::{EXTENTS_MAX, FileInfo};
 use crate::{BLOCK_BYTES, CLUSTER_BLOCKS};
 use runahead_device::extents::extents;
@@ -49,6 +49,13 @@ const REQUEST_BYTES: u64 = CLUSTER_BLOCKS as u64 * BLOCK_BYTES;
 /// # Errors
 /// If the kernel refuses: then nothing may be opened here.
 pub fn own_descriptor_table() -> io::Result<()> {
+    // In one call, which copies nothing that it closes. Copies keep files open, however
+    // briefly: a pipe's reader would wait for its end, and a lock would be found held.
+    // SAFETY: plain call; it gives this thread a table of its own before it closes anything.
+    if unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) } == 0
+    {
+        return Ok(());
+    }
     // SAFETY: plain call; it only affects this thread's table of descriptors.
     if unsafe { libc::unshare(libc::CLONE_FILES) } < 0 {
         return Err(io::Error::last_os_error());
@@ -275,6 +282,7 @@ struct Shared {
     done: Mutex<Vec<Done>>,
     owner: Thread,
     geometries: Mutex<HashMap<u64, Geometry>>,
+    given: Given,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -300,14 +308,15 @@ impl std::fmt::Debug for Actor {
 }
 
 impl Actor {
-    /// An actor whose owner is this thread.
-    pub fn new() -> Self {
+    /// An actor whose owner is this thread, told what is given of the disks.
+    pub fn new(given: Given) -> Self {
         let shared = Shared {
             queue: Mutex::default(),
             work: Condvar::new(),
             done: Mutex::default(),
             owner: std::thread::current(),
             geometries: Mutex::default(),
+            given,
         };
         Self {
             shared: Arc::new(shared),
@@ -412,7 +421,7 @@ impl Actor {
 
 impl Default for Actor {
     fn default() -> Self {
-        Self::new()
+        Self::new(Given::default())
     }
 }
 
@@ -506,7 +515,7 @@ fn find(source: &Source, shared: &Shared) -> io::Result<Opened> {
             Source::Path(path) => path.clone(),
             Source::Descriptor { pid, fd, .. } => format!("/proc/{pid}/fd/{fd}").into(),
         };
-        let geometry = Geometry::of(&path, metadata.dev());
+        let geometry = Geometry::of(&path, metadata.dev(), &shared.given);
         locked(&shared.geometries).insert(metadata.dev(), geometry);
         geometry
     });
@@ -571,7 +580,7 @@ mod tests {
         std::fs::write(&path, vec![7; 300_000]).unwrap();
         let file = File::open(&path).unwrap();
         file.sync_all().unwrap();
-        let mut actor = Actor::new();
+        let mut actor = Actor::default();
         actor.find(3, Source::Path(path));
         let Done::Found(3, Ok(opened)) = next(&mut actor) else { panic!("not found") };
         assert_eq!(opened.info.bytes, 300_000);
@@ -585,6 +594,41 @@ mod tests {
         assert!(!report.ok, "behind the end");
     }
 
+    /// From here on this thread may not call unshare(2).
+    fn refuse_unshare() {
+        let jump = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
+        let number = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
+        let (unshare, eperm) = (libc::SYS_unshare as u32, libc::EPERM as u32);
+        let mut code = [
+            jump(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, number, 0, 0),
+            jump(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, unshare, 0, 1),
+            jump(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | eperm, 0, 0),
+            jump(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+        ];
+        let filter = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+        // SAFETY: the kernel copies the filter, which is this thread's alone.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
+                    == 0
+        };
+        assert!(refused, "{}", io::Error::last_os_error());
+    }
+
+    /// unshare(2) would copy the table, and keep a pipe's end open meanwhile.
+    #[test]
+    fn a_table_of_its_own_is_no_copy() {
+        let kept = File::open("/dev/null").unwrap();
+        let own = std::thread::spawn(|| {
+            refuse_unshare();
+            own_descriptor_table().unwrap();
+            // The one of the directory itself is among them.
+            std::fs::read_dir("/proc/thread-self/fd").unwrap().count()
+        });
+        assert_eq!(own.join().unwrap(), 1);
+        assert!(kept.metadata().is_ok(), "the program's own table is as it was");
+    }
+
     #[test]
     fn what_is_no_file_is_refused() {
         let directory =
@@ -593,7 +637,7 @@ mod tests {
         let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
         // SAFETY: a valid string with its terminating zero.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        let mut actor = Actor::new();
+        let mut actor = Actor::default();
         for path in [fifo, directory.path().to_owned(), "/dev/null".into(), "/no/such".into()] {
             actor.find(0, Source::Path(path.clone()));
             let Done::Found(0, found) = next(&mut actor) else { panic!("not found") };
@@ -630,7 +674,7 @@ mod tests {
             if changed < 0 && mine == 0 {
                 return None;
             }
-            let mut actor = Actor::new();
+            let mut actor = Actor::default();
             let source = Source::Descriptor { pid: std::process::id(), fd, identity };
             let mut refused = Vec::new();
             for source in [source, Source::Path(path)] {
@@ -648,7 +692,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
         std::fs::write(&path, vec![7; 100_000]).unwrap();
-        let mut actor = Actor::new();
+        let mut actor = Actor::default();
         actor.find(0, Source::Path(path.clone()));
         let Done::Found(0, Ok(opened)) = next(&mut actor) else { panic!("not found") };
         actor.keep(0, &opened);
@@ -695,7 +739,7 @@ mod tests {
         for is_by_path in [true, false] {
             let (file, descriptor) = by_descriptor(&path);
             let source = if is_by_path { Source::Path(path.clone()) } else { descriptor };
-            let mut actor = Actor::new();
+            let mut actor = Actor::default();
             actor.find(0, source);
             let Done::Found(0, Ok(opened)) = next(&mut actor) else { panic!("not found") };
             actor.keep(0, &opened);
@@ -726,7 +770,7 @@ mod tests {
     fn a_removed_file_is_there_by_its_descriptor_until_that_is_closed() {
         let directory = tempfile::tempdir().unwrap();
         let (file, source) = by_descriptor(&directory.path().join("data"));
-        let mut actor = Actor::new();
+        let mut actor = Actor::default();
         actor.find(0, source);
         let Done::Found(0, Ok(opened)) = next(&mut actor) else { panic!("not found") };
         actor.keep(0, &opened);
@@ -746,7 +790,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
         let (_file, source) = by_descriptor(&path);
-        let mut actor = Actor::new();
+        let mut actor = Actor::default();
         actor.find(0, source);
         let Done::Found(0, Ok(mut opened)) = next(&mut actor) else { panic!("not found") };
         assert!(opened.place.reopens || drops_pages(&opened.file));

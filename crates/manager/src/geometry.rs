@@ -1,11 +1,12 @@
 //! How many disks a file lies on, and how long one takes.
 //!
-//! In this order: `RUNAHEAD_ARRAY=DISKS[:UNIT_KIB]` in the environment; the limits that
+//! In this order: `RUNAHEAD_ARRAY=DISKS[:UNIT_KIB]`; the limits that
 //! striped devices (md, LVM) show in sysfs; the stored measurement of `runahead profile`;
 //! else a guess that the engine corrects by what it sees.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use runahead_device::DeviceProfile;
 
@@ -23,6 +24,28 @@ pub struct Geometry {
 /// Most disks that are told apart: beyond, they are counted as this many.
 pub const DISKS_MAX: u16 = 32;
 
+/// What is said of the disks beside what they say themselves. The environment names it, which
+/// is read by others: in a thread that a program does not know it is not for reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Disks and stripe unit, by [`Given::parse_array`].
+    pub array: Option<(u16, u64)>,
+    /// The directory of stored profiles, by [`profiles`].
+    pub profiles: Option<PathBuf>,
+}
+
+impl Given {
+    /// `DISKS[:UNIT_KIB]`, as in `RUNAHEAD_ARRAY`; none for what makes no sense.
+    pub fn parse_array(text: &OsStr) -> Option<(u16, u64)> {
+        parse(text.to_str()?)
+    }
+}
+
+/// The directory that the environment names for the profiles of `runahead profile`.
+pub fn profiles() -> Option<PathBuf> {
+    runahead_device::store::directory()
+}
+
 const STRIPE_UNIT: u64 = 65536;
 /// Where nothing is known of a device: flash and network storage serve several at a time.
 const DISKS_UNKNOWN: u16 = 8;
@@ -31,13 +54,14 @@ const LATENCY_ROTATIONAL_US: u32 = 10_000;
 
 impl Geometry {
     /// The array below an open file: `path` names it, `device` is its `st_dev`.
-    pub fn of(path: &Path, device: u64) -> Self {
-        let given = std::env::var("RUNAHEAD_ARRAY").ok().and_then(|text| parse(&text));
-        let profile = DeviceProfile::load_for(path);
+    pub fn of(path: &Path, device: u64, given: &Given) -> Self {
+        let profiles = given.profiles.as_deref();
+        let profile = profiles.and_then(|profiles| DeviceProfile::load_from(profiles, path));
         let latency_us = profile.as_ref().map(|p| p.latency_us.value as u32);
         let queue = queue_directory(device);
         let rotational = queue.as_ref().is_some_and(|queue| queue.get("rotational") == Some(1));
         let (disks, stripe_unit) = given
+            .array
             .or_else(|| queue.as_ref().and_then(Queue::striped))
             .or_else(|| {
                 let parallelism = profile.as_ref()?.parallelism.effective.value;
@@ -102,7 +126,10 @@ mod tests {
 
     #[test]
     fn every_path_has_a_geometry() {
-        let geometry = Geometry::of(Path::new("/"), 0);
+        let geometry = Geometry::of(Path::new("/"), 0, &Given::default());
         assert!((1..=DISKS_MAX).contains(&geometry.disks) && geometry.latency_us > 0);
+        let array = Given::parse_array("3:128".as_ref());
+        let given = Geometry::of(Path::new("/"), 0, &Given { array, profiles: None });
+        assert_eq!((given.disks, given.stripe_unit), (3, 131_072));
     }
 }

@@ -4,6 +4,7 @@
 //! manager decides and the client acts, so nothing in here gives anybody access to anything:
 //! a client can only ask to be told to prefetch files that it has open itself.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,19 +25,31 @@ const ELEMENTS_MAX: usize = 4096;
 /// Most bytes that one frame reports as read, 8192 blocks; what is beyond is not counted. The
 /// manager goes through them block by block, and one client must not keep it from the others
 /// for long. Whoever has read more says so in several frames.
-const READ_BYTES_MAX: u64 = 64 << 20;
+pub const READ_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes that a client tells of between two of its looks: more than memory is fast for.
 const OBSERVED_BYTES_MAX: u64 = 4 << 30;
 
-/// Where the machine's manager listens: `RUNAHEAD_MANAGER` in the environment (`embedded`:
-/// nowhere), else the user's own, else the system's, where one is there.
-pub fn socket_path() -> Option<PathBuf> {
-    if let Some(given) = std::env::var_os("RUNAHEAD_MANAGER") {
-        return (given != "embedded" && !given.is_empty()).then(|| given.into());
+/// What the environment says of the socket of the machine's manager. Others read it: in a
+/// thread that a program does not know the environment is not for reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Socket {
+    /// `RUNAHEAD_MANAGER`; `embedded`: there is none.
+    pub given: Option<OsString>,
+    /// `XDG_RUNTIME_DIR`.
+    pub of_user: Option<OsString>,
+}
+
+impl Socket {
+    /// Where the machine's manager listens: what is given, else the user's own, else the
+    /// system's, where one is there.
+    pub fn path(&self) -> Option<PathBuf> {
+        if let Some(given) = &self.given {
+            return (given != "embedded" && !given.is_empty()).then(|| given.into());
+        }
+        let of_user = self.of_user.as_ref().map(|directory| Path::new(directory).join(SOCKET));
+        let of_system = Path::new("/run").join(SOCKET);
+        of_user.into_iter().chain([of_system]).find(|path| path.exists())
     }
-    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join(SOCKET));
-    let of_system = Path::new("/run").join(SOCKET);
-    of_user.into_iter().chain([of_system]).find(|path| path.exists())
 }
 
 /// Below the directory for run-time files.
@@ -391,9 +404,9 @@ impl Drop for Connection {
     }
 }
 
-/// Notes for frames of at most [`ELEMENTS_MAX`] of them and [`READ_BYTES_MAX`] bytes; a read
+/// Notes for frames of at most `ELEMENTS_MAX` of them and [`READ_BYTES_MAX`] bytes; a read
 /// that is longer becomes several.
-fn pieces_of_reads(notes: &[ReadNote]) -> Vec<Vec<ReadNote>> {
+pub fn pieces_of_reads(notes: &[ReadNote]) -> Vec<Vec<ReadNote>> {
     let mut pieces: Vec<Vec<ReadNote>> = Vec::new();
     let mut room = 0;
     for &note in notes {
