@@ -84,6 +84,10 @@ pub struct File {
     pub(crate) whole: bool,
     /// Skips of at most [`SKIP_MAX_BYTES`] since the last other move.
     pub(crate) skips: u8,
+    /// The last read went on where the one before had ended.
+    pub(crate) has_gone_on: bool,
+    /// What the program had begun of the stream has been taken over.
+    pub(crate) taken_over: bool,
     /// Descriptors that refer to it.
     pub(crate) descriptors: u16,
     /// Prefetches through its real descriptor that are in flight, and those
@@ -143,6 +147,8 @@ impl File {
         piece: 0,
         oracle: Oracle::UNASKED,
         skips: 0,
+        has_gone_on: false,
+        taken_over: false,
     };
 
     /// Whether a read at `offset` goes on with the sequential stream of this
@@ -171,7 +177,8 @@ impl File {
 
     /// A read at `offset` has ended at `next`.
     pub(crate) fn has_read(&mut self, offset: u64, next: u64) {
-        if offset != self.stream_next {
+        self.has_gone_on = offset == self.stream_next;
+        if !self.has_gone_on {
             self.skips = if self.is_skip(offset) { self.skips.saturating_add(1) } else { 0 };
         }
         self.stream_next = next;

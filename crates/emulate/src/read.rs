@@ -276,6 +276,9 @@ impl<K: Kernel> Context<'_, K> {
         self.throttle(id, offset, into.len)?;
         let behind = self.is_behind();
         self.share_size(id);
+        if !behind {
+            self.take_over(id, offset);
+        }
         // Asking begins to bring it in.
         self.look_before(id, (offset, offset.saturating_add(into.len)));
         let copied = if self.e.table.file(id).kind == Kind::Sink {

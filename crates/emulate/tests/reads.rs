@@ -331,6 +331,60 @@ fn inherited_files_are_opened_again_and_checked() {
     assert_eq!(outcome, Outcome::Park(Park::Reopen), "names cannot be done without");
 }
 
+/// The kernel's readahead for the program has left a mark somewhere ahead, from which a
+/// read of the copy's own would begin a window with a hole before it.
+#[test]
+fn a_stream_that_the_program_had_begun_is_asked_for_before_its_marks_are_met() {
+    const PAGE: u64 = 4096;
+    let dir = TempDir::new("marks");
+    let path = dir.file("f", 4 << 20);
+    let file = std::fs::File::open(&path).unwrap();
+    let meta = file.metadata().unwrap();
+    let fd = file.as_raw_fd();
+    let begin = || {
+        let mut copy = Copy::new();
+        copy.machine.cold = true;
+        (0..64).for_each(|page| copy.machine.warm(&path, page * PAGE));
+        copy.emulator
+            .inherit(fd, Inherited { offset: 16 * PAGE, ..regular(&meta, libc::O_RDONLY) });
+        copy
+    };
+    let asked = |copy: &Copy| {
+        let readahead = copy.machine.calls.iter().filter(|(number, _)| *number == nr::READAHEAD);
+        readahead.map(|(_, args)| (args[1] as u64, args[2] as u64)).collect::<Vec<_>>()
+    };
+    let mut stream = begin();
+    stream.read(fd as isize, PAGE as usize);
+    assert_eq!(asked(&stream), [], "one read is no stream");
+    for _ in 1..40 {
+        stream.read(fd as isize, PAGE as usize);
+    }
+    assert_eq!(asked(&stream), [(17 * PAGE, 97 * PAGE)], "once");
+    let order = stream.machine.calls.iter().filter_map(|(number, args)| {
+        let at = match *number {
+            nr::READAHEAD => args[1],
+            nr::PREADV2 => args[3],
+            _ => return None,
+        };
+        Some((*number, at as u64 / PAGE))
+    });
+    let order: Vec<_> = order.collect();
+    let first = order.iter().position(|(number, _)| *number == nr::READAHEAD).unwrap();
+    assert_eq!(order[first + 1], (nr::PREADV2, 17), "before it is read: {order:?}");
+
+    let mut apart = begin();
+    for page in [16, 40, 20, 33] {
+        apart.pread(fd as isize, PAGE as usize, page * PAGE as usize);
+    }
+    assert_eq!(asked(&apart), [], "none goes on");
+    let mut own = begin();
+    let fd = own.open(&path, libc::O_RDONLY);
+    for _ in 0..40 {
+        own.read(fd, PAGE as usize);
+    }
+    assert_eq!(asked(&own), [], "the program has read nothing of it");
+}
+
 #[test]
 fn an_unknown_position_is_looked_up_where_it_is_needed() {
     let dir = TempDir::new("positions");
