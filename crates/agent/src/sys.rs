@@ -3,6 +3,7 @@
 
 use crate::arch::{import_nr, nr, syscall6};
 use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// `E2BIG`.
 pub const E2BIG: isize = -7;
@@ -165,10 +166,29 @@ pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
     unsafe { call(nr::IOCTL, &[fd as usize, request, argument]) }
 }
 
+/// Bytes that the agent has read by calls like read(2), which the kernel counts as the
+/// program's (`rchar` of proc_pid_io(5)).
+static OWN_READ_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts what such a call of ours has returned, and gives it back.
+pub fn count_own_read(result: isize) -> isize {
+    if let Ok(bytes @ 1..) = u64::try_from(result) {
+        OWN_READ_BYTES.fetch_add(bytes, Relaxed);
+    }
+    result
+}
+
+/// How much this process's agent has read so far, in bytes.
+pub fn own_read_bytes() -> u64 {
+    OWN_READ_BYTES.load(Relaxed)
+}
+
 /// read(2) into a buffer of ours.
 pub fn read(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes into it.
-    unsafe { call(nr::READ, &[fd as usize, buffer.as_mut_ptr() as usize, buffer.len()]) }
+    let result =
+        unsafe { call(nr::READ, &[fd as usize, buffer.as_mut_ptr() as usize, buffer.len()]) };
+    count_own_read(result)
 }
 
 /// fstat(2).

@@ -108,8 +108,9 @@ impl Lived {
             && self.stalled_ns >= self.life_ns / WAITED_PART
     }
 
-    fn is_in_doubt(&self) -> bool {
-        self.copies > 0 && self.hits < u64::from(self.stalls) * HITS_TIMES
+    /// Whether its copies are not simply believed: never where like ones have `lost`.
+    fn is_in_doubt(&self, lost: bool) -> bool {
+        self.copies > 0 && (lost || self.hits < u64::from(self.stalls) * HITS_TIMES)
     }
 }
 
@@ -149,7 +150,7 @@ impl Comparison {
     /// reading.
     pub fn asks(&self, lived: &Lived) -> bool {
         match self.phase {
-            Phase::Open => lived.waited_long() && lived.is_in_doubt(),
+            Phase::Open => lived.waited_long() && lived.is_in_doubt(self.lost),
             Phase::Compared => lived.copies == 0 && lived.stalls > FIRST_STALLS,
             Phase::Alone | Phase::Believed => false,
         }
@@ -162,7 +163,7 @@ impl Comparison {
         let is_known = lived.moved_bytes != 0;
         match self.phase {
             Phase::Open => {
-                if is_known && lived.waited_long() && lived.is_in_doubt() {
+                if is_known && lived.waited_long() && lived.is_in_doubt(self.lost) {
                     (self.phase, self.left) = (Phase::Compared, TRIES);
                     (self.aided_us, self.moved) = (life_us, moved);
                 }
@@ -260,6 +261,16 @@ mod tests {
         assert!(aided(&mut comparison, 100, SLOWED, other) <= 100 / 4);
         // Until they help.
         assert!(aided(&mut comparison, 1000, HELPED, ALONE) > 800);
+    }
+
+    /// However much they have found: an arm that goes over the disk twice brings it all.
+    #[test]
+    fn where_copies_have_lost_none_is_believed_unseen() {
+        let found_much = Lived { stalls: 14, stalled_ns: 300_000_000, hits: 64, ..SLOWED };
+        let mut comparison = Comparison::default();
+        assert_eq!(aided(&mut comparison, 20, found_much, ALONE), 20, "nothing in doubt");
+        assert_eq!(aided(&mut comparison, 6, SLOWED, ALONE), 1);
+        assert_eq!(aided(&mut comparison, 1000, found_much, ALONE), 31);
     }
 
     #[test]

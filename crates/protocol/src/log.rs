@@ -116,6 +116,9 @@ pub struct Log {
     pub prefetches: AtomicU64,
     /// Bytes of them.
     pub prefetched_bytes: AtomicU64,
+    /// Bytes of files in memory that it has copied. The kernel counts them as those of
+    /// whoever reaps it, too (`rchar` of proc_pid_io(5)).
+    pub read_bytes: AtomicU64,
     /// Smoothed latency of a prefetch, in ns; 0: not known.
     pub latency_ns: AtomicU64,
     /// Smoothed throughput of prefetches, in bytes per second; 0: not known.
@@ -454,7 +457,7 @@ const _: () = assert!(DIRECTORIES_MAX.is_power_of_two());
 const _: () = assert!(BEHIND_MAX.is_power_of_two());
 const _: () = assert!(
     size_of::<Log>()
-        == 152
+        == 160
             + 40 * ENTRIES_MAX
             + (16 + 8 * PAGES_MAX)
             + (32 + 24 * DIRECTORIES_MAX + 8 + PATH_MAX)

@@ -197,7 +197,7 @@ pub(super) fn entries(pagemap: usize, address: usize, entries: &mut [u64]) -> us
     let (at, len) = (entries.as_mut_ptr() as usize, size_of_val(entries));
     // SAFETY: the kernel writes at most the slice.
     let got = unsafe { call(nr::PREAD64, &[pagemap, at, len, address / PAGE_SIZE * 8]) };
-    got.max(0) as usize / 8
+    sys::count_own_read(got).max(0) as usize / 8
 }
 
 /// Says what the pages asked about are, and brings the bytes of those in

@@ -74,7 +74,7 @@ impl Look {
         let (at, len) = (text.as_mut_ptr() as usize, text.len());
         // SAFETY: the kernel writes at most the array.
         let got = unsafe { call(nr::PREAD64, &[self.file.wrapping_sub(1), at, len, 0]) };
-        let Ok(got) = usize::try_from(got) else {
+        let Ok(got) = usize::try_from(sys::count_own_read(got)) else {
             self.refusals += 1;
             if self.refusals >= REFUSALS_MAX {
                 state.watch.store(watched::REFUSED, Relaxed);

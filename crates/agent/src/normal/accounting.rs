@@ -241,6 +241,8 @@ pub fn book(state: &State, log: &Log, reason: Park) {
     state.depth.store(log.depth.load(Relaxed).min(4096), Relaxed);
     state.latency_ns.store(log.latency_ns.load(Relaxed).min(100_000_000_000), Relaxed);
     state.bytes_per_s.store(log.bytes_per_s.load(Relaxed), Relaxed);
+    // What it has read is added to what this process has when it is reaped.
+    sys::count_own_read(log.read_bytes.load(Relaxed).min(1 << 50) as isize);
     // Of this copy only: the next starts from nothing.
     let [prefetched, consumed, imported] = desk().map_or([0; 3], |desk| {
         [&desk.prefetched, &desk.consumed, &desk.imported]

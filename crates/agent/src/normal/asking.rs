@@ -146,7 +146,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     let args = [fd, at, vector.len(), request.offset as usize, 0, RWF_NOWAIT];
     // SAFETY: fills the program's buffers with the bytes that its own read is
     // about to put there, at an explicit offset, so that no description moves.
-    let result = unsafe { syscall6(nr::PREADV2, args) };
+    let result = sys::count_own_read(unsafe { syscall6(nr::PREADV2, args) });
     match result {
         sys::EAGAIN => {
             request.started = true;
@@ -180,7 +180,8 @@ fn ask_rest(mut buffers: Buffers, request: &mut Request, copied: usize) -> Answe
     let [fd, at] = [request.fd as usize, vector.as_ptr() as usize];
     // SAFETY: into the program's buffers, what its own read is about to put
     // there.
-    let result = unsafe { syscall6(nr::PREADV2, [fd, at, vector.len(), offset, 0, RWF_NOWAIT]) };
+    let args = [fd, at, vector.len(), offset, 0, RWF_NOWAIT];
+    let result = sys::count_own_read(unsafe { syscall6(nr::PREADV2, args) });
     if result != sys::EAGAIN {
         return Answer::Resident(copied);
     }

@@ -52,6 +52,7 @@ pub fn fresh_log(state: &State, consumed: u64) -> Option<&'static Log> {
     log.park_call.store(-1, Relaxed);
     log.prefetches.store(0, Relaxed);
     log.prefetched_bytes.store(0, Relaxed);
+    log.read_bytes.store(0, Relaxed);
     log.depth.store(state.depth.load(Relaxed), Relaxed);
     log.latency_ns.store(state.latency_ns.load(Relaxed), Relaxed);
     log.bytes_per_s.store(state.bytes_per_s.load(Relaxed), Relaxed);

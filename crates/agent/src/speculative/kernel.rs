@@ -4,7 +4,7 @@
 use super::regions::regions;
 use super::{Own, imports, readers, reopen, shared};
 use crate::Gate;
-use crate::arch::{syscall6, ticks};
+use crate::arch::{nr, syscall6, ticks};
 use crate::config::CONFIG;
 use crate::normal::group::Group;
 use crate::sys;
@@ -43,7 +43,13 @@ pub struct Inside {
 
 impl Calls for Inside {
     fn call(&mut self, number: usize, args: [usize; 6]) -> isize {
-        Gate.call(number, args)
+        let result = Gate.call(number, args);
+        if number == nr::PREADV2
+            && let Ok(bytes @ 1..) = u64::try_from(result)
+        {
+            self.log.read_bytes.fetch_add(bytes, Relaxed);
+        }
+        result
     }
 }
 
