@@ -178,9 +178,9 @@ fn ask_rest(mut buffers: Buffers, request: &mut Request, copied: usize) -> Answe
     let Some(vector) = buffers.left() else { return Answer::Resident(copied) };
     let offset = request.offset.wrapping_add(copied as u64) as usize;
     let [fd, at] = [request.fd as usize, vector.as_ptr() as usize];
+    let args = [fd, at, vector.len(), offset, 0, RWF_NOWAIT];
     // SAFETY: into the program's buffers, what its own read is about to put
     // there.
-    let args = [fd, at, vector.len(), offset, 0, RWF_NOWAIT];
     let result = sys::count_own_read(unsafe { syscall6(nr::PREADV2, args) });
     if result != sys::EAGAIN {
         return Answer::Resident(copied);
