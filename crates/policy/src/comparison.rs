@@ -24,8 +24,8 @@ const STALLS_MIN: u32 = 4;
 const WAITED_PART: u64 = 4;
 
 /// Copies of which the program has found so many times as much as it waited for all the
-/// same are believed.
-const HITS_TIMES: u64 = 4;
+/// same are believed. `readelf` came to 4.6 times as much, and to 1.6 times plain's time.
+const HITS_TIMES: u64 = 8;
 
 /// The one with copies is the slower where the other took less by more than this part.
 const SLOWER_PART: u32 = 16;
@@ -266,7 +266,7 @@ mod tests {
     /// However much they have found: an arm that goes over the disk twice brings it all.
     #[test]
     fn where_copies_have_lost_none_is_believed_unseen() {
-        let found_much = Lived { stalls: 14, stalled_ns: 300_000_000, hits: 64, ..SLOWED };
+        let found_much = Lived { stalls: 14, stalled_ns: 300_000_000, hits: 112, ..SLOWED };
         let mut comparison = Comparison::default();
         assert_eq!(aided(&mut comparison, 20, found_much, ALONE), 20, "nothing in doubt");
         assert_eq!(aided(&mut comparison, 6, SLOWED, ALONE), 1);
@@ -279,7 +279,7 @@ mod tests {
         let helped = aided(&mut comparison, 1000, HELPED, ALONE);
         assert!((980..1000).contains(&helped), "{helped}");
         // Much more found than waited for is not in doubt.
-        let much = Lived { hits: 240, ..HELPED };
+        let much = Lived { hits: 480, ..HELPED };
         assert_eq!(aided(&mut Comparison::default(), 1000, much, ALONE), 1000);
     }
 
