@@ -104,6 +104,11 @@ pub fn attempt(
         if state.begun.swap(1, Relaxed) == 0 {
             let start = learnt::start(state);
             rations.synchronisations.begin(start);
+            if start == learnt::ALONE {
+                // What a program reads in the order of the disk, that a file's rest would
+                // part, too.
+                rations.whole_files.stop();
+            }
             credit::begin(state, start);
         }
         tell(state, rations);

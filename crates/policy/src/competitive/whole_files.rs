@@ -45,6 +45,11 @@ impl WholeFiles {
         eager
     }
 
+    /// None are prefetched in this process.
+    pub fn stop(&mut self) {
+        self.pass_over = u32::MAX;
+    }
+
     /// Whether to prefetch all of a file of `size` bytes at a stall on a read
     /// of `len` bytes at `offset`.
     pub fn decide(&mut self, size: u64, offset: u64, len: u64, depth_bytes: u64) -> bool {
@@ -89,6 +94,13 @@ mod tests {
             .filter(|_| files.eager() && files.decide(100_000, 0, 4096, 200_000))
             .count();
         assert!(prefetched < 700, "{prefetched}");
+    }
+
+    #[test]
+    fn none_are_prefetched_once_it_is_stopped() {
+        let mut files = WholeFiles::default();
+        files.stop();
+        assert!((0..100_000).all(|_| !files.eager()));
     }
 
     #[test]
