@@ -46,18 +46,16 @@ impl Groups {
     /// Whether the OOM killer takes more than one process of them, or none and
     /// they wait.
     pub fn are_ended_together(&self) -> bool {
-        let flag = |text: &[u8]| ends_together(text).then_some(1);
+        fn flag(text: &[u8]) -> Option<u64> {
+            ends_together(text).then_some(1)
+        }
         self.lowest(b"/memory.oom_control", b"/memory.oom.group", flag).is_some()
     }
 
     /// The lowest number that `parse` finds in a file of this name, of version 1 or
-    /// 2, in their directories and those above.
-    fn lowest(
-        &self,
-        first: &[u8],
-        second: &[u8],
-        parse: impl Fn(&[u8]) -> Option<u64>,
-    ) -> Option<u64> {
+    /// 2, in their directories and those above. One of these for all: there is little room.
+    #[inline(never)]
+    fn lowest(&self, first: &[u8], second: &[u8], parse: fn(&[u8]) -> Option<u64>) -> Option<u64> {
         // Where the controller is version 1's, the line of version 2 says nothing
         // about it.
         let lines = || self.text().split(|&byte| byte == b'\n').filter_map(group);
@@ -77,7 +75,7 @@ impl Groups {
             path.truncate(len);
             path.add(&[name])?;
             let mut number = [0; NUMBER_LEN_MAX];
-            let limit = read(path.as_c_str(), &mut number).and_then(&parse);
+            let limit = read(path.as_c_str(), &mut number).and_then(parse);
             lowest = limit.into_iter().chain(lowest).min();
             let level = path.as_bytes().get(..len)?;
             len = level.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
