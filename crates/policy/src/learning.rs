@@ -268,6 +268,9 @@ pub enum Start {
 }
 
 impl Start {
+    /// Not at all: copies of its like made it slower ([`crate::comparison`]).
+    pub const ALONE: Start = Start::Later(u64::MAX);
+
     /// Whether copies of its like have not paid.
     pub fn is_later(self) -> bool {
         matches!(self, Start::Later(_))
@@ -277,7 +280,7 @@ impl Start {
     /// before it has waited for long. Not where they are compared with processes without
     /// ([`crate::comparison`]), of which some are to have the agent.
     pub fn is_given_up(self) -> bool {
-        matches!(self, Start::Later(ns) if ns >= GIVEN_UP_NS && ns != u64::MAX)
+        self != Start::ALONE && matches!(self, Start::Later(GIVEN_UP_NS..))
     }
 }
 

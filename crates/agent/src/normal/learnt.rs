@@ -28,16 +28,13 @@ use runahead_protocol::session::Mode;
 /// Most arguments that are counted: more are all many.
 const ARGUMENTS_MAX: usize = 256;
 
-/// How a process starts whose like copies made slower: it gets none.
-pub const ALONE: Start = Start::Later(u64::MAX);
-
 /// How to begin with this process.
 pub fn start(state: &State) -> Start {
     let Some(table) = table(state) else { return Start::Unknown };
     let Some(entry) = own_key().and_then(|key| table.find(key)) else { return Start::Unknown };
     let comparison = Comparison::from_bits(entry.comparison.load(Relaxed));
     if comparison.leaves_alone() && state.forked.load(Relaxed) == 0 && !stalls_always() {
-        return ALONE;
+        return Start::ALONE;
     }
     Record::from_bits(entry.record.load(Relaxed)).start()
 }

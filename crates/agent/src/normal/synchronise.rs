@@ -23,6 +23,7 @@ use crate::sys::{self, call};
 use crate::usage;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use runahead_emulate::READERS_MAX;
+use runahead_policy::learning::Start;
 use runahead_policy::ration::{Decision, Processors, Ration, Standing};
 use runahead_policy::refork::{Kind, Refork};
 use runahead_protocol::log::{Log, life};
@@ -104,7 +105,7 @@ pub fn attempt(
         if state.begun.swap(1, Relaxed) == 0 {
             let start = learnt::start(state);
             rations.synchronisations.begin(start);
-            if start == learnt::ALONE {
+            if start == Start::ALONE {
                 // What a program reads in the order of the disk, that a file's rest would
                 // part, too.
                 rations.whole_files.stop();

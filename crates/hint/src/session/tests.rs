@@ -1,0 +1,190 @@
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use super::*;
+
+/// What is to be looked up anew since the last call.
+fn again(session: &Session) -> Vec<(u32, Source)> {
+    let events = std::mem::take(&mut locked(&session.inbox).events);
+    let again = events.into_iter().filter_map(|event| match event {
+        Event::Again(number, source) => Some((number, source)),
+        _ => None,
+    });
+    again.collect()
+}
+
+#[test]
+fn a_file_that_is_hinted_again_is_found_by_a_descriptor_that_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    std::fs::write(&path, [7; 100]).unwrap();
+    let session = Session::idle(None);
+    let first = File::open(&path).unwrap();
+    let second = File::open(&path).unwrap();
+    for file in [&first, &second, &first] {
+        assert_eq!(session.fd_number(file.as_raw_fd()), Ok(0));
+        assert_eq!(again(&session), [], "the first one is open");
+    }
+    drop(first);
+    let by = |file: &File| {
+        let identity = identity(file.as_raw_fd()).unwrap();
+        Source::Descriptor { pid: std::process::id(), fd: file.as_raw_fd(), identity }
+    };
+    assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+    assert_eq!(again(&session), [(0, by(&second))]);
+    assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+    assert_eq!(again(&session), [], "once");
+    // Grown.
+    File::options().append(true).open(&path).unwrap().write_all(&[8; 100]).unwrap();
+    assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+    assert_eq!(again(&session), [(0, by(&second))]);
+    assert_eq!(session.fd_number(second.as_raw_fd()), Ok(0));
+    assert_eq!(again(&session), [], "once");
+    // Another file was given the inode.
+    let identity = identity(second.as_raw_fd()).unwrap();
+    let state = State { born_ns: 1, bytes: 200 };
+    locked(&session.inbox).by_identity.insert(identity, Hinted { number: 0, state });
+    assert_eq!(session.fd_number(second.as_raw_fd()), Ok(1));
+    assert_eq!((session.known(identity), again(&session)), (Some(1), vec![]));
+}
+
+/// A session and the two that serve it, as its thread would.
+fn served() -> (Session, Server, Backend) {
+    let mut memory = Memory::of_self();
+    let backend = Backend::open(None, HintMode::Full, "test", &mut memory, 1).unwrap();
+    (Session::idle(None), Server::new(Actor::default()), backend)
+}
+
+/// Serves until so many segments are outstanding, at most half a minute.
+fn serve_until(outstanding: usize, (session, server, backend): &mut (Session, Server, Backend)) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while session.outstanding() != outstanding {
+        assert!(Instant::now() < deadline, "{} are outstanding", session.outstanding());
+        let news = server.take(session, backend);
+        if !(news | server.act(session, backend)) {
+            std::thread::park_timeout(BUSY_SLEEP);
+        }
+    }
+}
+
+const BLOCK: u64 = runahead_manager::BLOCK_BYTES;
+
+fn blocks_of(file: u32, blocks: u64) -> impl ExactSizeIterator<Item = Segment> {
+    let offsets: Vec<u64> = (0..blocks).map(|block| block * BLOCK).collect();
+    offsets.into_iter().map(move |offset| Segment { file, offset, length: BLOCK })
+}
+
+fn note(session: &Session, file: u32, blocks: std::ops::Range<u64>) {
+    for block in blocks {
+        let (offset, length) = (block * BLOCK, BLOCK);
+        session.note_read(ReadNote { file, offset, length, t_app_us: 0 });
+    }
+}
+
+fn file_of(blocks: u64) -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(blocks * BLOCK).unwrap();
+    file
+}
+
+/// Told before, they match nothing, and after 256 of them no hint is ever matched again.
+#[test]
+fn reads_wait_for_the_hints_that_they_are_of() {
+    let mut all = served();
+    let (first, second) = (file_of(1000), file_of(1000));
+    let number = all.0.fd_number(first.as_raw_fd()).unwrap();
+    all.0.disclose(blocks_of(number, 1000)).unwrap();
+    note(&all.0, number, 0..600);
+    serve_until(400, &mut all);
+    // Again with a manager that takes hints, and a file that is not found yet.
+    let other = all.0.fd_number(second.as_raw_fd()).unwrap();
+    all.0.disclose(blocks_of(other, 1000)).unwrap();
+    note(&all.0, number, 600..1000);
+    note(&all.0, other, 0..700);
+    serve_until(300, &mut all);
+    note(&all.0, other, 700..1000);
+    serve_until(0, &mut all);
+}
+
+#[test]
+fn what_is_cancelled_before_the_manager_has_it_is_cancelled() {
+    let mut all = served();
+    let file = file_of(10);
+    let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+    all.0.disclose(blocks_of(number, 10)).unwrap();
+    all.0.cancel(3);
+    all.1.take(&all.0, &mut all.2);
+    assert_eq!(all.0.outstanding(), 7, "there was no credit yet");
+    // Behind a read, which consumes one more.
+    note(&all.0, number, 3..4);
+    all.0.cancel(2);
+    all.1.take(&all.0, &mut all.2);
+    assert_eq!(all.0.outstanding(), 7, "not before the read");
+    serve_until(4, &mut all);
+    note(&all.0, number, 6..7);
+    serve_until(3, &mut all);
+    all.0.cancel(usize::MAX);
+    serve_until(0, &mut all);
+}
+
+#[test]
+fn who_is_too_far_ahead_has_lost_the_hints_and_takes_no_more_memory() {
+    let mut all = served();
+    let file = file_of(10);
+    let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+    all.0.disclose(blocks_of(number, 10)).unwrap();
+    note(&all.0, number, 0..READS_MAX as u64 + 100);
+    assert_eq!(locked(&all.0.inbox).reads, READS_MAX);
+    all.1.take(&all.0, &mut all.2);
+    assert_eq!((all.0.outstanding(), all.1.held.len()), (0, 0));
+    // What is disclosed from now on counts.
+    all.0.disclose(blocks_of(number, 5)).unwrap();
+    note(&all.0, number, 0..3);
+    serve_until(2, &mut all);
+}
+
+#[test]
+fn nothing_is_kept_where_there_is_no_manager() {
+    let session = Session::idle(None);
+    let file = file_of(10);
+    session.disclose(blocks_of(session.fd_number(file.as_raw_fd()).unwrap(), 10)).unwrap();
+    session.forget();
+    for blocks in 11..20 {
+        // It grows.
+        file.set_len(blocks * BLOCK).unwrap();
+        let number = session.fd_number(file.as_raw_fd()).unwrap();
+        session.disclose(blocks_of(number, 10)).unwrap();
+        session.path_number(Path::new("/no/such")).unwrap();
+        note(&session, number, 0..10);
+        session.cancel(1);
+    }
+    let inbox = locked(&session.inbox);
+    assert!(inbox.events.is_empty() && inbox.sources.is_empty() && inbox.by_path.is_empty());
+    assert_eq!((session.outstanding(), session.fd_number(-1)), (0, Err(Error::NotAFile)));
+}
+
+#[test]
+fn a_file_that_grows_with_each_hint_is_looked_at_once() {
+    let session = Session::idle(None);
+    let file = file_of(1);
+    let number = session.fd_number(file.as_raw_fd()).unwrap();
+    for blocks in 2..50 {
+        file.set_len(blocks * BLOCK).unwrap();
+        assert_eq!(session.fd_number(file.as_raw_fd()), Ok(number));
+        session.disclose(blocks_of(number, 1)).unwrap();
+    }
+    assert_eq!(again(&session).len(), 1);
+}
+
+#[test]
+fn a_note_is_of_no_more_than_there_is() {
+    let file = file_of(3);
+    let status = Status::of(file.as_raw_fd()).unwrap();
+    assert_eq!(status.bytes_from(BLOCK), 2 * BLOCK);
+    assert_eq!(status.bytes_from(u64::MAX), 0);
+    let session = Session::idle(None);
+    session.note_read(ReadNote { file: 0, offset: 0, length: u64::MAX, t_app_us: 0 });
+    let inbox = locked(&session.inbox);
+    let Some(Event::Reads(notes)) = inbox.events.front() else { panic!("no note") };
+    assert_eq!(notes[0].length, NOTE_BYTES_MAX);
+}
