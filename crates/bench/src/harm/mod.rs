@@ -196,10 +196,13 @@ impl Cell {
     fn is_enough(&self, runs: usize) -> bool {
         let pairs = self.plain_s.len().min(self.runahead_s.len());
         let is_certain = self.ratio().is_some_and(|ratio| ratio.high <= HARM_ABOVE);
-        if !self.failures.is_empty() || pairs >= runs * IN_DOUBT {
-            return pairs >= runs;
+        if pairs < runs {
+            return self.failures.is_empty() && pairs >= CERTAIN_AFTER && is_certain;
         }
-        (pairs >= CERTAIN_AFTER && is_certain) || (pairs >= runs && !self.is_harm())
+        // Asked once: a cell that were acquitted by the first lucky pair would seldom be found.
+        let first = PairedRatio::of(&self.runahead_s[..runs], &self.plain_s[..runs]);
+        let is_in_doubt = first.is_some_and(|first| first.low > HARM_ABOVE);
+        !self.failures.is_empty() || !is_in_doubt || pairs >= runs * IN_DOUBT
     }
 }
 
@@ -332,8 +335,12 @@ impl Bench<'_> {
             cgroup.as_ref().map_or(spec.clone(), |cgroup| cgroup.wrap(&spec))
         };
         let _busy = if condition == Condition::Busy { Some(Busy::start()?) } else { None };
-        let reference =
-            self.once(&wrapped(&spec, Side::Plain, None), command, condition, PLAIN_LIMIT)?;
+        let plain = wrapped(&spec, Side::Plain, None);
+        if condition == Condition::Warm {
+            // What the condition before has left cold is read: the repeats are counted warm.
+            self.once(&plain, command, condition, PLAIN_LIMIT)?;
+        }
+        let reference = self.once(&plain, command, condition, PLAIN_LIMIT)?;
         if reference.digest.status.starts_with("signal") {
             return Ok(None);
         }
@@ -699,7 +706,7 @@ mod tests {
         assert_eq!(after(&[0.5, 0.52]), Some(3), "certainly faster");
         assert_eq!(after(&[0.9, 1.2]), Some(5), "nothing to be said");
         assert_eq!(after(&[1.06, 1.05]), Some(15), "harmed");
-        assert_eq!(after(&[1.06, 1.05, 1.06, 1.05, 1.06, 0.8]), Some(6), "harmed, as it seemed");
+        assert_eq!(after(&[1.06, 1.05, 1.06, 1.05, 1.06, 0.8]), Some(15), "seemingly harmed");
         assert!(!cell("a", &[0.5; 3], &["standard output"]).is_enough(5));
         assert!(cell("a", &[0.5; 5], &["standard output"]).is_enough(5));
     }

@@ -127,4 +127,12 @@ mod tests {
         let mb_s = sequential(&hdd, SIZE_BYTES, 3, Duration::from_secs(20)).mb_per_s(CHUNK_BYTES);
         assert!((50.0..=62.0).contains(&mb_s), "{mb_s}");
     }
+
+    /// A longer queue is a shorter way from one place to the next.
+    #[test]
+    fn a_disk_that_sorts_is_the_faster_the_more_wait() {
+        let hdd = Profile::by_name("hdd").unwrap();
+        let rates = [1, 8, 32, 128].map(|depth| rate(&hdd, depth));
+        assert!(rates.is_sorted(), "{rates:?}");
+    }
 }

@@ -4,9 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::profile::Discipline;
 
-/// How many other requests CSCAN may serve before one that waits: keeps a
-/// stream in front of the head from starving the rest of the disk.
+/// How many other requests CSCAN may serve before one that waits, where few do:
+/// keeps a stream in front of the head from starving the rest of the disk.
 pub const BYPASSES_MAX: u64 = 128;
+
+/// The same for each request that waits. Those that come while the head passes
+/// once over a long queue are about as many as it holds: were each passed over no
+/// more than [`BYPASSES_MAX`] times, all would be overdue, and served as they came.
+const BYPASSES_OF_EACH_WAITING: u64 = 4;
 
 /// A part of a request that lies on one spindle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +98,8 @@ impl Queue {
             self.by_arrival.pop_front();
         }
         let oldest = self.by_arrival.front()?;
-        let key = if self.services - oldest.services_before >= BYPASSES_MAX {
+        let bypasses_max = BYPASSES_MAX.max(BYPASSES_OF_EACH_WAITING * self.by_offset.len() as u64);
+        let key = if self.services - oldest.services_before >= bypasses_max {
             oldest.key
         } else {
             let upwards = self.by_offset.range((head, 0)..).next();
