@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// (Documentation/block/stat.rst).
 const SECTOR_BYTES: u64 = 512;
 
+/// Where the kernel tells of its devices.
+const SYSFS: &str = "/sys";
+
 /// Counters of a device; the difference of two is what happened between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
@@ -94,13 +97,19 @@ impl DeviceNumber {
     /// # Errors
     /// If the device has none: it is not a block device.
     pub fn counts(self) -> Result<Counts> {
-        let path = format!("/sys/dev/block/{}:{}/stat", self.major, self.minor);
+        let path = format!("{SYSFS}/dev/block/{}:{}/stat", self.major, self.minor);
         let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
         Counts::parse(&text).with_context(|| format!("{path} is not what it should be: {text:?}"))
     }
 
-    fn read_ahead_path(self) -> PathBuf {
-        PathBuf::from(format!("/sys/class/bdi/{}:{}/read_ahead_kb", self.major, self.minor))
+    /// A partition has the one readahead of its disk, and no bdi of its own.
+    fn read_ahead_path(self, sysfs: &Path) -> PathBuf {
+        let Self { major, minor } = self;
+        let device = sysfs.join(format!("dev/block/{major}:{minor}"));
+        if device.join("partition").exists() {
+            return device.join("../queue/read_ahead_kb");
+        }
+        sysfs.join(format!("class/bdi/{major}:{minor}/read_ahead_kb"))
     }
 
     /// The kernel's readahead window, KiB.
@@ -108,7 +117,11 @@ impl DeviceNumber {
     /// # Errors
     /// If the kernel does not tell.
     pub fn read_ahead_kb(self) -> Result<u64> {
-        let path = self.read_ahead_path();
+        self.read_ahead_kb_in(Path::new(SYSFS))
+    }
+
+    fn read_ahead_kb_in(self, sysfs: &Path) -> Result<u64> {
+        let path = self.read_ahead_path(sysfs);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         text.trim().parse().with_context(|| format!("{} is not a number", path.display()))
     }
@@ -118,7 +131,7 @@ impl DeviceNumber {
     /// # Errors
     /// Without root.
     pub fn set_read_ahead_kb(self, kib: u64) -> Result<()> {
-        let path = self.read_ahead_path();
+        let path = self.read_ahead_path(Path::new(SYSFS));
         fs::write(&path, kib.to_string())
             .with_context(|| format!("set {} to {kib}: this needs root", path.display()))
     }
@@ -140,6 +153,24 @@ mod tests {
         for bad in ["", "1 2", "a b c d e f g"] {
             assert_eq!(Counts::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_partition_has_the_readahead_of_its_disk() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let at = |name: &str| sysfs.path().join(name);
+        for directory in ["devices/sda/sda1", "devices/sda/queue", "dev/block", "class/bdi/8:0"] {
+            fs::create_dir_all(at(directory)).unwrap();
+        }
+        fs::write(at("devices/sda/sda1/partition"), "1\n").unwrap();
+        fs::write(at("devices/sda/queue/read_ahead_kb"), "512\n").unwrap();
+        fs::write(at("class/bdi/8:0/read_ahead_kb"), "128\n").unwrap();
+        for (number, device) in [("8:0", "sda"), ("8:1", "sda/sda1")] {
+            let to = format!("../../devices/{device}");
+            std::os::unix::fs::symlink(to, at(&format!("dev/block/{number}"))).unwrap();
+        }
+        let of = |minor| DeviceNumber { major: 8, minor }.read_ahead_kb_in(sysfs.path()).unwrap();
+        assert_eq!((of(0), of(1)), (128, 512));
     }
 
     #[test]
