@@ -1,6 +1,6 @@
 //! What an interrupted benchmark leaves behind: nothing. On SIGINT, SIGTERM
-//! or SIGHUP the running program is killed and the test bed taken down; the
-//! machine's own disk gets its readahead back.
+//! or SIGHUP the running program is killed and the test bed taken down; one that
+//! stays up gets its timing back, the machine's own disk its readahead.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use runahead_slowdisk::SlowDisk;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -24,6 +25,8 @@ static BED: Mutex<Option<(PathBuf, PathBuf)>> = Mutex::new(None);
 static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// The machine's own disk and the readahead that it had, in KiB.
 static READ_AHEAD: Mutex<Option<(DeviceNumber, u64)>> = Mutex::new(None);
+/// Mount point of a test bed that stays up, while its timing is off.
+static PAUSED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// Memory cgroups to remove.
 static CGROUPS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static WATCH: Once = Once::new();
@@ -110,6 +113,24 @@ pub fn forget_read_ahead() {
     *READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
+/// Has `pause` switch the timing of a test bed off, and gives it its timing back
+/// should this process be interrupted.
+pub fn pause<T>(mountpoint: &Path, pause: impl FnOnce() -> T) -> T {
+    let mut paused = PAUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if INTERRUPTED.load(SeqCst) {
+        drop(paused);
+        halt();
+    }
+    *paused = Some(mountpoint.to_owned());
+    // While nobody else can believe that it is off already.
+    pause()
+}
+
+/// It has got it back.
+pub fn forget_pause() {
+    *PAUSED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// Removes a cgroup, and ends whoever is in it, should this process be
 /// interrupted.
 pub fn remember_cgroup(cgroup: &Path) {
@@ -168,6 +189,10 @@ fn clean_up() {
         }
         let _ = std::fs::remove_dir(mountpoint);
         let _ = std::fs::remove_dir_all(directory);
+    }
+    let paused = PAUSED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(bed) = paused.and_then(|mountpoint| SlowDisk::at(&mountpoint).ok()) {
+        let _ = crate::place::resume(&bed);
     }
     let read_ahead = READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((device, kib)) = read_ahead {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use runahead_slowdisk::profile::{Discipline, Medium, Profile};
-use runahead_slowdisk::{SlowDisk, State, UpOptions};
+use runahead_slowdisk::{SlowDisk, UpOptions};
 
 use crate::device_counts::{Counts, DeviceNumber};
 use crate::ideal::Device;
@@ -101,6 +101,15 @@ impl Place {
         if profile.medium != Medium::Local || options.overlay {
             return Ok(None);
         }
+        let is_changed = options.fuse_limit.is_some()
+            || options.spindles.is_some()
+            || options.queue.is_some()
+            || options.time_factor.is_some_and(|factor| factor != 1.0);
+        ensure!(
+            !is_changed,
+            "{} is the machine's own disk: it has no model to change",
+            profile.name
+        );
         for base in [std::env::temp_dir(), "/var/tmp".into()] {
             let made = tempfile::Builder::new().prefix("runahead-bench-").tempdir_in(&base);
             let scratch =
@@ -146,7 +155,7 @@ impl Place {
             None => DeviceNumber::of(&root)?,
         };
         let mut place = Self {
-            name: bed_name(state),
+            name: bed_name(&state.options),
             device: Device { latency_s: 0.0, bandwidth_bytes_per_s: 1.0, parallelism: 1.0 },
             bed: Some(bed),
             root,
@@ -295,17 +304,20 @@ impl Place {
     /// # Errors
     /// What `action` returns, or if the device does not answer.
     pub fn untimed<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
-        let modelled = self.bed.as_ref().filter(|bed| bed.state().daemon.is_some());
-        if let Some(bed) = modelled {
+        let Some(bed) = self.bed.as_ref().filter(|bed| bed.state().daemon.is_some()) else {
+            return action();
+        };
+        // One that is ours goes down with this process.
+        let stays_up = self._scratch.is_none();
+        if stays_up {
+            interrupt::pause(bed.mountpoint(), || bed.pause())?;
+        } else {
             bed.pause()?;
         }
         let result = action();
-        if let Some(bed) = modelled {
-            // What was written must not be written back in modelled time.
-            if let Ok(directory) = File::open(bed.mountpoint()) {
-                let _ = rustix::fs::syncfs(&directory);
-            }
-            bed.resume()?;
+        resume(bed)?;
+        if stays_up {
+            interrupt::forget_pause();
         }
         result
     }
@@ -351,15 +363,40 @@ impl Drop for Place {
     }
 }
 
-fn bed_name(state: &State) -> String {
-    let mut name = state.options.profile.clone();
-    if let Some(limit) = state.options.fuse_limit {
+/// Switches the timing of a device on again.
+///
+/// # Errors
+/// If the device does not answer.
+pub(crate) fn resume(bed: &SlowDisk) -> Result<()> {
+    // What was written must not be written back in modelled time.
+    if let Ok(directory) = File::open(bed.mountpoint()) {
+        let _ = rustix::fs::syncfs(&directory);
+    }
+    Ok(bed.resume()?)
+}
+
+/// The profile, and all by which the device is another than the profile's.
+fn bed_name(options: &UpOptions) -> String {
+    let mut name = options.profile.clone();
+    if let Some(limit) = options.fuse_limit {
         name += &format!(" fuse-limit {limit}");
     }
-    if let Some(spindles) = state.options.spindles {
+    if let Some(spindles) = options.spindles {
         name += &format!(" spindles {spindles}");
     }
-    if state.options.overlay.is_some() {
+    if let Some(queue) = options.queue {
+        name += match queue {
+            Discipline::Fifo => " fifo",
+            Discipline::Cscan => " cscan",
+        };
+    }
+    if options.scale != 1.0 {
+        name += &format!(" scale {}", options.scale);
+    }
+    if options.free_writes {
+        name += " free-writes";
+    }
+    if options.overlay.is_some() {
         name += " overlay";
     }
     name
@@ -420,8 +457,27 @@ mod tests {
             assert!(!root.exists());
             assert_eq!(number.read_ahead_kb().unwrap(), before);
         }
+        let limited = PlaceOptions { fuse_limit: Some(12), ..options };
+        let said = Place::own_disk(&limited).unwrap_err().to_string();
+        assert!(said.contains("no model to change"), "{said}");
         let options = PlaceOptions { profile: "cloud".into(), ..PlaceOptions::default() };
         assert!(Place::own_disk(&options).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_device_that_was_changed_is_not_called_by_its_profile_alone() {
+        let up = || UpOptions::new("array-2003", "/mnt/slow");
+        assert_eq!(bed_name(&up()), "array-2003");
+        let changed = UpOptions {
+            spindles: Some(7),
+            queue: Some(Discipline::Fifo),
+            scale: 0.5,
+            free_writes: true,
+            overlay: Some("/mnt/overlay".into()),
+            ..up()
+        };
+        let name = "array-2003 spindles 7 fifo scale 0.5 free-writes overlay";
+        assert_eq!(bed_name(&changed), name);
     }
 
     #[test]
