@@ -26,7 +26,7 @@ use crate::interrupt;
 use crate::launch::{self, Side};
 use crate::place::{Place, PlaceOptions, empty_caches};
 use crate::process::{self, CommandSpec, Output};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::results::Machine;
 use crate::summary::{Summary, quantile, sorted};
 use crate::swap;
@@ -50,6 +50,9 @@ const LIMIT: Duration = Duration::from_secs(600);
 const TOUCHES: u64 = 60_000_000;
 /// The large heap, in MiB.
 const HEAP_MIB: u64 = 4096;
+/// So much memory has to be available for each byte of it: what copies write, and
+/// what is in use beside it.
+const HEAP_ROOM: f64 = 1.25;
 /// Its page faults that wait, milliseconds of work apart.
 const RARE_FAULTS: u64 = 150;
 /// Profile of the device that they wait for.
@@ -106,6 +109,9 @@ pub struct OverheadResults {
     /// What a start takes.
     #[serde(default)]
     pub start: Vec<Count>,
+    /// What there is not enough memory for.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// Measures everything.
@@ -122,7 +128,7 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
     let data = options.data.clone().unwrap_or_else(|| cache.join("resident"));
     let resident = Resident::prepare(&data, options.scale)?;
     let second = resident.copy()?;
-    let mut bench = Bench { options, comparisons: Vec::new() };
+    let mut bench = Bench { options, comparisons: Vec::new(), left_out: Vec::new() };
     let mut programs = resident.programs();
     let mut start = Vec::new();
     if options.programs.is_empty() {
@@ -150,12 +156,25 @@ pub fn run(options: &OverheadOptions) -> Result<OverheadResults> {
         machine: Machine::here(),
         comparisons: bench.comparisons,
         start,
+        left_out: bench.left_out,
     })
 }
 
 struct Bench<'a> {
     options: &'a OverheadOptions,
     comparisons: Vec<Comparison>,
+    left_out: Vec<String>,
+}
+
+/// Why a heap of so many MiB is too much, by the text of `/proc/meminfo`; none: it is
+/// not, or the kernel does not tell.
+fn too_large(heap_mib: u64, meminfo: &str) -> Option<String> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let available_mib = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? / 1024;
+    let needed_mib = (heap_mib as f64 * HEAP_ROOM) as u64;
+    (available_mib < needed_mib).then(|| {
+        format!("it needs {needed_mib} MiB of memory, of which {available_mib} are available")
+    })
 }
 
 /// Under `runahead run`, as a user would start it; no statistics.
@@ -388,16 +407,23 @@ impl Bench<'_> {
     /// some runs wait twice as long as others, a tenth of what they take.
     fn rare_faults(&mut self, program: &Path, resident: &Path, place: &Place) -> Result<()> {
         let scale = self.options.scale;
+        let (megabytes, faults) = (scaled(HEAP_MIB, scale, 16), scaled(RARE_FAULTS, scale, 4));
+        let name = format!(
+            "work on a heap of {megabytes} MiB, rare faults ({RARE_FAULTS_ON}) beside none"
+        );
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        if let Some(why) = too_large(megabytes, &meminfo) {
+            let what = format!("{name}: {why}");
+            progress::say(format_args!("LEFT OUT: {what}"));
+            self.left_out.push(what);
+            return Ok(());
+        }
         let file = &place.store().join("mapped");
         place.untimed(|| {
             fs::copy(resident, file).with_context(|| format!("write {}", file.display()))
         })?;
         place.cold()?;
-        let (megabytes, faults) = (scaled(HEAP_MIB, scale, 16), scaled(RARE_FAULTS, scale, 4));
         let options = self.options;
-        let name = format!(
-            "work on a heap of {megabytes} MiB, rare faults ({RARE_FAULTS_ON}) beside none"
-        );
         self.compare(Comparison::new(&name, Kind::RareFaults), |under_runahead| {
             let output = Output::new()?;
             let report = output.path("report");
@@ -533,7 +559,8 @@ pub fn table(results: &OverheadResults) -> String {
             if count.keeps_promise() { "kept" } else { "BROKEN" }.into(),
         ]);
     }
-    table.to_string()
+    let left_out = results.left_out.iter().map(|what| format!("\nLEFT OUT: {what}"));
+    format!("{table}{}", left_out.collect::<String>())
 }
 
 #[cfg(test)]
@@ -559,10 +586,24 @@ mod tests {
                 comparison(Kind::Program, 2.0, 1.9),
             ],
             start: vec![Count { name: "c".into(), plain: 30, runahead: 131, added_max: 100 }],
+            left_out: vec!["a heap".into()],
         };
         let text = table(&results);
         assert!(text.contains("+100 ns") && text.contains("BROKEN"), "{text}");
         assert!(text.contains("−100 ms") && text.contains("kept"), "{text}");
         assert!(text.contains("+101") && text.contains("at most +100"), "{text}");
+        assert!(text.contains("LEFT OUT: a heap"), "{text}");
+    }
+
+    #[test]
+    fn a_heap_has_to_fit_into_what_is_available() {
+        let of = |available_kib: u64| {
+            let meminfo = format!("MemTotal: 99999999 kB\nMemAvailable:   {available_kib} kB\n");
+            too_large(4096, &meminfo)
+        };
+        assert_eq!(of(5120 * 1024), None);
+        let why = "it needs 5120 MiB of memory, of which 5119 are available";
+        assert_eq!(of(5120 * 1024 - 1).as_deref(), Some(why));
+        assert_eq!(too_large(4096, "MemTotal: 1 kB\n"), None);
     }
 }
