@@ -493,7 +493,13 @@ mod tests {
         assert!(!torn.pass());
         let mut quiet = case(call(1, 0, 0), call(1, 0, 0), 0);
         quiet.runahead.synchronizations = Some(0.0);
-        let text = table(&results(quiet));
-        assert!(text.contains("nothing speculated"), "{text}");
+        let busy = results(quiet);
+        let text = table(&busy);
+        assert!(text.contains("pass, but nothing speculated"), "{text}");
+        assert!(busy.pass(), "no copy is made there");
+        let mut idle = InterferenceResults { busy_processes: 0, ..busy };
+        assert!(!idle.pass() && table(&idle).contains("FAIL: nothing speculated"));
+        idle.cases[0].runahead.synchronizations = Some(1.0);
+        assert!(idle.pass());
     }
 }

@@ -64,6 +64,10 @@ impl Configuration {
         if !self.equal {
             broken.push("OUTPUT DIFFERS".to_owned());
         }
+        let copies = counted(&self.uncontrolled, |s| s.speculation.synchronizations.completed);
+        if copies.is_none_or(|copies| copies == 0.0) {
+            broken.push("NOTHING SPECULATED".to_owned());
+        }
         let (Some(with), Some(without)) =
             (self.ratio(&self.controlled), self.ratio(&self.uncontrolled))
         else {
@@ -289,7 +293,7 @@ mod tests {
     fn runs(compute_s: f64) -> Vec<SwapRun> {
         let statistics = r#"{"version": 1, "io_stalls": {"count": 9, "time_s": 0.5},
             "control": {"disabled_count": 12, "disabled_s": 1.0, "intervals": []},
-            "speculation": {"synchronizations": {"attempted": 345}}}"#;
+            "speculation": {"synchronizations": {"attempted": 345, "completed": 340}}}"#;
         let statistics = Statistics::parse(statistics).unwrap();
         [0.999, 1.0, 1.001]
             .map(|factor| SwapRun {
@@ -324,6 +328,12 @@ mod tests {
         let mut differs = configuration(2.0, 1.0, 1.0);
         differs.equal = false;
         assert!(!differs.broken().is_empty());
+        let mut nothing = configuration(2.0, 2.0, 2.0);
+        assert!(nothing.broken().is_empty());
+        for statistics in nothing.uncontrolled.iter_mut().flat_map(|run| &mut run.statistics) {
+            statistics.speculation.synchronizations.completed = Some(0.0);
+        }
+        assert_eq!(nothing.broken(), ["NOTHING SPECULATED"]);
     }
 
     #[test]

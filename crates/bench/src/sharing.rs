@@ -24,6 +24,7 @@ use crate::progress::Progress;
 use crate::reader::{PlainReader, Seen};
 use crate::results::Machine;
 use crate::summary::{PairedRatio, Summary};
+use crate::swap;
 use crate::table::{plain_table, seconds};
 use crate::tools::{COREUTILS, Tool};
 
@@ -146,6 +147,10 @@ pub struct SharingResults {
     pub in_memory: SideResult,
     /// Whether all outputs were those of the first plain run.
     pub outputs_equal: bool,
+    /// Copies that the programs made in a run more, which is not timed; unknown if one
+    /// does not tell.
+    #[serde(default)]
+    pub synchronizations: Option<f64>,
 }
 
 impl SharingResults {
@@ -164,12 +169,16 @@ impl SharingResults {
         ])
     }
 
-    /// Whether the reader is spared.
+    fn speculated(&self) -> bool {
+        self.synchronizations.is_some_and(|count| count > 0.0)
+    }
+
+    /// Whether the reader is spared, and not because nothing was done to it.
     pub fn pass(&self) -> bool {
         let spared = self.ratios().is_none_or(|[throughput, p99, _]| {
             throughput.value >= THROUGHPUT_MIN && p99.value <= P99_MAX
         });
-        self.outputs_equal && spared
+        self.outputs_equal && spared && self.speculated()
     }
 }
 
@@ -194,8 +203,9 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
         runahead: SideResult::default(),
         in_memory: SideResult::default(),
         outputs_equal: true,
+        synchronizations: None,
     };
-    let progress = Progress::new(3 * options.runs as u64);
+    let progress = Progress::new(3 * options.runs as u64 + 1);
     let mut reference = None;
     for pair in 0..options.runs {
         let (plain, speculating) = (("plain", Side::Plain), ("speculating", Side::Runahead));
@@ -218,18 +228,23 @@ pub fn run(options: &SharingOptions) -> Result<SharingResults> {
             if name == IN_MEMORY {
                 read_all(&specs)?;
             }
-            let (elapsed, seen, said) = together(&specs, side, options, &setup.directory)?;
+            let ran = together(&specs, side, options, &setup.directory, false)?;
             let into = match (name, side) {
                 (IN_MEMORY, _) => &mut results.in_memory,
                 (_, Side::Plain) => &mut results.plain,
                 _ => &mut results.runahead,
             };
-            into.elapsed_s.push(elapsed.as_secs_f64());
-            into.reader_bytes_per_s.push(seen.bytes_per_s());
-            into.reader_p99_s.push(seen.p99_ns() as f64 / 1e9);
-            results.outputs_equal &= reference.get_or_insert_with(|| said.clone()) == &said;
+            into.elapsed_s.push(ran.elapsed.as_secs_f64());
+            into.reader_bytes_per_s.push(ran.seen.bytes_per_s());
+            into.reader_p99_s.push(ran.seen.p99_ns() as f64 / 1e9);
+            results.outputs_equal &= reference.get_or_insert_with(|| ran.said.clone()) == &ran.said;
         }
     }
+    progress.step("counted");
+    place.cold()?;
+    let counted = together(&specs, Side::Runahead, options, &setup.directory, true)?;
+    results.outputs_equal &= reference.is_none_or(|said| said == counted.said);
+    results.synchronizations = counted.synchronizations;
     Ok(results)
 }
 
@@ -256,14 +271,27 @@ fn read_all(specs: &[CommandSpec]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the programs at the same time beside the reader: until when, what the
-/// reader saw, what they printed.
+/// A run of the programs beside the reader.
+struct Together {
+    /// Until the last program ended.
+    elapsed: Duration,
+    /// By the reader.
+    seen: Seen,
+    /// Fingerprints of what the programs printed.
+    said: Vec<String>,
+    /// Copies that they made, where they were counted.
+    synchronizations: Option<f64>,
+}
+
+/// Runs the programs at the same time beside the reader, as a user starts them, or with
+/// what they do counted.
 fn together(
     specs: &[CommandSpec],
     side: Side,
     options: &SharingOptions,
     directory: &Path,
-) -> Result<(Duration, Seen, Vec<String>)> {
+    counts: bool,
+) -> Result<Together> {
     let apart = options.apart.then(Processors::divide).transpose()?;
     let reader = || PlainReader::start(&directory.join(READERS), options.seed);
     // Threads and processes have the processors of whoever starts them.
@@ -272,28 +300,31 @@ fn together(
         None => reader()?,
     };
     let started = Instant::now();
-    let one = |spec: &CommandSpec| -> Result<String> {
-        let statistics = Path::new("/dev/null");
-        let mut wrapped =
-            launch::wrap(spec, side, &options.runahead, &options.run_options, Some(statistics));
-        wrapped.arguments.retain(|word| !word.to_string_lossy().starts_with("--stats="));
+    let one = |spec: &CommandSpec| -> Result<(String, Option<f64>)> {
         let output = Output::new()?;
+        let file = output.path("statistics.json");
+        let statistics = counts.then_some(file.as_path());
+        let wrapped = launch::wrap(spec, side, &options.runahead, &options.run_options, statistics);
         if let Some(apart) = &apart {
             apart.stay_with_programs()?;
         }
         let finished = process::run(&mut wrapped.command(), &output, LIMIT)?;
         let digest = launch::fingerprint(&finished, &output, String::new())?;
-        Ok(format!("{digest:?}"))
+        let statistics = statistics.map(swap::wait_for).transpose()?;
+        let made = statistics.and_then(|s| s.speculation.synchronizations.completed);
+        Ok((format!("{digest:?}"), made))
     };
-    let said = std::thread::scope(|scope| {
+    let ran = std::thread::scope(|scope| {
         let running: Vec<_> = specs.iter().map(|spec| scope.spawn(|| one(spec))).collect();
         let ended = running.into_iter().map(|thread| {
             thread.join().map_err(|_| anyhow::anyhow!("a thread that runs a program panicked"))?
         });
-        ended.collect::<Result<Vec<String>>>()
+        ended.collect::<Result<Vec<(String, Option<f64>)>>>()
     })?;
     let elapsed = started.elapsed();
-    Ok((elapsed, reader.stop()?, said))
+    let (said, made): (Vec<String>, Vec<Option<f64>>) = ran.into_iter().unzip();
+    let synchronizations = made.into_iter().sum();
+    Ok(Together { elapsed, seen: reader.stop()?, said, synchronizations })
 }
 
 /// The processors of this process, divided among the programs and the reader.
@@ -359,11 +390,12 @@ pub fn table(results: &SharingResults) -> String {
         format!(
             "The reader's throughput is {:.3} times (promise: at least {THROUGHPUT_MIN}), its 99th \
              percentile {:.3} times (promise: at most {P99_MAX}); the programs take {:.3} times as \
-             long.{}",
+             long.{}{}",
             throughput.value,
             p99.value,
             elapsed.value,
-            if results.outputs_equal { "" } else { " OUTPUTS DIFFER." }
+            if results.outputs_equal { "" } else { " OUTPUTS DIFFER." },
+            if results.speculated() { "" } else { " NOTHING SPECULATED." }
         )
     });
     format!("{table}\n{verdict}{processors}")
@@ -389,6 +421,7 @@ mod tests {
             runahead: side(1e6 * throughput, 0.001 * p99),
             in_memory: side(9e5, 0.0013),
             outputs_equal: true,
+            synchronizations: Some(4.0),
         }
     }
 
@@ -398,6 +431,11 @@ mod tests {
         assert!(!results(0.9, 1.0).pass());
         assert!(!results(1.0, 1.2).pass());
         assert!(!SharingResults { outputs_equal: false, ..results(1.0, 1.0) }.pass());
+        for synchronizations in [None, Some(0.0)] {
+            let idle = SharingResults { synchronizations, ..results(1.0, 1.0) };
+            assert!(!idle.pass());
+            assert!(self::table(&idle).contains("NOTHING SPECULATED"));
+        }
         let table = table(&results(0.95, 1.2));
         assert!(table.contains("0.950 times"), "{table}");
         assert!(table.contains("0.900 and 1.300 times"), "{table}");

@@ -33,6 +33,9 @@ pub fn table(results: &InterferenceResults) -> String {
     }
     let calls: Vec<String> =
         results.cases.iter().map(|case| format!("  {}: {}", case.name, case.calls)).collect();
+    if results.nothing_speculated() {
+        reasons += "\nFAIL: nothing speculated";
+    }
     format!(
         "{table}{reasons}\nCalls measured, with {} spinning processes beside them:\n{}\n\
          Each side's slowest call, and the slowest of each run:{slowest}",

@@ -95,6 +95,13 @@ pub struct StreamsResults {
     pub points: Vec<Point>,
 }
 
+impl StreamsResults {
+    /// Whether no target is missed for certain.
+    pub fn pass(&self) -> bool {
+        self.points.iter().all(|point| all_met(point, &self.profile) != Some(Met::No))
+    }
+}
+
 /// One point in a line.
 pub(super) fn line(point: &Point, profile: &str) -> String {
     let mut text =
@@ -337,6 +344,10 @@ mod tests {
             depth_kib: 524,
             points: vec![point],
         };
+        assert!(!results.pass());
+        let mut met = results.clone();
+        met.points[0].optimum_mb_s = Some(25.0);
+        assert!(met.pass());
         let text = table(&results);
         let verdicts = [
             "one-whole fifo: at least 0.95 of the model: met at 1 of 1\n",

@@ -249,6 +249,14 @@ pub fn run(
 ) -> Result<LiveResults> {
     ensure!(options.runs > 0, "--runs 0: give at least 1");
     ensure!(options.scale > 0.0, "--scale {}: give a factor above 0", options.scale);
+    let has_target = |subject: &Subject| {
+        options.disks.iter().any(|&disks| subject.target(disks).is_some())
+            && options.modes.contains(&Mode::Full)
+    };
+    ensure!(
+        !options.targets_only || options.subjects.iter().any(has_target),
+        "--targets: nothing that was asked for has one: leave out --app, --disks and --mode"
+    );
     let mut results = LiveResults {
         version: 1,
         benchmark: "tip-live".into(),
@@ -464,4 +472,29 @@ struct Ran {
     elapsed_s: f64,
     outputs: Vec<String>,
     said: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_what_has_none_are_not_met() {
+        let said = |disks: u32, modes: &[Mode]| {
+            let options = LiveOptions {
+                profile: "floppy".into(),
+                disks: vec![disks],
+                subjects: vec![Subject::Slices],
+                modes: modes.to_vec(),
+                targets_only: true,
+                runs: 1,
+                scale: 1.0,
+                runahead: PathBuf::new(),
+            };
+            run(&options, |_| Ok(())).unwrap_err().to_string()
+        };
+        assert!(said(3, &[Mode::Full]).contains("--targets"));
+        assert!(said(4, &[Mode::Prefetch]).contains("--targets"));
+        assert!(!said(4, &[Mode::Full]).contains("--targets"), "there is one");
+    }
 }
