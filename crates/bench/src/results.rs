@@ -88,6 +88,9 @@ pub struct CaseResult {
     pub runahead: Vec<Run>,
     /// Time at best.
     pub ideal: Option<Ideal>,
+    /// [`CaseResult::speedup`], for who reads the file.
+    #[serde(default)]
+    pub ratio: Option<Ratio>,
     /// Pages of the data that it reads; none where no recording shows them.
     #[serde(default)]
     pub pages_read: Option<u64>,
@@ -107,6 +110,7 @@ impl CaseResult {
             observed: Vec::new(),
             runahead: Vec::new(),
             ideal: None,
+            ratio: None,
             pages_read: None,
             mismatches: Vec::new(),
         }
@@ -151,6 +155,11 @@ impl CaseResult {
     /// Whether Runahead made it noticeably slower.
     pub fn is_slower(&self) -> bool {
         self.speedup().is_some_and(|ratio| ratio.value < 1.0 / SLOWER_ABOVE)
+    }
+
+    /// Whether that is certain: the whole 95% interval says so.
+    pub fn is_certainly_slower(&self) -> bool {
+        self.speedup().is_some_and(|ratio| ratio.high < 1.0 / SLOWER_ABOVE)
     }
 
     /// Median of a quantity of the runs' statistics, where each run knows it.
@@ -353,6 +362,7 @@ pub(crate) mod tests {
                 latency_s: plain_s / 10.0,
                 bound: Bound::Latency,
             }),
+            ratio: None,
             pages_read: None,
             mismatches: Vec::new(),
         }
@@ -379,6 +389,9 @@ pub(crate) mod tests {
         assert!(!fast.is_slower());
         assert!(example(2.0, 2.2).is_slower());
         assert!(!example(2.0, 2.04).is_slower());
+        // 3 runs of each side, from 0.98 to 1.05 of the median.
+        assert!(example(2.0, 2.3).is_certainly_slower());
+        assert!(example(2.0, 2.1).is_slower() && !example(2.0, 2.1).is_certainly_slower());
     }
 
     #[test]

@@ -214,14 +214,17 @@ pub fn verdict(results: &Results) -> String {
     lines.extend(promised::of(results).iter().map(Promised::line));
     let mut slower: Vec<&CaseResult> = results.cases.iter().filter(|c| c.is_slower()).collect();
     slower.sort_by_key(|case| case.title());
+    let broken = promised::slowed(results);
     for case in &slower {
         if let Some(ratio) = case.speedup() {
+            let is_broken = broken.iter().any(|one| std::ptr::eq(*one, *case));
             lines.push(format!(
-                "LOSES: {}: {} the plain time (95%: {} to {})",
+                "LOSES: {}: {} the plain time (95%: {} to {}){}",
                 case.title(),
                 times(1.0 / ratio.value),
                 times(1.0 / ratio.high),
-                times(1.0 / ratio.low)
+                times(1.0 / ratio.low),
+                if is_broken { ", MISSED: at most 1.03× was promised" } else { "" }
             ));
         }
     }
@@ -332,8 +335,11 @@ mod tests {
             kept: "/kept".into(),
         });
         let text = verdict(&results(vec![bad]));
-        assert!(text.contains("LOSES: agrep: 1.50×"), "{text}");
+        assert!(text.contains("LOSES: agrep: 1.50×") && !text.contains("MISSED"), "{text}");
         assert!(text.contains("WRONG OUTPUT: agrep, Runahead run 2"), "{text}");
         assert!(!text.contains("output equals"), "{text}");
+        let busy = Results { busy: true, ..results(vec![example(2.0, 3.0)]) };
+        let text = verdict(&busy);
+        assert!(text.contains(", MISSED: at most 1.03× was promised"), "{text}");
     }
 }
