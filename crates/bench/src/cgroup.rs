@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -66,6 +67,30 @@ impl Cgroup {
         let path = self.path.join(file);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         text.trim().parse().with_context(|| format!("parse {}", path.display()))
+    }
+
+    /// What `run` returns, and the most memory that was in use until then since the
+    /// cgroup was made, bytes: where the kernel does not tell, what a look now and
+    /// then has seen.
+    ///
+    /// # Errors
+    /// What `run` returns, or if the kernel does not tell what is in use.
+    pub fn peak_of<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut most = 0;
+                while !is_over.load(Relaxed) {
+                    most = most.max(self.usage().unwrap_or(0));
+                    std::thread::sleep(PAUSE);
+                }
+                most
+            });
+            let ran = run();
+            is_over.store(true, Relaxed);
+            let seen = looks.join().unwrap_or(0).max(self.usage()?);
+            Ok((ran?, self.peak().unwrap_or(seen)))
+        })
     }
 
     /// Memory in use now, page cache included, bytes.
@@ -165,6 +190,21 @@ fn left_behind(root: &Path, name: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As before Linux 5.19.
+    #[test]
+    fn the_peak_is_seen_where_the_kernel_does_not_tell() {
+        let directory = tempfile::tempdir().unwrap();
+        let current = directory.path().join("memory.current");
+        fs::write(&current, "4096\n").unwrap();
+        let cgroup = Cgroup { path: directory.path().to_owned(), version1: false };
+        assert!(cgroup.peak().is_err());
+        let grow = || Ok(fs::write(&current, "40960\n")?);
+        assert_eq!(cgroup.peak_of(grow).unwrap().1, 40_960);
+        fs::write(directory.path().join("memory.peak"), "81920\n").unwrap();
+        assert_eq!(cgroup.peak_of(|| Ok(())).unwrap().1, 81_920);
+        assert!(cgroup.peak_of(|| -> Result<()> { anyhow::bail!("no") }).is_err());
+    }
 
     #[test]
     fn what_a_killed_benchmark_left_is_told_from_what_runs() {

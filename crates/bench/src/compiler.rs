@@ -439,7 +439,7 @@ impl Subject<'_> {
         self.place.cold()?;
         let mut before = self.place.counts()?;
         let mut beside = None;
-        let mut free = f64::NAN;
+        let mut free = None;
         let finished = match self.memory {
             Memory::Limited => {
                 self.cgroup.limit(Some(self.memory_bytes))?;
@@ -479,7 +479,7 @@ impl Subject<'_> {
             first_thread: finished.first_thread,
             major_faults: finished.usage.major_faults,
             device,
-            free: if free.is_nan() { 0.0 } else { free },
+            free,
             beside,
             runtime,
         };
@@ -492,7 +492,7 @@ impl Subject<'_> {
         spec: &CommandSpec,
         bytes: u64,
         output: &Output,
-    ) -> Result<(process::Finished, f64)> {
+    ) -> Result<(process::Finished, Option<f64>)> {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let sampler = scope.spawn(|| {
@@ -504,12 +504,12 @@ impl Subject<'_> {
                     }
                     std::thread::sleep(SAMPLE);
                 }
-                if samples > 0.0 { sum / samples } else { f64::NAN }
+                (samples > 0.0).then_some(sum / samples)
             });
             let finished =
                 process::run_stopped(&mut self.cgroup.wrap_stopped(spec).command(), output, LIMIT);
             over.store(true, Ordering::Relaxed);
-            let free = sampler.join().unwrap_or(f64::NAN);
+            let free = sampler.join().unwrap_or_default();
             Ok((finished?, free))
         })
     }

@@ -24,6 +24,11 @@ pub struct Digest {
 }
 
 impl Digest {
+    /// Whether the program ended by itself, with one of these exit statuses.
+    pub fn ended_with(&self, statuses: &[i32]) -> bool {
+        statuses.iter().any(|status| self.status == format!("exit {status}"))
+    }
+
     /// In which parts two runs differ, in words; empty when they are equal.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
@@ -139,6 +144,7 @@ mod tests {
     fn differences_name_the_part() {
         let good = Digest { status: "exit 0".into(), stdout: "x".into(), ..Digest::default() };
         assert!(good.differences(&good).is_empty());
+        assert!(good.ended_with(&[1, 0]) && !good.ended_with(&[1]));
         let bad = Digest { status: "signal 11".into(), stdout: "y".into(), ..Digest::default() };
         assert_eq!(
             good.differences(&bad),

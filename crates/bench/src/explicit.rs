@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 
 use crate::apps::{self, Application, Case, Metadata};
 use crate::busy::Busy;
@@ -40,6 +40,9 @@ pub struct ExplicitOptions {
     pub unprivileged: bool,
     /// Install what is missing.
     pub install: bool,
+    /// Leave out, and name, applications whose programs cannot be had; otherwise that
+    /// is an error.
+    pub leaves_out: bool,
     /// The `runahead` executable.
     pub runahead: PathBuf,
     /// Further options of `runahead run`.
@@ -63,6 +66,7 @@ impl ExplicitOptions {
             busy: false,
             unprivileged: false,
             install: false,
+            leaves_out: false,
             runahead: PathBuf::from("runahead"),
             run_options: Vec::new(),
             keep: PathBuf::from("bench-results"),
@@ -108,15 +112,13 @@ pub fn run(
         "--scale {}: give a factor above 0",
         options.scale
     );
-    let apps = apps::by_names(&options.apps)?;
-    for app in &apps {
-        tools::ensure_installed(app.tools(), options.install)
-            .with_context(|| format!("the application {} cannot run", app.name()))?;
-    }
+    let apps = with_cases(apps::by_names(&options.apps)?, &options.cases)?;
+    let (apps, not_run) = with_tools(apps, options)?;
     let place = Place::open(&options.place)?;
     let mut results = Results::begin(&options.benchmark, place.name(), options.scale, options.seed);
     results.device = Some(place.device());
     results.busy = options.busy;
+    results.not_run = not_run;
     let cache = cache_directory()?;
     let is_only = apps.len() == 1;
     for app in apps {
@@ -126,13 +128,59 @@ pub fn run(
         if is_only {
             return Err(error);
         }
-        let why = format!("{error:#}");
-        progress::say(format_args!("NOT RUN: {why}"));
-        results.not_run.push(NotRun { app: app.name().into(), why });
+        results.not_run.push(not_run_for(app, &error));
         so_far(&results)?;
     }
     ensure!(!results.cases.is_empty(), "nothing could be measured: the causes stand above");
     Ok(results)
+}
+
+/// Says why, too.
+fn not_run_for(app: &dyn Application, error: &Error) -> NotRun {
+    let why = format!("{error:#}");
+    progress::say(format_args!("NOT RUN: {why}"));
+    NotRun { app: app.name().into(), why }
+}
+
+type Applications = Vec<&'static dyn Application>;
+
+/// Those that have one of these cases; all where none is named.
+///
+/// # Errors
+/// If no application has a case of such a name.
+fn with_cases(mut apps: Applications, cases: &[String]) -> Result<Applications> {
+    let known: Vec<&str> = apps.iter().flat_map(|app| app.case_names()).collect();
+    for case in cases {
+        let there = match known.as_slice() {
+            [] => "the applications have one each".to_owned(),
+            known => format!("give some of {}", known.join(", ")),
+        };
+        ensure!(known.contains(&case.as_str()), "no case {case:?}: {there}");
+    }
+    let is_wanted = |name: &&str| cases.iter().any(|case| case == name);
+    apps.retain(|app| cases.is_empty() || app.case_names().iter().any(is_wanted));
+    Ok(apps)
+}
+
+/// Those whose programs are there, or are installed now, and those that are left out.
+///
+/// # Errors
+/// If programs are missing, and nothing may be left out.
+fn with_tools(
+    apps: Applications,
+    options: &ExplicitOptions,
+) -> Result<(Applications, Vec<NotRun>)> {
+    let (mut there, mut not_run) = (Vec::new(), Vec::new());
+    for app in apps {
+        let had = tools::ensure_installed(app.tools(), options.install)
+            .with_context(|| format!("the application {} cannot run", app.name()));
+        match had {
+            Ok(()) => there.push(app),
+            Err(error) if options.leaves_out => not_run.push(not_run_for(app, &error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((there, not_run))
 }
 
 fn measure_app(
@@ -179,4 +227,34 @@ fn measure_app(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::tests::Lacking;
+
+    #[test]
+    fn an_application_without_its_programs_is_left_out_where_none_was_named() {
+        let apps = || -> Applications { vec![&Lacking, apps::all()[0]] };
+        let mut options = ExplicitOptions { leaves_out: true, ..ExplicitOptions::quick() };
+        let (there, not_run) = with_tools(apps(), &options).unwrap();
+        let names: Vec<&str> = there.iter().map(|app| app.name()).collect();
+        assert_eq!(names, ["agrep"]);
+        assert!(matches!(not_run.as_slice(), [one] if one.app == "lacking"), "{not_run:?}");
+        assert!(not_run[0].why.contains("apt-get install some-package"), "{not_run:?}");
+        options.leaves_out = false;
+        assert!(with_tools(apps(), &options).is_err());
+    }
+
+    #[test]
+    fn cases_are_of_the_applications() {
+        let of = |apps: Applications, case: &str| with_cases(apps, &[case.to_owned()]);
+        let found = of(apps::all(), "scan").unwrap();
+        assert_eq!(found.iter().map(|app| app.name()).collect::<Vec<_>>(), ["postgresql"]);
+        let said = |apps| of(apps, "scna").err().unwrap().to_string();
+        assert!(said(apps::all()).contains("merge-join"), "{}", said(apps::all()));
+        assert!(said(vec![apps::all()[0]]).contains("one each"));
+        assert_eq!(with_cases(apps::all(), &[]).unwrap().len(), apps::all().len());
+    }
 }

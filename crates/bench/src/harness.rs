@@ -11,6 +11,7 @@ use crate::ideal::{Demand, Ideal};
 use crate::in_memory;
 use crate::launch::{Launch, Measured, Side};
 use crate::place::Place;
+use crate::process;
 use crate::progress::Progress;
 use crate::results::{CaseResult, Mismatch, Run};
 use crate::stranger::Stranger;
@@ -65,7 +66,7 @@ pub struct Subject<'a> {
 /// that neither always follows the other.
 ///
 /// # Errors
-/// If a run cannot be made at all. Outputs that differ are no error: they are
+/// If a run cannot be made at all, or the first fails by itself. Outputs that differ are no error: they are
 /// in the result.
 pub fn measure(
     case: &dyn Case,
@@ -96,6 +97,10 @@ pub fn measure(
                     .with_context(|| format!("{}, {side:?} run {}", result.title(), index + 1))
             };
             let (mut measured, mut pages_in_memory) = once(!apart)?;
+            if reference.is_none() && !case.is_good(&measured.digest) {
+                let last_words = measured.output.last_words();
+                return Err(process::failed(&measured.digest.status, &last_words));
+            }
             if apart {
                 let counted;
                 (counted, pages_in_memory) = once(true)?;
@@ -120,6 +125,7 @@ pub fn measure(
         }
     }
     result.ideal = median_ideal(ideals);
+    result.ratio = result.speedup();
     Ok(result)
 }
 
@@ -206,6 +212,8 @@ fn compare(
 fn ideal(case: &dyn Case, place: &Place, measured: &Measured) -> Result<Ideal> {
     let demand = Demand {
         cpu_s: measured.usage.cpu_s,
+        first_thread_s: measured.first_thread.map(|thread| thread.running_s),
+        elapsed_s: Some(measured.elapsed_s),
         device_cpu_s: measured.counts.device_cpu_ns as f64 / 1e9,
         reads: measured.counts.reads as f64,
         bytes: measured.counts.bytes_read as f64,

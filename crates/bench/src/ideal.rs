@@ -19,6 +19,11 @@ pub struct Device {
 pub struct Demand {
     /// CPU time of the program and its children, seconds.
     pub cpu_s: f64,
+    /// That of its first thread alone, beside which all others can run, seconds;
+    /// none: nothing is known to run beside anything else.
+    pub first_thread_s: Option<f64>,
+    /// What the run took, seconds; none: nobody asked.
+    pub elapsed_s: Option<f64>,
     /// CPU time that an emulated device spent on the requests, seconds: 0 on
     /// a real one. It is taken from the same processors.
     pub device_cpu_s: f64,
@@ -48,7 +53,8 @@ pub enum Bound {
 pub struct Ideal {
     /// The largest of the three, summed over phases.
     pub seconds: f64,
-    /// CPU time.
+    /// CPU time: the larger of the first thread's, and of all that the program and an
+    /// emulated device need over all processors.
     pub cpu_s: f64,
     /// Bytes / bandwidth.
     pub bandwidth_s: f64,
@@ -70,8 +76,11 @@ impl Ideal {
     /// when this one is shown). `shares` are the phases' shares of the
     /// demand; they need not sum to 1.
     pub fn in_phases(demand: &Demand, device: &Device, cpus: usize, shares: &[f64]) -> Self {
-        // The program is serial, the emulated device is not.
-        let cpu_s = demand.cpu_s.max((demand.cpu_s + demand.device_cpu_s) / cpus.max(1) as f64);
+        // A thread is serial; other processes need not wait for it, nor the emulated device.
+        let serial_s = demand.first_thread_s.unwrap_or(demand.cpu_s);
+        let cpu_s = serial_s.max((demand.cpu_s + demand.device_cpu_s) / cpus.max(1) as f64);
+        // What a run did in its time can be done in that.
+        let cpu_s = cpu_s.min(demand.elapsed_s.unwrap_or(f64::INFINITY));
         let bandwidth_s = demand.bytes / device.bandwidth_bytes_per_s;
         let per_read_s = match demand.busy_s {
             Some(busy_s) if demand.reads > 0.0 => busy_s / demand.reads,
@@ -154,5 +163,14 @@ mod tests {
         let demand = Demand { cpu_s: 1.0, device_cpu_s: 3.0, ..reads(1.0) };
         assert_eq!(Ideal::of(&demand, &CLOUD, 2).cpu_s, 2.0);
         assert_eq!(Ideal::of(&demand, &CLOUD, 8).cpu_s, 1.0);
+    }
+
+    #[test]
+    fn processes_compute_beside_each_other() {
+        let demand = Demand { cpu_s: 1.2, first_thread_s: Some(0.5), ..reads(1.0) };
+        assert_eq!(Ideal::of(&demand, &CLOUD, 2).cpu_s, 0.6);
+        assert_eq!(Ideal::of(&demand, &CLOUD, 8).cpu_s, 0.5);
+        let quick = Demand { elapsed_s: Some(0.4), ..demand };
+        assert_eq!(Ideal::of(&quick, &CLOUD, 2).cpu_s, 0.4, "longer than the run itself");
     }
 }

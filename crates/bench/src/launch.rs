@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::device_counts::Counts;
 use crate::digest::{self, Digest};
 use crate::place::Place;
-use crate::process::{self, CommandSpec, Finished, Output, Usage};
+use crate::process::{self, CommandSpec, Finished, Output, ThreadTime, Usage};
 use crate::statistics::Statistics;
 use crate::stranger::{Stranger, give};
 
@@ -62,6 +62,8 @@ pub struct Measured {
     pub elapsed_s: f64,
     /// What the program used.
     pub usage: Usage,
+    /// What its first thread did with its time, where that is known.
+    pub first_thread: Option<ThreadTime>,
     /// What the device did.
     pub counts: Counts,
     /// What Runahead counted; none on the plain side, and where nobody asked.
@@ -142,6 +144,7 @@ impl Launch<'_> {
         Ok(Measured {
             elapsed_s: finished.elapsed_s,
             usage: finished.usage,
+            first_thread: finished.first_thread,
             counts,
             statistics,
             recording,

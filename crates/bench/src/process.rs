@@ -158,6 +158,18 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
+/// The last line that says something; empty: none does.
+pub fn last_line(text: &str) -> &str {
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// The error of a plain run that did not do what it should: how it ended, and its
+/// last words, if it had any.
+pub fn failed(status: &str, last_words: &str) -> anyhow::Error {
+    let colon = if last_words.is_empty() { "" } else { ": " };
+    anyhow::anyhow!("by itself it ends with {status}{colon}{last_words}")
+}
+
 /// Runs a command to its end, its output going into the two files. Where that
 /// takes longer than `limit`, its process group is killed.
 ///
@@ -368,6 +380,16 @@ impl Output {
         }
     }
 
+    /// The last line of a run's standard error; empty where it has none, or only
+    /// fingerprints are kept.
+    pub fn last_words(&self) -> String {
+        if self.pipes.is_some() {
+            return String::new();
+        }
+        let said = std::fs::read(self.path("stderr")).unwrap_or_default();
+        last_line(&String::from_utf8_lossy(&said)).to_owned()
+    }
+
     /// Path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -451,6 +473,8 @@ mod tests {
         assert_eq!(describe(finished.status), "exit 3");
         assert_eq!(std::fs::read_to_string(output.path("stdout")).unwrap(), "C y\n");
         assert_eq!(std::fs::read_to_string(output.path("stderr")).unwrap(), "bad\n");
+        assert_eq!(output.last_words(), "bad");
+        assert_eq!(Output::piped().unwrap().last_words(), "", "and does not wait");
         assert!(finished.usage.minor_faults > 0);
         assert!(finished.elapsed_s > 0.0);
     }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::process::last_line;
 use crate::progress;
 
 /// A program and the Debian package that has it.
@@ -47,10 +48,10 @@ pub const WRK: Tool = tool("wrk", "wrk");
 pub const SEARCHD: Tool = tool("searchd", "sphinxsearch");
 /// Makes its index.
 pub const INDEXER: Tool = tool("indexer", "sphinxsearch");
-/// The PostgreSQL server.
-pub const POSTGRES: Tool = tool("postgres", "postgresql-15");
+/// The PostgreSQL server, whichever version the system has.
+pub const POSTGRES: Tool = tool("postgres", "postgresql");
 /// The PostgreSQL client.
-pub const PSQL: Tool = tool("psql", "postgresql-client-15");
+pub const PSQL: Tool = tool("psql", "postgresql-client");
 
 /// Python 3.
 pub const PYTHON: Tool = tool("python3", "python3");
@@ -65,10 +66,19 @@ impl Tool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
         // Debian keeps the servers of each version out of PATH.
-        directories.push("/usr/lib/postgresql/15/bin".into());
+        directories.extend(versions(Path::new("/usr/lib/postgresql")));
         directories.push("/usr/sbin".into());
         directories.into_iter().map(|d| d.join(self.program)).find(|path| is_executable(path))
     }
+}
+
+/// `bin` of each version that has a directory here, the newest first.
+fn versions(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut versions: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    versions.sort_unstable();
+    versions.iter().rev().map(|version| directory.join(format!("{version}/bin"))).collect()
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -130,8 +140,8 @@ fn apt_get(arguments: &[&str]) -> Result<Option<String>> {
         return Ok(None);
     }
     let said = String::from_utf8_lossy(&done.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    Ok(Some(last.map_or_else(|| done.status.to_string(), |line| line.trim().to_owned())))
+    let last = Some(last_line(&said)).filter(|line| !line.is_empty());
+    Ok(Some(last.map_or_else(|| done.status.to_string(), str::to_owned)))
 }
 
 #[cfg(test)]
@@ -142,6 +152,18 @@ mod tests {
     fn what_is_there_is_found() {
         assert!(tool("sh", "dash").find().unwrap().ends_with("sh"));
         assert_eq!(tool("no-such-program-41", "x").find(), None);
+    }
+
+    #[test]
+    fn the_newest_version_comes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["9", "17", "15", "common"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let found = versions(directory.path());
+        let names = ["17/bin", "15/bin", "9/bin"].map(|name| directory.path().join(name));
+        assert_eq!(found, names);
+        assert!(versions(Path::new("/nonexistent")).is_empty());
     }
 
     #[test]

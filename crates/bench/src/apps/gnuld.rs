@@ -46,6 +46,6 @@ impl Application for Gnuld {
             .args(["-e", "f0_0", "-o"])
             .arg(&program)
             .arg("@../objects.list");
-        Ok(vec![Box::new(CommandCase { spec, writes: vec![program] })])
+        Ok(vec![Box::new(CommandCase { spec, writes: vec![program], good: &[0] })])
     }
 }

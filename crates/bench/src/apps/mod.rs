@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::launch::{Launch, Measured};
 use crate::place::Place;
 use crate::process::CommandSpec;
@@ -69,6 +70,16 @@ pub trait Application: Sync {
     /// Programs that must be installed.
     fn tools(&self) -> &'static [Tool];
 
+    /// Programs by which its data is another: whether they are there, and which.
+    fn data_tools(&self) -> &'static [Tool] {
+        &[]
+    }
+
+    /// Names of its cases, where it has several.
+    fn case_names(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// States of the metadata to measure in.
     fn metadata(&self) -> &'static [Metadata] {
         &[Metadata::Cold]
@@ -112,8 +123,13 @@ pub trait Case {
     ///
     /// # Errors
     /// If it cannot be run at all. A wrong exit status is no error here: it
-    /// shows when outputs are compared.
+    /// shows when outputs are compared, and that of the first by [`Case::is_good`].
     fn run(&self, launch: &Launch<'_>) -> Result<Measured>;
+
+    /// Whether a run by itself did what it should: two that fail are alike, too.
+    fn is_good(&self, run: &Digest) -> bool {
+        run.ended_with(&[0])
+    }
 
     /// Shares of the work that cannot overlap with each other, for the ideal.
     ///
@@ -131,14 +147,12 @@ pub struct CommandCase {
     pub spec: CommandSpec,
     /// What it writes.
     pub writes: Vec<PathBuf>,
+    /// Exit statuses of one that did what it should.
+    pub good: &'static [i32],
 }
 
-impl CommandCase {
-    /// A command that writes nothing but its output, as the only case.
-    pub fn only(spec: CommandSpec) -> Vec<Box<dyn Case>> {
-        vec![Box::new(Self { spec, writes: Vec::new() })]
-    }
-}
+/// Of a program that looks for something: found, or not.
+pub const FOUND_OR_NOT: &[i32] = &[0, 1];
 
 impl Case for CommandCase {
     fn shown(&self) -> String {
@@ -147,6 +161,10 @@ impl Case for CommandCase {
 
     fn run(&self, launch: &Launch<'_>) -> Result<Measured> {
         launch.run(&self.spec, &self.writes)
+    }
+
+    fn is_good(&self, run: &Digest) -> bool {
+        run.ended_with(self.good)
     }
 }
 
@@ -186,6 +204,16 @@ struct Prepared {
     version: String,
     scale: f64,
     seed: u64,
+    /// The programs found that it depends on.
+    #[serde(default)]
+    tools: Vec<PathBuf>,
+}
+
+impl Prepared {
+    fn wanted(app: &dyn Application, scale: f64, seed: u64) -> Self {
+        let tools = app.data_tools().iter().filter_map(Tool::find).collect();
+        Self { version: env!("CARGO_PKG_VERSION").into(), scale, seed, tools }
+    }
 }
 
 /// Makes sure that an application's data is on the device: it stays there
@@ -205,7 +233,7 @@ pub fn prepare(
     let home = place.store().join("runahead-bench");
     let directory = home.join(app.data());
     let setup = Setup { directory, cache: cache.to_owned(), scale, seed };
-    let wanted = Prepared { version: env!("CARGO_PKG_VERSION").into(), scale, seed };
+    let wanted = Prepared::wanted(app, scale, seed);
     // Beside the data, so that programs that walk it do not meet it.
     let marker = home.join(format!("{}.json", app.data()));
     place.untimed(|| {
@@ -244,8 +272,39 @@ fn load_list(path: &Path) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::tools::tool;
+
+    /// One that needs, and whose data is made by, a program that is not there.
+    #[derive(Debug)]
+    pub struct Lacking;
+
+    impl Application for Lacking {
+        fn name(&self) -> &'static str {
+            "lacking"
+        }
+
+        fn about(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn tools(&self) -> &'static [Tool] {
+            const { &[tool("sh", "dash"), tool("no-such-program-41", "some-package")] }
+        }
+
+        fn data_tools(&self) -> &'static [Tool] {
+            self.tools()
+        }
+
+        fn prepare(&self, _setup: &Setup) -> Result<()> {
+            Ok(())
+        }
+
+        fn cases(&self, _setup: &Setup) -> Result<Vec<Box<dyn Case>>> {
+            Ok(Vec::new())
+        }
+    }
 
     #[test]
     fn names_are_unique_and_found() {
@@ -265,6 +324,20 @@ mod tests {
     fn applications_that_share_data_are_told_apart() {
         let shared = all().iter().filter(|app| app.data() == "tree2000").count();
         assert!(shared >= 3, "{shared}");
+    }
+
+    #[test]
+    fn data_that_lacks_what_a_program_makes_is_made_anew() {
+        let of = |app: &dyn Application| Prepared::wanted(app, 1.0, 1);
+        let before = r#"{"version": "VERSION", "scale": 1.0, "seed": 1}"#;
+        let before = before.replace("VERSION", env!("CARGO_PKG_VERSION"));
+        let before: Prepared = serde_json::from_str(&before).unwrap();
+        assert_eq!(of(&agrep::Agrep), before, "no program makes a difference");
+        let lacking = of(&Lacking);
+        assert_eq!(lacking.tools, [tool("sh", "dash").find().unwrap()]);
+        assert_ne!(lacking, before, "sh was not there");
+        let harm = crate::harm::HarmData.data_tools().iter().map(|tool| tool.program);
+        assert_eq!(harm.collect::<Vec<_>>(), ["bzip2", "zip", "sqlite3", "h5mkgrp"]);
     }
 
     #[test]

@@ -41,10 +41,21 @@ impl Application for PostgreSql {
         &[POSTGRES, PSQL]
     }
 
+    /// A server reads no other version's data.
+    fn data_tools(&self) -> &'static [Tool] {
+        &[POSTGRES]
+    }
+
+    fn case_names(&self) -> Vec<&'static str> {
+        QUERIES.iter().map(|query| query.name).collect()
+    }
+
     fn prepare(&self, setup: &Setup) -> Result<()> {
         let rows = rows(setup);
         let data = data_directory(setup);
-        let kept = setup.cache.join(format!("postgresql15-{GENERATION}-{}-{rows}", setup.seed));
+        let version = server::version()?;
+        let name = format!("postgresql{version}-{GENERATION}-{}-{rows}", setup.seed);
+        let kept = setup.cache.join(name);
         if !kept.is_dir() {
             build(&data, rows, setup.seed)?;
             let partial = kept.with_extension("partial");
@@ -237,6 +248,10 @@ impl Case for QueryCase {
         self.sql.clone()
     }
 
+    fn is_good(&self, run: &Digest) -> bool {
+        run.status == "exit 0, server exit 0"
+    }
+
     /// A server of its own for the one query. Its start, the connection and
     /// the planning come before the clock: what is measured is the execution.
     /// Only the statistics are those of the server's whole life.
@@ -262,6 +277,8 @@ impl Case for QueryCase {
         Ok(Measured {
             elapsed_s,
             usage,
+            // `usage` is of one process, which has no other thread.
+            first_thread: None,
             counts,
             statistics: launch.statistics(&statistics)?,
             recording: launch.recording(&statistics)?,
@@ -325,6 +342,7 @@ mod tests {
         let setup = Setup { directory: "/d".into(), cache: "/c".into(), scale: 0.01, seed: 1 };
         let cases = PostgreSql.cases(&setup).unwrap();
         let mut names: Vec<_> = cases.iter().map(|case| case.name().to_owned()).collect();
+        assert_eq!(names, PostgreSql.case_names());
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 8);

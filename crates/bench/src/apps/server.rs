@@ -67,6 +67,23 @@ pub fn program(name: &str) -> Result<PathBuf> {
     Ok(server.with_file_name(name))
 }
 
+/// Major version of the server.
+///
+/// # Errors
+/// If it is not installed, or does not tell.
+pub fn version() -> Result<String> {
+    let done = Command::new(program("postgres")?).arg("--version").output();
+    let done = done.context("ask the PostgreSQL server for its version")?;
+    let said = String::from_utf8_lossy(&done.stdout);
+    major(&said).map(str::to_owned).with_context(|| format!("the PostgreSQL server says {said:?}"))
+}
+
+/// `15` of `postgres (PostgreSQL) 15.8 (Debian 15.8-0+deb12u1)`.
+fn major(said: &str) -> Option<&str> {
+    let (_, version) = said.split_once("(PostgreSQL) ")?;
+    version.split(|c: char| !c.is_ascii_digit()).next().filter(|major| !major.is_empty())
+}
+
 /// A directory of the server's user, in memory: sockets, statistics.
 #[derive(Debug)]
 pub struct Home {
@@ -317,6 +334,14 @@ mod tests {
         assert_eq!(find_user(passwd, "postgres"), Some((101, 104)));
         assert_eq!(find_user(passwd, "post"), None);
         assert_eq!(find_user("broken\n", "broken"), None);
+    }
+
+    #[test]
+    fn versions_are_understood() {
+        let said = "postgres (PostgreSQL) 15.8 (Debian 15.8-0+deb12u1)\n";
+        assert_eq!(major(said), Some("15"));
+        assert_eq!(major("postgres (PostgreSQL) 17rc1\n"), Some("17"));
+        assert_eq!(major("postgres (PostgreSQL) devel"), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Application, Case, CommandCase, Metadata, Setup, load_list, save_list};
+use super::{Application, Case, CommandCase, FOUND_OR_NOT, Metadata, Setup, load_list, save_list};
 use crate::generate::tree::{self, TreeSpec};
 use crate::generate::{repository, scaled};
 use crate::process::CommandSpec;
@@ -48,7 +48,7 @@ pub const ALL: &[Today] = &[
         data: Data::Tree2000,
         metadata: BOTH,
         tools: &[GREP],
-        spec: |data| reads(CommandSpec::new("grep", data).args(["-rF", NEEDLE, "tree"])),
+        spec: |data| looks(CommandSpec::new("grep", data).args(["-rF", NEEDLE, "tree"])),
     },
     Today {
         name: "sha256sum",
@@ -76,7 +76,7 @@ pub const ALL: &[Today] = &[
         data: Data::Pair,
         metadata: COLD,
         tools: &[DIFF],
-        spec: |data| reads(CommandSpec::new("diff", data).args(["-r", "old", "new"])),
+        spec: |data| looks(CommandSpec::new("diff", data).args(["-r", "old", "new"])),
     },
     Today {
         name: "cp",
@@ -108,7 +108,7 @@ pub const ALL: &[Today] = &[
                 NEEDLE,
             ]);
             // Root may look at a repository that another user owns.
-            reads(
+            looks(
                 repository::ENVIRONMENT.iter().fold(command, |c, (name, value)| c.env(name, value)),
             )
         },
@@ -127,11 +127,15 @@ pub const ALL: &[Today] = &[
 ];
 
 fn reads(spec: CommandSpec) -> Result<CommandCase> {
-    Ok(CommandCase { spec, writes: Vec::new() })
+    Ok(CommandCase { spec, writes: Vec::new(), good: &[0] })
+}
+
+fn looks(spec: CommandSpec) -> Result<CommandCase> {
+    Ok(CommandCase { good: FOUND_OR_NOT, ..reads(spec)? })
 }
 
 fn writes(spec: CommandSpec, data: &Path) -> Result<CommandCase> {
-    Ok(CommandCase { spec, writes: vec![data.join("copy")] })
+    Ok(CommandCase { writes: vec![data.join("copy")], ..reads(spec)? })
 }
 
 impl Application for Today {

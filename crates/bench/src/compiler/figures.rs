@@ -27,8 +27,9 @@ pub struct KernelRun {
     pub major_faults: u64,
     /// What the device did.
     pub device: Counts,
-    /// Share of the memory that was free, mean over the run, 0 to 1.
-    pub free: f64,
+    /// Share of the memory that was free, mean over the run, 0 to 1; none where nobody
+    /// looked.
+    pub free: Option<f64>,
     /// What the plain program beside it saw, where there was one.
     #[serde(default)]
     pub beside: Option<Beside>,
@@ -213,10 +214,12 @@ pub(super) fn demand(plain: &[KernelRun]) -> Demand {
     let busy_s = median(plain, busy_s);
     Demand {
         cpu_s: median(plain, |run| run.cpu_s),
+        elapsed_s: Some(median(plain, |run| run.elapsed_s)),
         device_cpu_s: median(plain, |run| run.device.device_cpu_ns as f64 / 1e9),
         reads: median(plain, |run| (run.device.reads + run.device.writes) as f64),
         bytes: median(plain, |run| (run.device.bytes_read + run.device.bytes_written) as f64),
         busy_s: (!busy_s.is_nan()).then_some(busy_s),
+        ..Demand::default()
     }
 }
 

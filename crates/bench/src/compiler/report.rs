@@ -74,7 +74,11 @@ pub fn table(results: &KernelResults) -> String {
                 let busy_s = run.device.busy_ns.unwrap_or(0) as f64 / 1e9;
                 100.0 * busy_s / run.elapsed_s / results.channels
             }) + "%",
-            both(&|run| run.free * 100.0) + "%",
+            if kernel.plain.iter().chain(&kernel.hinted).all(|run| run.free.is_some()) {
+                both(&|run| run.free.unwrap_or_default() * 100.0) + "%"
+            } else {
+                "–".into()
+            },
             times(kernel.cold()),
             times(kernel.warm()),
             if kernel.plain.iter().any(|run| run.beside.is_some()) {
@@ -113,4 +117,36 @@ pub(super) fn line(kernel: &KernelResult) -> String {
         times(kernel.speedup()),
         if kernel.equal { "" } else { " RESULTS DIFFER" }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Machine;
+
+    #[test]
+    fn memory_at_which_nobody_looked_is_not_full() {
+        let shown = |free| {
+            let run = KernelRun { free, ..KernelRun::default() };
+            let runs = vec![run.clone()];
+            let kernel =
+                KernelResult { plain: runs.clone(), hinted: runs, ..KernelResult::default() };
+            let results = KernelResults {
+                profile: "cloud".into(),
+                channels: 1.0,
+                time_factor: 1.0,
+                slower_cycles: 0,
+                llvm: 14,
+                machine: Machine::default(),
+                kernels: vec![kernel],
+            };
+            (table(&results), serde_json::to_value(&run).unwrap()["free"].clone())
+        };
+        let (unknown, none) = shown(None);
+        let (known, half) = shown(Some(0.5));
+        assert!(none.is_null() && half == 0.5, "{none} {half}");
+        assert!(known.contains("50→50%"), "{known}");
+        let dashes = |table: &str| table.matches('–').count();
+        assert_eq!(dashes(&unknown), dashes(&known) + 1, "{unknown}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The everyday commands: readers, writers, compilers, interpreters,
 //! databases, threaded and forking ones.
 
+use crate::apps::FOUND_OR_NOT;
 use crate::tools::{COREUTILS, DIFF, FINDUTILS, GCC, GIT, GREP, LD_BFD, RSYNC, TAR, Tool, tool};
 
 /// One command. Its working directory is the data's.
@@ -15,6 +16,8 @@ pub struct Command {
     /// What it writes, relative to the data; looked at and removed after each
     /// run.
     pub writes: &'static [&'static str],
+    /// Exit statuses of one that did what it should.
+    pub good: &'static [i32],
     /// Whether it is in the quick selection.
     pub quick: bool,
 }
@@ -35,9 +38,15 @@ macro_rules! command {
             tool: $tool,
             line: &[$($word),+],
             writes: &[$($path),*],
+            good: &[0],
             quick: false,
         }
     };
+}
+
+/// The same of one that may end with other statuses, too.
+const fn ends(good: &'static [i32], command: Command) -> Command {
+    Command { good, ..command }
 }
 
 const SH: Tool = tool("sh", "dash");
@@ -47,8 +56,10 @@ const BINUTILS: Tool = tool("nm", "binutils");
 const GZIP: Tool = tool("gzip", "gzip");
 const XZ: Tool = tool("xz", "xz-utils");
 const ZSTD: Tool = tool("zstd", "zstd");
-const BZIP2: Tool = tool("bzip2", "bzip2");
-const ZIP: Tool = tool("zip", "zip");
+/// bzip2.
+pub const BZIP2: Tool = tool("bzip2", "bzip2");
+/// Info-ZIP.
+pub const ZIP: Tool = tool("zip", "zip");
 const UNZIP: Tool = tool("unzip", "unzip");
 const SED: Tool = tool("sed", "sed");
 const AWK: Tool = tool("awk", "mawk");
@@ -58,6 +69,8 @@ const PYTHON: Tool = tool("python3", "python3");
 pub const SQLITE: Tool = tool("sqlite3", "sqlite3");
 /// HDF5's tools.
 pub const HDF5: Tool = tool("h5ls", "hdf5-tools");
+/// The one of them that makes the data.
+pub const HDF5_GROUPS: Tool = tool("h5mkgrp", "hdf5-tools");
 const MAKE: Tool = tool("make", "make");
 const CTAGS: Tool = tool("ctags", "universal-ctags");
 const JQ: Tool = tool("jq", "jq");
@@ -76,9 +89,12 @@ pub const ALL: &[Command] = &[
     command!("b2sum", COREUTILS, ["b2sum", "@tree"]),
     command!("cksum", COREUTILS, ["cksum", "@tree"]),
     command!("file", FILE, ["file", "@tree"]),
-    command!("grep -r", GREP, ["grep", "-rF", "needle_in_a_haystack", "tree"], quick),
-    command!("grep -lr", GREP, ["grep", "-lr", "return", "tree"]),
-    command!("diff -r", DIFF, ["diff", "-r", "tree", "other"], quick),
+    ends(
+        FOUND_OR_NOT,
+        command!("grep -r", GREP, ["grep", "-rF", "needle_in_a_haystack", "tree"], quick),
+    ),
+    ends(FOUND_OR_NOT, command!("grep -lr", GREP, ["grep", "-lr", "return", "tree"])),
+    ends(FOUND_OR_NOT, command!("diff -r", DIFF, ["diff", "-r", "tree", "other"], quick)),
     command!("ctags", CTAGS, ["ctags", "-f", "-", "-R", "tree"]),
     // Metadata only.
     command!("find", FINDUTILS, ["find", "tree", "-size", "+8k"]),
@@ -195,18 +211,22 @@ pub const ALL: &[Command] = &[
     // Git: maps, chains, threads.
     command!("git status", GIT, ["git", "-C", "repo", "status", "--porcelain"]),
     command!("git log", GIT, ["git", "-C", "repo", "log", "--format=%s", "--", "touched.c"], quick),
-    command!("git grep", GIT, ["git", "-C", "repo", "grep", "-c", "return"]),
+    ends(FOUND_OR_NOT, command!("git grep", GIT, ["git", "-C", "repo", "grep", "-c", "return"])),
     command!("git fsck", GIT, ["git", "-C", "repo", "fsck", "--no-progress"]),
     command!("git archive", GIT, ["git", "-C", "repo", "archive", "HEAD"]),
     // Threads and processes.
     command!("xz -T2", XZ, ["xz", "-0", "-T2", "-c", "big.txt"]),
     command!("zstd -T2", ZSTD, ["zstd", "-q", "-T2", "-c", "big.txt"]),
     command!("xargs -n1", FINDUTILS, ["xargs", "-a", "short.list", "-n1", "sha256sum"], quick),
-    // Prints nothing: whichever of two comes first would print first.
-    command!(
-        "xargs -P2",
-        FINDUTILS,
-        ["xargs", "-a", "short.list", "-n40", "-P2", "grep", "-qF", "no such words"]
+    // Prints nothing: whichever of two comes first would print first. 123: some have
+    // found nothing.
+    ends(
+        &[123],
+        command!(
+            "xargs -P2",
+            FINDUTILS,
+            ["xargs", "-a", "short.list", "-n40", "-P2", "grep", "-qF", "no such words"]
+        ),
     ),
     command!(
         "find -exec",

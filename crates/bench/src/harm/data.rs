@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::commands::{HDF5, SQLITE};
+use super::commands::{BZIP2, HDF5_GROUPS, SQLITE, ZIP};
 use crate::apps::{Application, Case, Setup};
 use crate::generate::tree::{self, TreeSpec};
 use crate::generate::{objects, repository, scaled};
@@ -34,6 +34,11 @@ impl Application for HarmData {
 
     fn tools(&self) -> &'static [Tool] {
         &[crate::tools::GCC, crate::tools::GIT, crate::tools::TAR]
+    }
+
+    /// Their files are made where they are there.
+    fn data_tools(&self) -> &'static [Tool] {
+        &[BZIP2, ZIP, SQLITE, HDF5_GROUPS]
     }
 
     fn prepare(&self, setup: &Setup) -> Result<()> {
@@ -225,7 +230,7 @@ fn database(setup: &Setup) -> Result<()> {
 
 /// An HDF5 file of nested groups: each is found through the one above.
 fn groups(setup: &Setup) -> Result<()> {
-    if HDF5.find().is_none() {
+    if HDF5_GROUPS.find().is_none() {
         return Ok(());
     }
     let count = scaled(1600, setup.scale, 40);

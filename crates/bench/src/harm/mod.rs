@@ -227,6 +227,9 @@ pub struct HarmResults {
     pub left_out: Vec<String>,
     /// Cells that cannot be: the plain command does not get through either.
     pub impossible: Vec<String>,
+    /// Cells that could not be measured, and why.
+    #[serde(default)]
+    pub not_run: Vec<String>,
 }
 
 impl HarmResults {
@@ -235,9 +238,10 @@ impl HarmResults {
         geometric_mean(self.cells.iter())
     }
 
-    /// Whether nothing is harmed.
+    /// Whether something was measured, and nothing is harmed.
     pub fn pass(&self) -> bool {
-        self.geometric_mean().is_none_or(|mean| mean <= 1.0)
+        self.geometric_mean().is_some_and(|mean| mean <= 1.0)
+            && self.not_run.is_empty()
             && !self.cells.iter().any(Cell::is_harm)
     }
 }
@@ -250,8 +254,11 @@ fn geometric_mean<'a>(cells: impl Iterator<Item = &'a Cell>) -> Option<f64> {
 /// Measures. `so_far` is given the results after each cell, so that a run
 /// that is broken off leaves what it found.
 ///
+/// A cell that fails on the way is named in the results and does not keep the others
+/// from being measured.
+///
 /// # Errors
-/// If something is missing or a run cannot be made.
+/// If something is missing, the data cannot be made, or `so_far` fails.
 pub fn run(
     options: &HarmOptions,
     mut so_far: impl FnMut(&HarmResults) -> Result<()>,
@@ -274,6 +281,7 @@ pub fn run(
         cells: Vec::new(),
         left_out: Vec::new(),
         impossible: Vec::new(),
+        not_run: Vec::new(),
     };
     commands.retain(|command| {
         let there = command.tool.find().is_some();
@@ -298,12 +306,17 @@ pub fn run(
             progress.step(&format!("{} {}", command.name, condition.name()));
             let bench = Bench { options, place: &place, directory: &setup.directory };
             let title = format!("{} {}", command.name, condition.name());
-            match bench.cell(command, *condition).with_context(|| title.clone())? {
-                Some(cell) => {
+            match bench.cell(command, *condition) {
+                Ok(Some(cell)) => {
                     progress.print(&line(&cell));
                     results.cells.push(cell);
                 }
-                None => results.impossible.push(title),
+                Ok(None) => results.impossible.push(title),
+                Err(error) => {
+                    let what = format!("{title}: {error:#}");
+                    progress.print(&format!("NOT RUN: {what}"));
+                    results.not_run.push(what);
+                }
             }
             so_far(&results)?;
         }
@@ -321,6 +334,19 @@ struct Bench<'a> {
 struct Once {
     elapsed_s: f64,
     digest: Digest,
+    /// Of one that failed, where they are known.
+    last_words: String,
+}
+
+impl Once {
+    /// # Errors
+    /// If it did not do what it should: two runs that fail are alike, too.
+    fn ensure_good(&self, command: &Command) -> Result<()> {
+        if self.digest.ended_with(command.good) {
+            return Ok(());
+        }
+        Err(process::failed(&self.digest.status, &self.last_words))
+    }
 }
 
 impl Bench<'_> {
@@ -341,8 +367,9 @@ impl Bench<'_> {
             self.once(&plain, command, condition, PLAIN_LIMIT)?;
         }
         let reference = self.once(&plain, command, condition, PLAIN_LIMIT)?;
-        if reference.digest.status.starts_with("signal") {
-            return Ok(None);
+        if let Err(error) = reference.ensure_good(command) {
+            // In tight memory some end by themselves when a child is killed.
+            return if cgroup.is_some() { Ok(None) } else { Err(error) };
         }
         let limit = Duration::from_secs_f64(reference.elapsed_s * 20.0) + Duration::from_secs(60);
         let repeats = (self.options.run_s / reference.elapsed_s.max(1e-4)).ceil() as usize;
@@ -445,8 +472,10 @@ impl Bench<'_> {
         let name = "runahead-harm";
         let working_set = {
             let cgroup = Cgroup::new(name)?;
-            self.once(&cgroup.wrap(spec), command, condition, PLAIN_LIMIT)?;
-            cgroup.peak()?
+            let plain = || self.once(&cgroup.wrap(spec), command, condition, PLAIN_LIMIT);
+            let (once, working_set) = cgroup.peak_of(plain)?;
+            once.ensure_good(command)?;
+            working_set
         };
         let bytes = (working_set * percent / 100).max(MEMORY_MIN_BYTES);
         let cgroup = Cgroup::new(name)?;
@@ -516,7 +545,9 @@ impl Bench<'_> {
             command.writes.iter().map(|path| self.directory.join(path)).collect();
         let files = self.place.untimed(|| launch::take_away(&writes))?;
         let digest = launch::fingerprint(&finished, output, files)?;
-        Ok(Once { elapsed_s: finished.elapsed_s, digest })
+        let is_good = digest.ended_with(command.good);
+        let last_words = if is_good { String::new() } else { output.last_words() };
+        Ok(Once { elapsed_s: finished.elapsed_s, digest, last_words })
     }
 }
 
@@ -626,10 +657,11 @@ fn sums(results: &HarmResults) -> String {
     }
     if !results.impossible.is_empty() {
         lines.push(listed(
-            "Killed without Runahead, too, all or some of the time",
+            "Killed or failing without Runahead, too, all or some of the time",
             &results.impossible,
         ));
     }
+    lines.extend(results.not_run.iter().map(|what| format!("NOT RUN: {what}")));
     lines.join("\n")
 }
 
@@ -661,6 +693,7 @@ mod tests {
             cells,
             left_out: vec!["h5ls (hdf5-tools)".into()],
             impossible: Vec::new(),
+            not_run: Vec::new(),
         }
     }
 
@@ -680,7 +713,11 @@ mod tests {
             stderr: String::new(),
             files: String::new(),
         };
-        let once = |status| Once { elapsed_s: 0.5, digest: digest(status) };
+        let once = |status| Once {
+            elapsed_s: 0.5,
+            digest: digest(status),
+            last_words: "no such file".into(),
+        };
         let outcome = |runs, side| outcome(&digest("exit 0"), runs, side);
         let equal = outcome(Ok(vec![once("exit 0"), once("exit 0")]), Side::Plain).unwrap();
         assert_eq!(equal, (Some(1.0), vec![]));
@@ -693,6 +730,21 @@ mod tests {
             assert_eq!((elapsed_s, failures), (None, vec!["no end within 65 s".to_owned()]));
         }
         assert!(outcome(Err(anyhow::anyhow!("no device")), Side::Plain).is_err());
+    }
+
+    #[test]
+    fn a_command_that_fails_by_itself_says_nothing_of_runahead() {
+        let ended = |name: &str, status: &str| {
+            let command = commands::by_names(&[name.to_owned()], false).unwrap()[0];
+            let digest = Digest { status: status.into(), ..Digest::default() };
+            let once = Once { elapsed_s: 0.5, digest, last_words: "cat: x: no such file".into() };
+            once.ensure_good(command).map_err(|error| error.to_string())
+        };
+        assert_eq!(ended("cat", "exit 0"), Ok(()));
+        let said = "by itself it ends with exit 1: cat: x: no such file";
+        assert_eq!(ended("cat", "exit 1"), Err(said.into()));
+        assert_eq!(ended("diff -r", "exit 1"), Ok(()));
+        assert!(ended("diff -r", "exit 2").is_err() && ended("cat", "signal 9").is_err());
     }
 
     #[test]
@@ -727,6 +779,16 @@ mod tests {
     fn a_mean_above_one_fails_even_without_a_harmed_cell() {
         assert!(results(vec![cell("a", &[0.99, 0.99], &[])]).pass());
         assert!(!results(vec![cell("a", &[1.02, 1.02], &[])]).pass());
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_pass() {
+        assert!(!results(Vec::new()).pass());
+        let mut some = results(vec![cell("a", &[0.99, 0.99], &[])]);
+        some.not_run.push("b cold: by itself it ends with exit 2".into());
+        assert!(!some.pass());
+        let text = table(&some);
+        assert!(text.contains("NOT RUN: b cold: by itself it ends with exit 2"), "{text}");
     }
 
     #[test]
