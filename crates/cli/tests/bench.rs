@@ -5,9 +5,10 @@
 mod bed;
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output};
 
 use bed::{Bed, RUNAHEAD, bed};
+use runahead_slowdisk::{SlowDisk, UpOptions};
 use serde_json::Value;
 
 /// Runs `runahead bench` in the test's own directory, with a cache of its own.
@@ -61,6 +62,9 @@ fn applications_run_on_both_sides_with_the_same_output() {
             assert!(statistics["io_stalls"]["count"].as_f64().is_some(), "{side}: {case}");
         }
         assert!(case["ideal"]["seconds"].as_f64().unwrap() > 0.0, "{case}");
+        for of in ["value", "low", "high"] {
+            assert!(case["ratio"][of].as_f64().unwrap() > 0.0, "{of}: {case}");
+        }
     }
     for ending in ["svg", "png"] {
         let plot = bed.path("bench-results").join(format!("explicit-cloud.{ending}"));
@@ -71,7 +75,7 @@ fn applications_run_on_both_sides_with_the_same_output() {
 #[test]
 fn data_stays_on_a_device_that_is_up() {
     let bed = bed!();
-    let disk = runahead_slowdisk::SlowDisk::up(&bed.options("cloud")).unwrap();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
     let data = format!("--data={}", disk.mountpoint().display());
     let arguments = ["explicit", &data, "--app=diff", "--scale=0.005", "--runs=1"];
     succeeds(&bench(&bed, &arguments));
@@ -115,17 +119,72 @@ fn a_wrong_name_is_answered_with_the_right_ones() {
 }
 
 #[test]
-fn an_interrupted_benchmark_leaves_nothing_mounted() {
+fn options_that_would_do_nothing_are_refused() {
     let bed = bed!();
-    // Slow enough that it cannot end before it is interrupted.
-    let mut child = Command::new(RUNAHEAD)
-        .args(["bench", "explicit", "--profile=object", "--app=xdataslice", "--scale=0.1"])
+    let refused: [(&[&str], &str); 12] = [
+        (&["explicit", "--case=scna"], "merge-join"),
+        (&["explicit", "--profile=nvme", "--fuse-limit=12"], "no model to change"),
+        (&["harm", "--plot=x.svg"], "--plot"),
+        (&["interference", "--plot=x.svg"], "--plot"),
+        (&["interference", "--seed=1"], "--seed does nothing in interference"),
+        (&["sharing", "--install"], "--install does nothing in sharing"),
+        (&["faults", "--backing=/var/tmp"], "--backing does nothing"),
+        (&["faults", "--sync", "--busy"], "--busy does nothing in faults --sync"),
+        (&["faults", "--sync", "--app=lmdb"], "--app does nothing in faults --sync"),
+        (&["faults", "--over=swap", "--plot=x"], "--plot does nothing in faults --over swap"),
+        (&["faults", "--over=swap", "--overlay"], "--overlay does nothing in faults --over swap"),
+        (&["tip", "--live", "--json"], "--json"),
+    ];
+    for (arguments, why) in refused {
+        let output = bench(&bed, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+        assert!(!bed.path("bench-results").exists(), "{arguments:?}");
+    }
+}
+
+/// Begins a benchmark that is to be interrupted.
+fn begun(bed: &Bed, arguments: &[&str]) -> Child {
+    Command::new(RUNAHEAD)
+        .arg("bench")
+        .args(arguments)
         .current_dir(bed.path(""))
         .env("XDG_CACHE_HOME", bed.path("cache"))
         .env("TMPDIR", bed.path(""))
         .stderr(std::process::Stdio::null())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+fn interrupted(mut child: Child) -> ExitStatus {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    child.wait().unwrap()
+}
+
+#[test]
+fn a_device_that_stays_up_gets_its_timing_back() {
+    let bed = bed!();
+    let options = UpOptions { size_bytes: 2 << 30, ..bed.options("cloud") };
+    let disk = SlowDisk::up(&options).unwrap();
+    let data = format!("--data={}", disk.mountpoint().display());
+    // Half a gigabyte is prepared.
+    let child = begun(&bed, &["explicit", &data, "--app=xdataslice"]);
+    let is_paused = || disk.stats().unwrap().paused;
+    assert!(bed::eventually(is_paused), "it never began");
+    let status = interrupted(child);
+    assert_eq!(status.code(), Some(128 + libc::SIGINT), "{status}");
+    let made = disk.mountpoint().join("runahead-bench/xdataslice.json");
+    assert!(!made.exists(), "interrupted too late");
+    assert!(!is_paused());
+}
+
+#[test]
+fn an_interrupted_benchmark_leaves_nothing_mounted() {
+    let bed = bed!();
+    // Slow enough that it cannot end before it is interrupted.
+    let arguments = ["explicit", "--profile=object", "--app=xdataslice", "--scale=0.1"];
+    let child = begun(&bed, &arguments);
     let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
     let here = bed.path("runahead-bench-").to_str().unwrap().to_owned();
     let is_running = || {
@@ -138,9 +197,7 @@ fn an_interrupted_benchmark_leaves_nothing_mounted() {
     };
     assert!(bed::eventually(is_running), "it never began");
     assert!(mounts().contains(&here));
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    let status = child.wait().unwrap();
+    let status = interrupted(child);
     assert_eq!(status.code(), Some(128 + libc::SIGINT), "{status}");
     assert!(!mounts().contains(&here), "{}", mounts());
     assert!(bed::eventually(|| !is_running()), "the program is still there");
@@ -168,6 +225,7 @@ fn everyday_commands_run_under_every_condition() {
     let cells = results["cells"].as_array().unwrap();
     let impossible = results["impossible"].as_array().unwrap();
     assert_eq!(cells.len() + impossible.len(), 2 * 5, "{results}");
+    assert_eq!(results["not_run"].as_array().unwrap().len(), 0, "{results}");
     for cell in cells {
         assert_eq!(cell["failures"].as_array().unwrap().len(), 0, "{cell}");
         // Three times as many where two say that it is harmed.
@@ -217,6 +275,7 @@ fn a_plain_reader_is_measured_beside_speculating_programs() {
     assert!(output.status.code().is_some_and(|code| code <= 1), "{output:?}");
     let results = json(&bed, "sharing-cloud.json");
     assert_eq!(results["outputs_equal"], true, "{results}");
+    assert!(results["synchronizations"].is_number(), "{results}");
     for side in ["plain", "runahead"] {
         let throughput = results[side]["reader_bytes_per_s"].as_array().unwrap();
         assert_eq!(throughput.len(), 2, "{results}");

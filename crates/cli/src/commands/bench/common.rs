@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use runahead_bench::place::PlaceOptions;
 
@@ -24,25 +24,39 @@ pub struct Common {
     /// FUSE's limit of requests in flight, instead of the profile's
     #[arg(long, value_name = "N")]
     pub fuse_limit: Option<u16>,
-    /// Seed of the data
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// Seed of the data [default: 1]
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Install packages that are missing (apt-get)
     #[arg(long)]
     pub install: bool,
     /// Write the results here [default: bench-results/BENCHMARK-PROFILE.json]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Draw the elapsed times here: .svg or .png, both without an ending
-    /// [default: beside the JSON file]
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
     /// The runahead executable to measure [default: this one]
     #[arg(long, value_name = "FILE")]
     pub runahead: Option<PathBuf>,
     /// Pass an option on to `runahead run`, for example --run-option=--depth=8
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub run_option: Vec<String>,
+}
+
+impl Common {
+    /// Seed of the data.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+}
+
+/// Refuses options that are given and would do nothing in `what`.
+///
+/// # Errors
+/// Names the first.
+pub fn refuse(what: &str, options: &[(&str, bool)]) -> Result<()> {
+    for (option, is_given) in options {
+        ensure!(!is_given, "{option} does nothing in {what}: leave it out");
+    }
+    Ok(())
 }
 
 /// The device that they ask for.

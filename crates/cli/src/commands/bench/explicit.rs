@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use runahead_bench::apps::{self, Metadata};
+use runahead_bench::apps::{self, Application, Metadata};
 use runahead_bench::explicit::{self, ExplicitOptions};
 use runahead_bench::promised::{self, Promised};
 use runahead_bench::results::{self, Results};
@@ -44,6 +44,24 @@ pub struct Explicit {
     pub unprivileged: bool,
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub drawn: Drawn,
+}
+
+#[derive(Debug, Args)]
+pub struct Drawn {
+    /// Draw the elapsed times here: .svg or .png, both without an ending
+    /// [default: beside the JSON file]
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Quick {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    drawn: Drawn,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -68,19 +86,24 @@ pub fn run(arguments: Explicit) -> Result<ExitCode> {
     if arguments.list {
         return list(&apps::all());
     }
-    waiting("explicit", arguments)
+    waiting("explicit", arguments, &apps::all())
 }
 
 /// The short selection.
-pub fn quick(common: &Common) -> Result<ExitCode> {
-    explicit_io(&base("quick", common)?, common)
+pub fn quick(arguments: &Quick) -> Result<ExitCode> {
+    let Quick { common, drawn } = arguments;
+    explicit_io(&base("quick", common)?, common, drawn)
 }
 
-/// Applications one after the other, alternating the two sides.
-pub fn waiting(benchmark: &str, arguments: Explicit) -> Result<ExitCode> {
+/// Applications one after the other, alternating the two sides: those that are named,
+/// or those of `all` that can be run.
+pub fn waiting(benchmark: &str, arguments: Explicit, all: &[&dyn Application]) -> Result<ExitCode> {
     let common = &arguments.common;
+    let leaves_out = arguments.app.is_empty();
+    let names = || all.iter().map(|app| app.name().to_owned()).collect();
     let options = ExplicitOptions {
-        apps: arguments.app,
+        apps: if leaves_out { names() } else { arguments.app },
+        leaves_out,
         cases: arguments.case,
         metadata: arguments.metadata.map(MetadataChoice::states),
         runs: usize::from(arguments.runs),
@@ -89,7 +112,7 @@ pub fn waiting(benchmark: &str, arguments: Explicit) -> Result<ExitCode> {
         unprivileged: arguments.unprivileged,
         ..base(benchmark, common)?
     };
-    explicit_io(&options, common)
+    explicit_io(&options, common, &arguments.drawn)
 }
 
 /// Options of a benchmark with the quick selection.
@@ -97,7 +120,7 @@ fn base(benchmark: &str, common: &Common) -> Result<ExplicitOptions> {
     Ok(ExplicitOptions {
         benchmark: benchmark.into(),
         place: place(common),
-        seed: common.seed,
+        seed: common.seed(),
         install: common.install,
         runahead: executable(common.runahead.as_deref())?,
         run_options: common.run_option.clone(),
@@ -106,7 +129,7 @@ fn base(benchmark: &str, common: &Common) -> Result<ExplicitOptions> {
     })
 }
 
-fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
+fn explicit_io(options: &ExplicitOptions, common: &Common, drawn: &Drawn) -> Result<ExitCode> {
     let mut written = None;
     let results = explicit::run(options, |results| {
         let json = json_path(results, common);
@@ -117,7 +140,7 @@ fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
     // Drawn before anything is printed, which may find no reader; where it cannot be
     // drawn, the results are printed all the same.
     let drawn = written.map(|json| {
-        let plot_path = common.plot.clone().unwrap_or_else(|| json.with_extension(""));
+        let plot_path = drawn.plot.clone().unwrap_or_else(|| json.with_extension(""));
         (plot::draw(&results, &plot_path), json)
     });
     print(table::table2(&results))?;
@@ -126,7 +149,8 @@ fn explicit_io(options: &ExplicitOptions, common: &Common) -> Result<ExitCode> {
         print(format_args!("Written: {}", file_names(&json, &plots?)))?;
     }
     // Of a part of the data, as the demonstration has, nothing is promised.
-    let kept = promised::of(&results).iter().all(Promised::is_kept);
+    let kept = promised::of(&results).iter().all(Promised::is_kept)
+        && promised::slowed(&results).is_empty();
     Ok(if results.is_whole() && kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -138,7 +162,7 @@ fn json_path(results: &Results, common: &Common) -> PathBuf {
 }
 
 /// Names applications and says what they are.
-pub fn list(apps: &[&dyn apps::Application]) -> Result<ExitCode> {
+pub fn list(apps: &[&dyn Application]) -> Result<ExitCode> {
     for app in apps {
         let papers = if app.is_papers() { " [the paper's]" } else { "" };
         print(format_args!("{:16} {}{papers}", app.name(), app.about()))?;

@@ -10,7 +10,7 @@ use runahead_bench::swap::{self, SwapOptions};
 use runahead_bench::synchronisation::{self, SyncOptions};
 use runahead_bench::{apps, results};
 
-use super::common::{RESULTS, executable, place};
+use super::common::{RESULTS, executable, place, refuse};
 use super::explicit::{Explicit, list, waiting};
 use crate::commands::print;
 
@@ -21,9 +21,9 @@ pub struct Faults {
     /// What the programs' memory is
     #[arg(long, value_name = "WHAT", default_value = "files")]
     over: Over,
-    /// Directory on a disk for the contents of the swap device
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    backing: PathBuf,
+    /// Directory on a disk for the contents of the swap device [default: /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    backing: Option<PathBuf>,
     /// Over swap: measure the plain program and Runahead only, not the observed
     /// run and the full copies that further rows of the tables need
     #[arg(long)]
@@ -53,14 +53,23 @@ pub fn run(faults: Faults) -> Result<ExitCode> {
     if faults.over == Over::Swap {
         return over_swap(faults);
     }
-    let mut arguments = faults.programs;
-    if arguments.list {
+    refuse("faults over files", &[("--backing", faults.backing.is_some())])?;
+    if faults.programs.list {
         return list(&apps::faults());
     }
-    if arguments.app.is_empty() {
-        arguments.app = apps::faults().iter().map(|app| app.name().to_owned()).collect();
-    }
-    waiting("faults", arguments)
+    waiting("faults", faults.programs, &apps::faults())
+}
+
+/// Options of `explicit` that do nothing in the other two.
+fn unused(programs: &Explicit) -> [(&'static str, bool); 6] {
+    [
+        ("--case", !programs.case.is_empty()),
+        ("--metadata", programs.metadata.is_some()),
+        ("--busy", programs.busy),
+        ("--seed", programs.common.seed.is_some()),
+        ("--install", programs.common.install),
+        ("--plot", programs.drawn.plot.is_some()),
+    ]
 }
 
 /// Resident memory of the program that synchronises, in MiB, and how often.
@@ -68,7 +77,19 @@ const SYNC_MIB: u64 = 1024;
 const SYNC_READS: u64 = 132;
 
 fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
-    let common = &arguments.programs.common;
+    let programs = &arguments.programs;
+    let common = &programs.common;
+    let unused_here = [
+        ("--over", arguments.over != Over::Files),
+        ("--backing", arguments.backing.is_some()),
+        ("--app", !programs.app.is_empty()),
+        ("--list", programs.list),
+        ("--scale", programs.scale != 1.0),
+        ("--unprivileged", programs.unprivileged),
+        ("--run-option", !common.run_option.is_empty()),
+    ];
+    refuse("faults --sync", &unused(programs))?;
+    refuse("faults --sync", &unused_here)?;
     let runahead = executable(common.runahead.as_deref())?;
     let place = Place::open(&place(common))?;
     let costs = synchronisation::measure(&SyncOptions {
@@ -76,7 +97,7 @@ fn synchronisations(arguments: &Faults) -> Result<ExitCode> {
         place: &place,
         megabytes: SYNC_MIB,
         reads: SYNC_READS,
-        runs: usize::from(arguments.programs.runs),
+        runs: usize::from(programs.runs),
     })?;
     let json = common.json.clone().unwrap_or_else(|| Path::new(RESULTS).join("faults-sync.json"));
     results::write_json(&json, &costs)?;
@@ -92,6 +113,13 @@ fn over_swap(arguments: Faults) -> Result<ExitCode> {
         swap::names().try_for_each(print)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let unused_here = [
+        ("--data", programs.common.data.is_some()),
+        ("--overlay", programs.common.overlay),
+        ("--fuse-limit", programs.common.fuse_limit.is_some()),
+    ];
+    refuse("faults --over swap", &unused(&programs))?;
+    refuse("faults --over swap", &unused_here)?;
     let common = programs.common;
     let is_array = common.profile == "array-2003";
     let name = format!("faults-swap-{}.json", common.profile);
@@ -103,7 +131,7 @@ fn over_swap(arguments: Faults) -> Result<ExitCode> {
         runs: usize::from(programs.runs),
         brief: arguments.brief,
         scale: programs.scale,
-        backing: arguments.backing,
+        backing: arguments.backing.unwrap_or_else(|| "/var/tmp".into()),
         runahead: executable(common.runahead.as_deref())?,
         run_options: common.run_option,
         unprivileged: programs.unprivileged,

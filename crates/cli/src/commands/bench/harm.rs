@@ -65,7 +65,7 @@ pub fn run(arguments: Harm) -> Result<ExitCode> {
         run_s: or(arguments.run_seconds, 0.1, 1.0),
         launches: arguments.launches,
         scale: or(arguments.scale, 0.3, 1.0),
-        seed: common.seed,
+        seed: common.seed(),
         install: common.install,
         runahead: executable(common.runahead.as_deref())?,
         run_options: common.run_option.clone(),

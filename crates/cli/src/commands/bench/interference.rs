@@ -8,7 +8,7 @@ use clap::Args;
 use runahead_bench::interference::{self, InterferenceOptions};
 use runahead_bench::results;
 
-use super::common::{Common, RESULTS, executable, place};
+use super::common::{Common, RESULTS, executable, place, refuse};
 use crate::commands::print;
 
 #[derive(Debug, Args)]
@@ -39,6 +39,7 @@ pub struct Interference {
 /// Runs it.
 pub fn run(arguments: Interference) -> Result<ExitCode> {
     let common = &arguments.common;
+    refuse("interference", &[("--seed", common.seed.is_some())])?;
     let results = interference::run(&InterferenceOptions {
         programs: arguments.app,
         place: place(common),

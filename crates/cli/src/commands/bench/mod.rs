@@ -35,7 +35,9 @@ enum Which {
     /// the ratio, and the ideal: max(CPU time, bytes / bandwidth, reads ×
     /// latency / parallelism). Each run's output is compared with the plain
     /// run's; the exit status is 1 if one differs or, with all of the data, a
-    /// promise of docs/SPECIFICATION.md is missed.
+    /// promise of docs/SPECIFICATION.md is missed. Unless --app names some,
+    /// applications whose programs are missing are left out and named, and the
+    /// exit status is 1, too.
     Explicit(explicit::Explicit),
     /// Programs that wait in page faults of mapped files
     ///
@@ -58,7 +60,7 @@ enum Which {
     /// memory control besides (section 6). The exit status is 1 where a
     /// program takes more than 1.01 times as long with control as without
     /// speculation, or less than 95% of what speculation gains is kept, by the
-    /// whole 95% interval.
+    /// whole 95% interval, or nothing speculated.
     ///
     /// With `--release`: what it is worth to give back what lies behind a
     /// program (section 8), on an emulated device.
@@ -71,13 +73,14 @@ enum Which {
     /// themselves and under runahead, beside one spinning process per
     /// processor. It fails where a call is more than 5 ms slower than plain's
     /// slowest more often than a second plain side's is, a record is torn or a
-    /// lock lost.
+    /// lock lost; with --idle, also where nothing speculated.
     Interference(interference::Interference),
     /// What runahead costs where everything is in memory
     ///
     /// Resident reads of 4 KiB, the start of a thousand processes, touches of
     /// a mapped file, whole programs that run a second or longer, idle and
-    /// busy processors; and a heap of 4 GiB with rare page faults.
+    /// busy processors; and a heap of 4 GiB with rare page faults, where 5 GiB of
+    /// memory are available.
     Overhead(overhead::Overhead),
     /// Whether anything becomes slower: everyday commands, unkind conditions
     ///
@@ -86,12 +89,14 @@ enum Which {
     /// working set, and a plain reader on the same device. Plain runs and runs
     /// under runahead alternate, and a cell counts as harm where the lower 95%
     /// bound of its slowdown is above 1.03. The worst is printed on top; the
-    /// exit status is 1 if one is harmed or the geometric mean is above 1.
+    /// exit status is 1 if one is harmed, the geometric mean is above 1, or a
+    /// cell could not be measured.
     Harm(harm::Harm),
     /// A plain reader beside four speculating programs on one device
     ///
     /// It may lose at most 3% of its throughput and at most 10% at the 99th
-    /// percentile of its latency, against the same programs run plainly.
+    /// percentile of its latency, against the same programs run plainly; the
+    /// exit status is 1 where it loses more, or nothing speculated.
     Sharing(sharing::Sharing),
     /// TIP (Patterson 1997): simulated tables beside the thesis's
     ///
@@ -119,7 +124,8 @@ enum Which {
     /// aggressive one, the competitive depth set in the kernel (`runahead
     /// tune`) and under runahead; for each number of handlers the throughput,
     /// what the paper's model gives for the switch cost that the default
-    /// shows, and the estimated optimum.
+    /// shows, and the estimated optimum. The exit status is 1 where a target is
+    /// missed for certain.
     Streams(streams::Streams),
     /// Programs compiled with inserted prefetches (Mowry and others 1996)
     ///
@@ -133,7 +139,7 @@ enum Which {
     /// where they differ.
     Compiler(compiler::Kernels),
     /// A short selection: three applications, smaller data, three runs
-    Quick(common::Common),
+    Quick(explicit::Quick),
 }
 
 /// Runs the benchmark that the arguments name.
@@ -161,6 +167,6 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         Which::TipProgram { arguments } => tip::program(&arguments),
         Which::Streams(arguments) => streams::run(arguments),
         Which::Compiler(arguments) => compiler::run(arguments),
-        Which::Quick(common) => explicit::quick(&common),
+        Which::Quick(arguments) => explicit::quick(&arguments),
     }
 }

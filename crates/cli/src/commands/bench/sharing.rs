@@ -8,7 +8,7 @@ use clap::Args;
 use runahead_bench::results;
 use runahead_bench::sharing::{self, SharingOptions};
 
-use super::common::{Common, RESULTS, executable, place};
+use super::common::{Common, RESULTS, executable, place, refuse};
 use crate::commands::print;
 
 #[derive(Debug, Args)]
@@ -29,11 +29,12 @@ pub struct Sharing {
 /// Runs it.
 pub fn run(arguments: Sharing) -> Result<ExitCode> {
     let common = &arguments.common;
+    refuse("sharing", &[("--install", common.install)])?;
     let results = sharing::run(&SharingOptions {
         place: place(common),
         runs: usize::from(arguments.runs),
         scale: arguments.scale,
-        seed: common.seed,
+        seed: common.seed(),
         runahead: executable(common.runahead.as_deref())?,
         run_options: common.run_option.clone(),
         apart: arguments.apart,

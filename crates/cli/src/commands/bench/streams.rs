@@ -78,5 +78,5 @@ pub fn run(arguments: Streams) -> Result<ExitCode> {
     let plots = streams::draw(&results, &json.with_extension(""));
     print(streams::table(&results))?;
     print(format_args!("Written: {}", file_names(&json, &plots?)))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if results.pass() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

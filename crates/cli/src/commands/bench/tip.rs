@@ -15,13 +15,19 @@ use crate::commands::{print, sim};
 #[derive(Debug, Args)]
 pub struct Tip {
     /// Which tables
-    #[arg(long, value_name = "WHICH", default_value = "all")]
+    #[arg(long, value_name = "WHICH", default_value = "all", conflicts_with = "live")]
     table: sim::Which,
     /// Seeds of programs and placement; times are means over them
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,3")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,2,3",
+        conflicts_with = "live"
+    )]
     seed: Vec<u64>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "live")]
     json: bool,
     /// Measure hinting programs instead of simulating
     #[arg(long)]
