@@ -60,9 +60,10 @@ lint: setup
 	cargo check --quiet --manifest-path tests/fuzz/coverage/Cargo.toml --target-dir target/fuzz
 
 bench: setup build
-	$(SUDO) $(RUNAHEAD) bench explicit --install
-	$(SUDO) $(RUNAHEAD) bench interference
-	$(SUDO) $(RUNAHEAD) bench overhead
+	@status=0; for which in "explicit --install" interference overhead; do \
+		echo "$(RUNAHEAD) bench $$which"; \
+		$(SUDO) $(RUNAHEAD) bench $$which || status=1; \
+	done; exit $$status
 
 # The command, its man pages and completions, which come out of the one binary;
 # for programs that hint, the library, its header and the manager's unit. Below
