@@ -247,7 +247,7 @@ impl Scenario {
     }
 
     /// Simulates programs that share one list of files in place of its applications; `None` if
-    /// the files do not fit on the array.
+    /// the files do not fit on the array. There must be two buffers more than programs.
     pub fn run_sharing(&self, tasks: Vec<Task>, config: Config) -> Option<Report> {
         let files = tasks.first().map_or(&[][..], |task| &task.program.files);
         let layout = self.layout(files)?;
@@ -267,7 +267,7 @@ impl Scenario {
     fn simulate(
         &self,
         tasks: Vec<Task>,
-        config: Config,
+        mut config: Config,
         layout: FileSystem,
         shares_files: bool,
     ) -> Report {
@@ -275,6 +275,8 @@ impl Scenario {
             Policy::Du => self.costs.without_tip(),
             _ => self.costs,
         };
+        // Each may wait for a buffer at the same time.
+        config.reserve = config.reserve.max(tasks.len() as u32);
         let machine = Machine { config, costs, shares_files, check: false };
         simulate(machine, tasks, layout, Array::new(self.disks, self.drive))
     }

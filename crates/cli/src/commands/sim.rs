@@ -84,7 +84,8 @@ pub struct Sim {
     /// them all for policies that take hints
     #[arg(long, value_name = "FILE", conflicts_with_all = ["app", "sweep", "table", "trace"])]
     replay: Option<PathBuf>,
-    /// Cache, in buffers of 8 KB [default: 1286, the thesis's]
+    /// Cache, in buffers of 8 KB, at least two more than threads read at a time [default: 1286,
+    /// the thesis's]
     #[arg(long, value_name = "N", requires = "replay",
           value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
     buffers: Option<u32>,
@@ -189,6 +190,15 @@ fn replay(command: &Sim, path: &Path) -> Result<()> {
     ensure_they_fit(command, &files)?;
     let programs =
         recording.programs().with_context(|| format!("{} cannot be simulated", path.display()))?;
+    // Each may hold one while it waits for another.
+    let (least, given) = (programs.len() + 2, command.buffers);
+    if let Some(buffers) = given.filter(|buffers| (*buffers as usize) < least) {
+        bail!(
+            "--buffers {buffers} are too few for {} threads that read at a time: give {least} at \
+             least",
+            programs.len()
+        );
+    }
     if !command.json {
         let [reads, files] = [recording.reads.len(), recording.files.len()];
         let [threads, programs] = [recording.streams.len(), programs.len()];
