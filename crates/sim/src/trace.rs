@@ -50,7 +50,14 @@ pub fn read_trace(reader: impl BufRead) -> io::Result<Program> {
         {
             return Err(invalid(i + 1, "in the header the file ends before that"));
         }
-        program.ops.push(op);
+        program.ops.push(match op {
+            // As a hint it would mean all that follows: it reads nothing, as at the end.
+            Op::Read(Range { file, length: 0, .. }) => {
+                let offset = program.files[file as usize].bytes;
+                Op::Read(Range { file, offset, length: 1 })
+            }
+            op => op,
+        });
     }
     Ok(program)
 }
@@ -134,6 +141,18 @@ mod tests {
             let error = read(offset, length).unwrap_err().to_string();
             assert!(error.starts_with("line 2: in the header the file ends"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_read_of_nothing_reads_nothing() {
+        let trace = concat!(
+            r#"{"name":"x","files":[{"bytes":90000,"directory":0}]}"#,
+            "\n",
+            r#"{"read":{"file":0,"offset":8192,"length":0}}"#
+        );
+        let program = read_trace(trace.as_bytes()).unwrap();
+        assert_eq!((program.totals().read_calls, program.totals().read_blocks), (1, 0));
+        assert_eq!(with_full_disclosure(&program).totals().hint_blocks, 0);
     }
 
     #[test]
