@@ -74,6 +74,17 @@ pub enum Error {
         /// Which.
         path: PathBuf,
     },
+    /// Not so many reads at once: their threads cannot be made.
+    #[error(
+        "cannot start {threads} threads that read at once ({cause}); allow more of them (`ulimit \
+         -u`, or pids.max of the control group)"
+    )]
+    Threads {
+        /// How many were to read.
+        threads: usize,
+        /// Why not.
+        cause: io::Error,
+    },
     /// Too few samples for an estimate: the time was too short.
     #[error("too few reads completed in the time given; give more with --time, or use --full")]
     TooFew,

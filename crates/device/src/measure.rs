@@ -608,7 +608,11 @@ impl Run<'_> {
             let wanted = (per_s * each_ns / 1e9 * self.options.load).min(burst);
             let count = wanted.clamp(least, 50_000.0) as usize;
             let offsets: Vec<u64> = (0..count).map(|_| self.place(PAGE_BYTES)).collect();
-            let completions = self.reader.parallel(&offsets, PAGE_BYTES, depth as usize)?;
+            let completions = match self.reader.parallel(&offsets, PAGE_BYTES, depth as usize) {
+                // The smaller depths have to do.
+                Err(Error::Threads { .. }) if rates.len() >= DEPTHS_MIN => break,
+                other => other?,
+            };
             self.spent.reads += count as u64;
             self.spent.bytes += count as u64 * PAGE_BYTES;
             self.rest(self.reader.now_ns() - now_ns);

@@ -121,7 +121,9 @@ impl Panel<'_> {
         chart.configure_mesh().x_desc(self.x).y_desc(self.y).label_style((FONT, 15)).draw()?;
         chart.draw_series(LineSeries::new(self.points.iter().map(|(x, y)| (*x, y[0])), &INK))?;
         let bars = self.points.iter().map(|(x, [value, low, high])| {
-            let (low, high) = (low.max(0.0), high.min(top));
+            let low = low.max(0.0);
+            // One that is wholly below the axis lies on it.
+            let high = high.min(top).max(low);
             ErrorBar::new_vertical(*x, low, value.clamp(low, high), high, INK.filled(), 6)
         });
         chart.draw_series(bars)?;

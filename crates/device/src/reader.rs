@@ -50,6 +50,7 @@ pub trait Reader {
     /// memory did not answer.
     ///
     /// # Errors
-    /// A read failed.
+    /// A read failed; [`Error::Threads`](crate::Error::Threads) where so many cannot be
+    /// made at a time.
     fn parallel(&mut self, offsets: &[u64], len: u64, depth: usize) -> Result<Vec<u64>>;
 }

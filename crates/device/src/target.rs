@@ -221,7 +221,7 @@ impl Reader for Target {
                 (0..depth).map(|_| builder().spawn_scoped(scope, worker)).collect();
             let join = |spawned: io::Result<std::thread::ScopedJoinHandle<'_, _>>| match spawned {
                 Ok(worker) => worker.join().expect("a reader panicked"),
-                Err(error) => Err(Error::io(&target.path, error)),
+                Err(cause) => Err(Error::Threads { threads: depth, cause }),
             };
             workers.into_iter().map(join).collect()
         });

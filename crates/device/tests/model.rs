@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use runahead_device::estimate::Estimate;
 use runahead_device::identity::Identity;
 use runahead_device::profile::{Positions, RandomReads};
 use runahead_device::reader::{Reader, Timed};
-use runahead_device::{DeviceProfile, Options, Result, measure, plot};
+use runahead_device::{DeviceProfile, Error, Options, Result, measure, plot};
 use runahead_slowdisk::model::{Array, Completion, Request};
 use runahead_slowdisk::profile::{Profile, Rate};
 
@@ -24,6 +25,8 @@ struct Modelled {
     late: Option<u64>,
     /// Of each so many bytes the first megabyte is in memory.
     resident_each: Option<u64>,
+    /// So many threads can be made.
+    threads_max: usize,
 }
 
 impl Modelled {
@@ -41,6 +44,7 @@ impl Modelled {
             since_ns: 1,
             late: None,
             resident_each: None,
+            threads_max: usize::MAX,
         }
     }
 }
@@ -78,6 +82,10 @@ impl Reader for Modelled {
     }
 
     fn parallel(&mut self, offsets: &[u64], len: u64, depth: usize) -> Result<Vec<u64>> {
+        if depth > self.threads_max {
+            let cause = std::io::ErrorKind::WouldBlock.into();
+            return Err(Error::Threads { threads: depth, cause });
+        }
         let (mut waiting, mut ends) = (offsets.iter().copied(), Vec::new());
         let mut done: Vec<Completion<usize>> = Vec::new();
         let mut free = depth;
@@ -254,6 +262,21 @@ fn a_file_that_is_partly_in_memory_is_measured() {
 }
 
 #[test]
+fn too_few_threads_leave_the_larger_depths_out() {
+    let measured = |threads_max| {
+        let mut device = Modelled::new("cloud", 1);
+        device.threads_max = threads_max;
+        let identity = Identity::of(Path::new("/")).unwrap();
+        measure(&mut device, identity, Positions::Device, &Options::default(), &mut |_, _| {})
+    };
+    let found = measured(100).unwrap();
+    assert_eq!(found.parallelism.depths.last().unwrap().depth, 64);
+    near("channels", found.parallelism.effective.value, 32.0);
+    let error = measured(4).unwrap_err().to_string();
+    assert!(error.contains("8 threads") && error.contains("ulimit -u"), "{error}");
+}
+
+#[test]
 fn a_lower_load_takes_fewer_reads_not_more_time() {
     let full = profile_of("cloud", &Options { load: 1.0, ..Options::default() }, 1);
     let tenth = profile_of("cloud", &Options { load: 0.1, ..Options::default() }, 1);
@@ -273,6 +296,8 @@ fn a_profile_is_stored_read_back_and_drawn() {
     assert!((again.latency_us.value - found.latency_us.value).abs() < 1e-6);
     std::fs::write(path, "{\"version\":1").unwrap();
     assert_eq!(DeviceProfile::load_from(directory.path(), directory.path()), None, "damaged");
+    // What is short beside the rest may come out as less than nothing.
+    found.seek.as_mut().unwrap().by_distance[0].time_us = Estimate::new(-9.0, 3.0);
     for name in ["curves.svg", "curves.png"] {
         let path = directory.path().join(name);
         plot::draw(&found, &path).unwrap();
