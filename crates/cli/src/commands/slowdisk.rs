@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use runahead_slowdisk::profile::{Discipline, Medium, PROFILES, Profile};
 use runahead_slowdisk::{
-    CheckOptions, FileSystem, ProfileReport, SlowDisk, Snapshot, UpOptions, parse_size,
+    CheckOptions, FileSystem, ProfileReport, SlowDisk, Snapshot, State, UpOptions, parse_size,
 };
 
 use super::{print, say};
@@ -111,7 +111,7 @@ enum Action {
         /// How long each depth is measured (disks: three times as long)
         #[arg(long, value_name = "S", default_value_t = 1.0)]
         seconds: f64,
-        /// FUSE's max_background, instead of the profile's
+        /// FUSE's max_background, instead of the profiles' (the machine's own disk has none)
         #[arg(long, value_name = "N")]
         fuse_limit: Option<u16>,
         /// Seed of the device and of the reads
@@ -320,17 +320,11 @@ fn list(json: bool) -> anyhow::Result<()> {
     table.load_preset(presets::NOTHING).set_header(["mount point", "profile", "device", "state"]);
     for state in &states {
         let device = state.device.as_deref().unwrap_or(Path::new("-"));
-        let health = match (state.is_alive(), state.ready) {
-            (true, _) if state.is_orphan() => "left behind: clean up with down --force",
-            (true, true) => "up",
-            (true, false) => "coming up",
-            (false, _) => "dead: clean up with down",
-        };
         let row = [
             state.name(),
             state.options.profile.clone(),
             device.display().to_string(),
-            health.into(),
+            health(state).into(),
         ];
         table.add_row(row);
     }
@@ -342,16 +336,35 @@ fn list(json: bool) -> anyhow::Result<()> {
     print(table)
 }
 
+fn health(state: &State) -> &'static str {
+    let stats = || SlowDisk::at(&state.options.mountpoint).and_then(|disk| disk.stats());
+    match (state.is_alive(), state.ready) {
+        (true, _) if state.is_orphan() => "left behind: clean up with down --force",
+        (true, true) if state.daemon.is_some() => match stats() {
+            Ok(stats) if stats.paused => "up, timing is paused",
+            Ok(_) => "up",
+            Err(_) => "does not answer: end it with down --force",
+        },
+        (true, true) => "up",
+        (true, false) => "coming up",
+        (false, _) => "dead: clean up with down",
+    }
+}
+
 fn check(options: &CheckOptions, json: bool) -> anyhow::Result<ExitCode> {
-    let reports = runahead_slowdisk::check(options, |report| {
+    let mut reports = Vec::new();
+    let checked = runahead_slowdisk::check(options, |report| {
         if !json {
             // What is measured goes on: the exit status tells of all.
             let _ = print(describe_check(report));
         }
-    })?;
-    if json {
+        reports.push(report.clone());
+    });
+    // Also what was found before an error.
+    if json && (checked.is_ok() || !reports.is_empty()) {
         print(serde_json::to_string_pretty(&reports)?)?;
     }
+    checked?;
     let failed = reports.iter().any(|report| !report.pass());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

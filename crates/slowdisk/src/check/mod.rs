@@ -48,7 +48,7 @@ pub struct CheckOptions {
     pub profiles: Vec<String>,
     /// How long each depth is measured; disks three times as long.
     pub each: Duration,
-    /// `max_background`, if not the profile's.
+    /// `max_background`, if not the profile's; the machine's own disk has none.
     pub fuse_limit: Option<u16>,
     /// Seed of the device and of the offsets.
     pub seed: u64,
@@ -146,9 +146,10 @@ pub fn check(
 }
 
 fn check_profile(name: &str, options: &CheckOptions, scratch: &Path) -> Result<ProfileReport> {
+    let profile = Profile::by_name(name)?;
     let mut up = UpOptions::new(name, scratch.join(name));
     up.seed = options.seed;
-    up.fuse_limit = options.fuse_limit;
+    up.fuse_limit = options.fuse_limit.filter(|_| has_model(&profile));
     up.daemon.clone_from(&options.daemon);
     let profile = up.resolve()?;
     let size_bytes = size_bytes(&profile);
