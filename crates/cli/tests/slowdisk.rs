@@ -5,6 +5,7 @@ mod bed;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -113,6 +114,134 @@ fn a_backing_directory_keeps_the_contents_and_whatever_else_is_there() {
     }
     fs::write(&image, contents(2, 70_000)).unwrap();
     refused(&options, "--size");
+}
+
+/// A device whose contents are kept in "images".
+fn backed(bed: &bed::Bed) -> UpOptions {
+    fs::create_dir(bed.path("images")).unwrap();
+    UpOptions { backing: Some(bed.path("images")), ..bed.options("cloud") }
+}
+
+#[test]
+fn a_backing_directory_is_one_device_s() {
+    let bed = bed!();
+    let options = backed(&bed);
+    let disk = SlowDisk::up(&options).unwrap();
+    fs::write(bed.path("mnt/f"), contents(1, 100_000)).unwrap();
+    let second = UpOptions { mountpoint: bed.path("other"), ..options.clone() };
+    let error = SlowDisk::up(&second).unwrap_err().to_string();
+    assert!(error.contains("images") && error.contains(&disk.state().name()), "{error}");
+    // Nor of one that is listed elsewhere.
+    let up = ["up", "--profile", "cloud", "--size", "128M", "--backing"];
+    let paths = [bed.path("images"), bed.path("other")];
+    let output = slowdisk_in(&bed.path("states"), &up, &[&paths[0], &paths[1]]);
+    refused(&output, "another device");
+    disk.down(false).unwrap();
+    let _disk = SlowDisk::up(&second).unwrap();
+    assert!(fs::read(bed.path("other/f")).unwrap() == contents(1, 100_000));
+}
+
+#[test]
+fn a_backing_directory_takes_no_locked_memory() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&UpOptions { paused: true, ..backed(&bed) }).unwrap();
+    fs::write(bed.path("mnt/f"), vec![7; 64 << 20]).unwrap();
+    disk.cold().unwrap();
+    assert!(fs::read(bed.path("mnt/f")).unwrap() == vec![7; 64 << 20]);
+    let pid = disk.state().daemon.as_ref().unwrap().pid();
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let locked = maps.lines().filter_map(|line| line.strip_prefix("Locked:"));
+    let locked_kib: u64 =
+        locked.map(|size| size.trim().trim_end_matches(" kB").parse::<u64>().unwrap()).sum();
+    assert!(locked_kib > 0, "the process itself is locked");
+    assert!(locked_kib < 32 << 10, "{locked_kib} KiB");
+}
+
+#[test]
+fn a_full_disk_behind_a_device_fails_the_writer_only() {
+    let bed = bed!();
+    let options =
+        UpOptions { fs: FileSystem::None, size_bytes: 64 << 20, paused: true, ..backed(&bed) };
+    let images = bed.path("images");
+    let mount = ["-t", "tmpfs", "-o", "size=20M", "none"];
+    ok(&Command::new("mount").args(mount).arg(&images).output().unwrap());
+    let disk = SlowDisk::up(&options);
+    // It lasts as long as the image is open.
+    ok(&Command::new("umount").arg("--lazy").arg(&images).output().unwrap());
+    let disk = disk.unwrap();
+    let open = || fs::File::options().read(true).write(true).open(disk.device().unwrap()).unwrap();
+    let device = open();
+    let written = device.write_all_at(&vec![7; 40 << 20], 0).and_then(|()| device.sync_all());
+    assert!(written.is_err(), "there is no room for it");
+    drop(device);
+    disk.cold().unwrap();
+    let mut bytes = [1; 4096];
+    open().read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == [7; 4096]);
+    // To read what was never written takes no room.
+    open().read_exact_at(&mut bytes, 60 << 20).unwrap();
+    assert!(bytes == [0; 4096]);
+    assert!(disk.state().is_alive());
+}
+
+#[test]
+fn an_image_without_a_file_system_is_told_from_one_that_was_never_written() {
+    let bed = bed!();
+    let options = backed(&bed);
+    let image = fs::File::create(bed.path("images/disk.img")).unwrap();
+    // As a device leaves it that did not come up.
+    image.set_len(64 << 20).unwrap();
+    SlowDisk::up(&options).unwrap().down(false).unwrap();
+    image.set_len(0).unwrap();
+    image.write_all_at(&contents(2, 70_000), 0).unwrap();
+    image.set_len(128 << 20).unwrap();
+    let error = SlowDisk::up(&options).unwrap_err().to_string();
+    assert!(error.contains("disk.img") && error.contains("no ext4"), "{error}");
+    let mut left = vec![0; 70_000];
+    fs::File::open(bed.path("images/disk.img")).unwrap().read_exact_at(&mut left, 0).unwrap();
+    assert!(left == contents(2, 70_000));
+}
+
+/// A power failure may come later.
+#[test]
+fn what_a_backing_directory_keeps_is_on_its_disk_once_the_device_is_down() {
+    let bed = bed!();
+    let below = UpOptions { mountpoint: bed.path("other"), ..bed.options("nvme") };
+    let below = SlowDisk::up(&UpOptions { size_bytes: 256 << 20, ..below }).unwrap();
+    let images = bed.path("other/images");
+    fs::create_dir(&images).unwrap();
+    let written = || {
+        let stat = sysfs(below.device().unwrap(), "stat");
+        stat.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap() * 512
+    };
+    let options = UpOptions { backing: Some(images), paused: true, ..bed.options("cloud") };
+    let disk = SlowDisk::up(&options).unwrap();
+    let before = written();
+    fs::write(bed.path("mnt/f"), contents(1, 16 << 20)).unwrap();
+    disk.down(false).unwrap();
+    assert!(written() - before >= 16 << 20, "{before} before, {} now", written());
+    below.down(false).unwrap();
+}
+
+#[test]
+fn an_object_store_is_not_mounted_within_what_it_passes_through() {
+    let bed = bed!();
+    let backing = bed.path("objects");
+    fs::create_dir(&backing).unwrap();
+    let up = |mountpoint: &Path, overlay: Option<PathBuf>| {
+        let options = bed.options("object");
+        let mountpoint = mountpoint.to_owned();
+        UpOptions { mountpoint, overlay, backing: Some(backing.clone()), ..options }
+    };
+    for options in [
+        up(&backing, None),
+        up(&backing.join("new"), None),
+        up(&bed.path("mnt"), Some(backing.join("new"))),
+    ] {
+        let error = SlowDisk::up(&options).unwrap_err().to_string();
+        assert!(error.contains("wait for itself"), "{error}");
+    }
+    SlowDisk::up(&up(&bed.path("mnt"), None)).unwrap().down(false).unwrap();
 }
 
 #[test]
@@ -290,6 +419,30 @@ fn check_reports_every_depth() {
 }
 
 #[test]
+fn check_limits_what_has_a_limit_and_keeps_what_it_found() {
+    let bed = bed!();
+    let check =
+        "slowdisk check --json --seconds 0.02 --fuse-limit 64 --profile object --profile nvme";
+    let profiles = |output: &std::process::Output| {
+        let reports: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let names = reports.as_array().unwrap().iter().map(|report| report["profile"].to_string());
+        names.collect::<Vec<_>>()
+    };
+    let run = |before: &str| {
+        Command::new("unshare")
+            .args(["--mount", "sh", "-c", &format!("{before} exec \"$0\" {check}"), RUNAHEAD])
+            .env("RUNAHEAD_SLOWDISK_STATE", bed.path("states"))
+            .output()
+            .unwrap()
+    };
+    assert_eq!(profiles(&run("")), [r#""object""#, r#""nvme""#]);
+    // No room for an image of the machine's own disk.
+    let output = run("mount -t tmpfs -o size=1M none /var/tmp &&");
+    refused(&output, "allocate");
+    assert_eq!(profiles(&output), [r#""object""#]);
+}
+
+#[test]
 fn warm_metadata_reads_no_data() {
     let bed = bed!();
     let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
@@ -307,6 +460,45 @@ fn warm_metadata_reads_no_data() {
     assert_eq!(disk.stats().unwrap().device.reads, 0, "metadata is in memory");
     fs::read(bed.path("mnt/d/7")).unwrap();
     assert_eq!(disk.stats().unwrap().device.bytes_read, 12288, "data was not");
+}
+
+#[test]
+fn an_interrupt_leaves_no_timing_off() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&UpOptions { paused: true, ..bed.options("cloud") }).unwrap();
+    for i in 0..5000 {
+        fs::write(bed.path("mnt").join(i.to_string()), "").unwrap();
+    }
+    ok(&slowdisk(&["resume"], &[&bed.path("mnt")]));
+    let list = || {
+        let listed = ok(&slowdisk(&["list"], &[]));
+        let name = disk.state().name();
+        listed.lines().find(|line| line.contains(&name)).unwrap().to_owned()
+    };
+    assert!(!list().contains("paused"), "{}", list());
+    // It may have ended by itself before the signal came.
+    let interrupted = eventually(|| {
+        disk.cold().unwrap();
+        let mut warming = Command::new(RUNAHEAD)
+            .args(["slowdisk", "warm-metadata"])
+            .arg(bed.path("mnt"))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while warming.try_wait().unwrap().is_none() {
+            if disk.stats().unwrap().paused {
+                let pid = warming.id().to_string();
+                ok(&Command::new("kill").args(["-INT", &pid]).output().unwrap());
+                break;
+            }
+        }
+        let status = warming.wait().unwrap();
+        assert!(!disk.stats().unwrap().paused, "{status}");
+        status.signal() == Some(libc::SIGINT)
+    });
+    assert!(interrupted);
+    disk.pause().unwrap();
+    assert!(list().contains("paused"), "{}", list());
 }
 
 #[test]
@@ -340,14 +532,25 @@ fn killing_the_process_is_undone_by_down_and_by_up() {
 #[test]
 fn a_process_that_hangs_is_ended_by_force() {
     let bed = bed!();
-    let state = SlowDisk::up(&bed.options("cloud")).unwrap().leave_up();
-    fs::write(bed.path("mnt/f"), contents(1, 1 << 20)).unwrap();
-    let pid = state.daemon.as_ref().unwrap().pid();
-    ok(&Command::new("kill").args(["-STOP", &pid.to_string()]).output().unwrap());
-    ok(&slowdisk(&["down", "--force"], &[&bed.path("mnt")]));
-    assert!(!mounted(&bed.path("mnt")) && !state.directory.exists());
-    assert!(!state.is_alive());
-    assert!(eventually(|| loop_backing(state.device.as_ref().unwrap()).is_none()));
+    for profile in ["cloud", "object"] {
+        let state = SlowDisk::up(&bed.options(profile)).unwrap().leave_up();
+        fs::write(bed.path("mnt/f"), contents(1, 1 << 20)).unwrap();
+        let pid = state.daemon.as_ref().unwrap().pid();
+        ok(&Command::new("kill").args(["-STOP", &pid.to_string()]).output().unwrap());
+        let mut down = Command::new("timeout");
+        down.args(["--signal=KILL", "60", RUNAHEAD, "slowdisk", "down", "--force"]);
+        let downed = down.arg(bed.path("mnt")).output().unwrap();
+        if !downed.status.success() {
+            // Whoever looks at the place waits for it.
+            kill(pid);
+        }
+        ok(&downed);
+        assert!(!mounted(&bed.path("mnt")) && !state.directory.exists(), "{profile}");
+        assert!(!state.is_alive(), "{profile}");
+        if let Some(device) = &state.device {
+            assert!(eventually(|| loop_backing(device).is_none()));
+        }
+    }
 }
 
 /// With its own file system among its mounts, its end would wait for itself.

@@ -1,4 +1,4 @@
-//! The FUSE file system with one file, `disk`: the contents of the device.
+//! The FUSE file system with one file: the contents of the device.
 //!
 //! One thread takes the requests, runs the model and sends the replies. On the
 //! machines that this runs on a change to another process and back costs as
@@ -22,8 +22,6 @@ use crate::serve::mount;
 use crate::store::Store;
 use crate::wire::{Ask, Asked, Attributes, Body, REQUEST_ROOM_BYTES, out_header};
 
-/// Name of the one file.
-pub const DISK: &str = "disk";
 const ROOT_INODE: u64 = 1;
 const DISK_INODE: u64 = 2;
 /// Attributes never change.
@@ -66,6 +64,8 @@ impl Filesystem for Handshake {
 /// What a device is made of.
 #[derive(Debug, Clone)]
 pub struct Disk {
+    /// Name of the file.
+    pub name: String,
     /// Its contents.
     pub store: Arc<Store>,
     /// Its model.
@@ -105,7 +105,7 @@ impl DiskSession {
     /// # Errors
     /// If FUSE cannot be mounted there.
     pub fn mount(disk: Disk, mountpoint: &Path, fuse_limit: u16) -> Result<Self> {
-        let session = mount(Handshake { fuse_limit }, mountpoint, SessionACL::Owner)?;
+        let session = mount(Handshake { fuse_limit }, &disk.name, mountpoint, SessionACL::Owner)?;
         Ok(Self { disk, session })
     }
 
@@ -116,7 +116,7 @@ impl DiskSession {
     pub fn run(self) -> io::Result<()> {
         let fuse = self.session.as_fd();
         rustix::io::ioctl_fionbio(fuse, true)?;
-        let mut server = Server { disk: &self.disk, fuse, done: Vec::new() };
+        let mut server = Server { disk: &self.disk, fuse, done: Vec::new(), contents: Vec::new() };
         let mut buffer = vec![0; REQUEST_BYTES_MAX as usize + REQUEST_ROOM_BYTES];
         // Since when it slept, if requests could not wake it.
         let mut asleep_ns = None;
@@ -258,6 +258,8 @@ struct Server<'a> {
     fuse: BorrowedFd<'a>,
     /// Replies whose time has come.
     done: Vec<Completion<Reply>>,
+    /// Contents on their way from a file to the kernel.
+    contents: Vec<u8>,
 }
 
 impl Server<'_> {
@@ -299,16 +301,17 @@ impl Server<'_> {
                 self.submit(came_ns, request, Reply { unique, what });
             }
             Ask::Write { offset, data } => {
-                let len = self.disk.store.write(offset, data);
-                if len < data.len() {
-                    return self.refuse(unique, libc::ENOSPC);
-                }
+                let len = match self.disk.store.write(offset, data) {
+                    Ok(len) if len == data.len() => len,
+                    Ok(_) => return self.refuse(unique, libc::ENOSPC),
+                    Err(error) => return self.refuse(unique, number_of(&error)),
+                };
                 let request = Request { offset, len: len as u64, write: true };
                 let what = What::Written(len as u32);
                 self.submit(came_ns, request, Reply { unique, what });
             }
             Ask::Lookup(name) => match self.attributes(DISK_INODE) {
-                Some(disk) if asked.inode == ROOT_INODE && name == DISK.as_bytes() => {
+                Some(disk) if asked.inode == ROOT_INODE && name == self.disk.name.as_bytes() => {
                     self.reply(unique, Body::entry(&disk, FOREVER_S).bytes());
                 }
                 _ => self.refuse(unique, libc::ENOENT),
@@ -331,7 +334,7 @@ impl Server<'_> {
                 }
                 match self.disk.store.discard(offset, len) {
                     Ok(()) => self.reply(unique, &[]),
-                    Err(error) => self.refuse(unique, error.raw_os_error().unwrap_or(libc::EIO)),
+                    Err(error) => self.refuse(unique, number_of(&error)),
                 }
             }
             Ask::Forget | Ask::End => {}
@@ -356,16 +359,20 @@ impl Server<'_> {
 
     fn send_due(&mut self) {
         let mut done = std::mem::take(&mut self.done);
+        let mut contents = std::mem::take(&mut self.contents);
         for Completion { payload: Reply { unique, what }, .. } in done.drain(..) {
             match what {
                 What::Read { offset, len } => {
-                    self.reply(unique, self.disk.store.bytes(offset, len))
+                    match self.disk.store.read(offset, len, &mut contents) {
+                        Ok(bytes) => self.reply(unique, bytes),
+                        Err(error) => self.refuse(unique, number_of(&error)),
+                    }
                 }
                 What::Lost => self.refuse(unique, libc::EIO),
                 What::Written(len) => self.reply(unique, Body::written(len).bytes()),
             }
         }
-        self.done = done;
+        (self.done, self.contents) = (done, contents);
     }
 
     fn refuse(&self, unique: u64, errno: i32) {
@@ -383,6 +390,11 @@ impl Server<'_> {
             Err(error) => log::warn!("a reply was refused: {error}"),
         }
     }
+}
+
+/// What the kernel calls an error.
+fn number_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Taking a device down, also when its process is dead.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::control::Ask;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::options::FileSystem;
 use crate::profile::{Medium, Profile};
 use crate::serve::FUSE_SOURCE;
@@ -85,8 +85,20 @@ pub(crate) fn tear_down(state: &State, force: bool) -> Result<()> {
     if state.options.backing.is_none() {
         mounts::unmount(&state.object_directory(), true)?;
     }
+    let synced = sync_contents(state);
     remove_traces(state);
-    Ok(())
+    synced
+}
+
+/// Writes what a backing directory keeps to its disk, as a device does that is told
+/// to; nobody finds again what was swapped out.
+fn sync_contents(state: &State) -> Result<()> {
+    let Some(image) = state.image().filter(|_| state.options.fs != FileSystem::Swap) else {
+        return Ok(());
+    };
+    // Where it is gone, there is nothing to lose.
+    let Ok(file) = File::open(&image) else { return Ok(()) };
+    file.sync_all().context(|| format!("write {} to its disk", image.display()))
 }
 
 fn detach_if(lazy: bool, path: &Path, error: Error) -> Result<()> {
@@ -99,7 +111,7 @@ fn is_ours(state: &State) -> bool {
     let Some((kind, source)) = mounts::mounted_at(&state.options.mountpoint) else { return false };
     match &state.device {
         Some(device) => Path::new(&source) == device,
-        None => kind.starts_with("fuse") && source == FUSE_SOURCE,
+        None => kind.starts_with("fuse") && source.starts_with(FUSE_SOURCE),
     }
 }
 

@@ -96,6 +96,19 @@ impl UpOptions {
         }
     }
 
+    /// What is emulated, for a name: the profile, and what was changed about its times.
+    /// A device goes by it in the kernel's tables, so that one at a place is not taken
+    /// for another that was there before.
+    pub(crate) fn emulated(&self) -> String {
+        let changes = [
+            self.spindles.map(|number| format!("-{number}")),
+            self.queue.map(|queue| format!("-{queue:?}").to_lowercase()),
+            self.fuse_limit.map(|limit| format!("-limit{limit}")),
+            (self.scale != 1.0).then(|| format!("-x{}", self.scale)),
+        ];
+        changes.into_iter().flatten().fold(self.profile.clone(), |name, change| name + &change)
+    }
+
     /// The profile with the options' changes.
     ///
     /// # Errors
@@ -197,6 +210,8 @@ mod tests {
         let profile = options.resolve().unwrap();
         assert_eq!((profile.channels, profile.discipline), (7, Discipline::Fifo));
         assert_eq!(profile.mean_random_ns(0), 6_000_000);
+        assert_eq!(options.emulated(), "array-2003-7-fifo-x0.5");
+        assert_eq!(UpOptions::new("cloud", "/mnt/x").emulated(), "cloud");
     }
 
     #[test]

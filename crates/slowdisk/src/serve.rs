@@ -26,7 +26,7 @@ use crate::timer::Timer;
 /// What the process says on its standard output when the device can be used.
 pub const READY: &str = "ready";
 
-/// Source of our FUSE mounts in the table of mounts.
+/// Begin of the source of our FUSE mounts in the table of mounts.
 pub const FUSE_SOURCE: &str = "runahead-slowdisk";
 
 /// `prctl(PR_SET_IO_FLUSHER)` of linux/prctl.h, Linux 5.6.
@@ -67,6 +67,7 @@ fn engine<P>(state: &State, profile: &Profile) -> Arc<Engine<P>> {
 fn serve_disk(state: &State, profile: &Profile) -> Result<()> {
     let options = &state.options;
     let disk = Disk {
+        name: options.emulated(),
         store: Arc::new(Store::new(options.size_bytes, options.backing.as_deref())?),
         engine: engine(state, profile),
         bad: Arc::new(BadBlocks::default()),
@@ -88,7 +89,7 @@ fn serve_object(state: &State, profile: &Profile) -> Result<()> {
     let mountpoint = &state.options.mountpoint;
     run(state, mountpoint, &engine, &BadBlocks::default(), || {
         let fs = ObjectFs::new(&backing, Arc::clone(&timer), profile.fuse_limit)?;
-        let session = mount(fs, mountpoint, SessionACL::All)?;
+        let session = mount(fs, &state.options.emulated(), mountpoint, SessionACL::All)?;
         pin_readahead_of(mountpoint)?;
         Ok(Box::new(|| session.run()))
     })
@@ -97,10 +98,17 @@ fn serve_object(state: &State, profile: &Profile) -> Result<()> {
 /// Serves a mount until it is unmounted.
 type Serving = Box<dyn FnOnce() -> std::io::Result<()> + Send>;
 
-/// Mounts a file system and agrees with the kernel; nothing is served yet.
-pub fn mount<F: Filesystem>(fs: F, mountpoint: &Path, acl: SessionACL) -> Result<Session<F>> {
+/// Mounts a file system and agrees with the kernel; nothing is served yet. `emulated`
+/// is a part of its source: a stored profile goes by that.
+pub fn mount<F: Filesystem>(
+    fs: F,
+    emulated: &str,
+    mountpoint: &Path,
+    acl: SessionACL,
+) -> Result<Session<F>> {
     let mut config = fuser::Config::default();
-    config.mount_options = vec![MountOption::FSName(FUSE_SOURCE.into()), MountOption::NoAtime];
+    let source = MountOption::FSName(format!("{FUSE_SOURCE}-{emulated}"));
+    config.mount_options = vec![source, MountOption::NoAtime];
     if acl == SessionACL::All {
         config.mount_options.push(MountOption::DefaultPermissions);
     }

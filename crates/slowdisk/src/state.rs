@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::control::{self, Answer, Ask};
 use crate::error::{Context, Error, Result};
 use crate::options::UpOptions;
+use crate::store::IMAGE;
 use crate::sys::process::ProcessId;
+use crate::sys::signals::PutOff;
 
 const STATE_FILE: &str = "state.json";
 const LOG_FILE: &str = "log";
@@ -107,12 +109,20 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new(".")).canonicalize();
     match (parent, path.file_name()) {
-        (Ok(parent), Some(name)) if !path.is_symlink() => Ok(parent.join(name)),
+        (Ok(parent), Some(name)) if is_listed(&parent.join(name)) || !path.is_symlink() => {
+            Ok(parent.join(name))
+        }
         _ => path
             .canonicalize()
             .or_else(|_| std::path::absolute(path))
             .context(|| format!("find {}", path.display())),
     }
+}
+
+/// Whether a device is known to be there: one whose process hangs would not let
+/// anybody look at the place itself.
+fn is_listed(place: &Path) -> bool {
+    list().is_ok_and(|states| states.iter().any(|state| state.is_at(place)))
 }
 
 impl State {
@@ -176,10 +186,12 @@ impl State {
     /// The state of the device at a mount point (or at its overlay), if there is one.
     pub fn find(mountpoint: &Path) -> Result<Option<Self>> {
         let mountpoint = absolute(mountpoint)?;
-        Ok(list()?.into_iter().find(|state| {
-            state.options.mountpoint == mountpoint
-                || state.options.overlay.as_ref() == Some(&mountpoint)
-        }))
+        Ok(list()?.into_iter().find(|state| state.is_at(&mountpoint)))
+    }
+
+    /// Whether it, or its overlay, is mounted exactly there.
+    fn is_at(&self, place: &Path) -> bool {
+        self.options.mountpoint == place || self.options.overlay.as_deref() == Some(place)
     }
 
     /// The state of the device (or overlay) that a path is on.
@@ -243,6 +255,18 @@ impl State {
         self.directory.join("fuse")
     }
 
+    /// The file behind the block device, which the process serves.
+    pub fn disk_file(&self) -> PathBuf {
+        self.fuse_directory().join(self.options.emulated())
+    }
+
+    /// The file that the process keeps the contents of a block device in, if that is one
+    /// of the user's.
+    pub fn image(&self) -> Option<PathBuf> {
+        let backing = self.options.backing.as_ref()?;
+        (self.daemon.is_some() && self.backing_file.is_some()).then(|| backing.join(IMAGE))
+    }
+
     /// What an object store passes through: the backing directory, or a tmpfs.
     pub fn object_directory(&self) -> PathBuf {
         self.options.backing.clone().unwrap_or_else(|| self.directory.join("objects"))
@@ -265,16 +289,18 @@ impl State {
 }
 
 /// Timing switched off until the value is dropped: for what should not count.
-/// The counters start from zero then.
-#[derive(Debug)]
+/// The counters start from zero then. What would end this thread's program is put
+/// off meanwhile: nobody would switch timing on again.
 pub struct Untimed<'a> {
     state: &'a State,
     was_paused: bool,
+    signals: PutOff,
 }
 
 impl<'a> Untimed<'a> {
     /// Switches timing off; there is nothing to switch on a device without a model.
     pub fn begin(state: &'a State) -> Result<Self> {
+        let signals = PutOff::begin();
         let mut was_paused = true;
         if state.daemon.is_some() {
             let Answer::Stats(before) = state.ask(Ask::Stats)? else {
@@ -283,7 +309,12 @@ impl<'a> Untimed<'a> {
             was_paused = before.paused;
             state.ask(Ask::Pause)?;
         }
-        Ok(Self { state, was_paused })
+        Ok(Self { state, was_paused, signals })
+    }
+
+    /// Whether the program is to end: what takes long should not go on.
+    pub fn is_interrupted(&self) -> bool {
+        self.signals.has_come()
     }
 }
 

@@ -1,17 +1,16 @@
 //! Bringing a device up.
 
 use std::fs;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::control::Ask;
 use crate::daemon;
-use crate::disk_fs::DISK;
 use crate::down::{clear_orphans, tear_down};
 use crate::error::{Context, Error, Result};
 use crate::options::{FileSystem, UpOptions};
 use crate::profile::{Medium, Profile};
-use crate::state::{Lock, Owner, State, absolute};
+use crate::state::{Lock, Owner, State, absolute, list};
 use crate::store::IMAGE;
 use crate::sys::{loop_device, mkfs, mounts, swap};
 
@@ -31,6 +30,7 @@ pub(crate) fn up(options: &UpOptions) -> Result<(State, Owner)> {
     clear_orphans();
     clear_remains(&options)?;
     check_places(&options)?;
+    check_backing(&options, &profile)?;
     let mut state = State::create(&options)?;
     let owner = state.own()?;
     match build(&mut state, &profile) {
@@ -103,13 +103,42 @@ fn check_places(options: &UpOptions) -> Result<()> {
             Err(error) => return refuse(&format!("cannot be used: {error}")),
         }
     }
-    if let Some(backing) = &options.backing
-        && !backing.is_dir()
-    {
-        let why = "the backing directory does not exist: create it first".into();
-        return Err(Error::MountPoint { path: backing.clone(), why });
-    }
     Ok(())
+}
+
+fn check_backing(options: &UpOptions, profile: &Profile) -> Result<()> {
+    let Some(backing) = &options.backing else { return Ok(()) };
+    let refuse = |path: &Path, why: String| Err(Error::MountPoint { path: path.to_owned(), why });
+    if !backing.is_dir() {
+        return refuse(backing, "the backing directory does not exist: create it first".into());
+    }
+    let mut places = std::iter::once(&options.mountpoint).chain(&options.overlay);
+    if profile.medium == Medium::Object
+        && let Some(place) = places.find(|place| place.starts_with(backing))
+    {
+        let why = "it is in the backing directory, so that the device would wait for itself: \
+                   choose a place outside";
+        return refuse(place, why.into());
+    }
+    // Two file systems in one image destroy each other.
+    let image = backing.join(IMAGE);
+    let has_it = |state: &State| state.image().as_ref() == Some(&image) && state.is_alive();
+    match list()?.iter().find(|state| keeps_image(profile) && has_it(state)) {
+        Some(other) => refuse(
+            backing,
+            format!(
+                "the device at {} has its contents there: take that one down first, or give \
+                 another directory",
+                other.name()
+            ),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Whether a backing directory keeps the contents as [`IMAGE`].
+fn keeps_image(profile: &Profile) -> bool {
+    matches!(profile.medium, Medium::Disks | Medium::Network)
 }
 
 /// Makes a directory if it is not there; true if it was made.
@@ -122,15 +151,14 @@ fn make_directory(path: &Path) -> Result<bool> {
 }
 
 fn build(state: &mut State, profile: &Profile) -> Result<()> {
-    let is_ours = matches!(profile.medium, Medium::Disks | Medium::Network);
-    let is_kept = is_ours && has_contents(&state.options)?;
+    let is_kept = keeps_image(profile) && has_contents(&state.options)?;
     state.made_mountpoint = make_directory(&state.options.mountpoint)?;
     state.save()?;
     match profile.medium {
         Medium::Disks | Medium::Network => {
             make_directory(&state.fuse_directory())?;
             state.daemon = Some(daemon::start(state)?);
-            attach(state, state.fuse_directory().join(DISK), profile.medium == Medium::Disks)?;
+            attach(state, state.disk_file(), profile.medium == Medium::Disks)?;
         }
         Medium::Object => {
             if state.options.backing.is_none() {
@@ -182,6 +210,8 @@ fn has_contents(options: &UpOptions) -> Result<bool> {
     match fs::symlink_metadata(&image) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).context(|| format!("look at {}", image.display())),
+        // Of a device that did not come up: nothing was ever written.
+        Ok(found) if found.is_file() && found.blocks() == 0 => Ok(false),
         Ok(found) if !found.is_file() || found.len() != options.size_bytes => refuse(format!(
             "it is there, {} bytes long, and not the contents of a device of {}: \
              give the --size that it had, or another directory",
@@ -193,6 +223,11 @@ fn has_contents(options: &UpOptions) -> Result<bool> {
         Ok(_) if options.fs == FileSystem::Swap => {
             refuse("it is there, and swap would overwrite it: give another directory".into())
         }
+        Ok(_) if options.fs == FileSystem::Ext4 && !mkfs::is_ext4(&image) => refuse(
+            "it is there and holds no ext4: remove it if nobody needs it, or give another \
+             directory"
+                .into(),
+        ),
         Ok(_) => Ok(true),
     }
 }

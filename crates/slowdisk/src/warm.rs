@@ -2,6 +2,7 @@
 //! their contents.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -26,24 +27,28 @@ pub struct Warmed {
 /// modelled time. No data is read. The counters start from zero.
 ///
 /// # Errors
-/// If there is no device or the tree cannot be walked.
+/// If there is no device, the tree cannot be walked, or a signal is to end the program.
 pub fn warm_metadata(directory: &Path) -> Result<Warmed> {
     let state = State::containing(directory)?;
-    let _untimed = Untimed::begin(&state)?;
+    let untimed = Untimed::begin(&state)?;
     let mut warmed = Warmed::default();
-    walk(directory, &mut warmed)?;
+    walk(directory, &untimed, &mut warmed)?;
     Ok(warmed)
 }
 
-fn walk(directory: &Path, warmed: &mut Warmed) -> Result<()> {
+fn walk(directory: &Path, untimed: &Untimed<'_>, warmed: &mut Warmed) -> Result<()> {
     warmed.directories += 1;
     let entries = fs::read_dir(directory).context(|| format!("read {}", directory.display()))?;
     for entry in entries {
+        if untimed.is_interrupted() {
+            let ended = std::io::Error::from(ErrorKind::Interrupted);
+            return Err(ended).context(|| format!("walk over {}", directory.display()));
+        }
         let path = entry.context(|| format!("read {}", directory.display()))?.path();
         let metadata =
             fs::symlink_metadata(&path).context(|| format!("look at {}", path.display()))?;
         if metadata.is_dir() {
-            walk(&path, warmed)?;
+            walk(&path, untimed, warmed)?;
         } else if metadata.is_file() {
             let file = File::open(&path).context(|| format!("open {}", path.display()))?;
             // SAFETY: this ioctl takes no argument. File systems that do not

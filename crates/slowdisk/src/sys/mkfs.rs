@@ -1,6 +1,8 @@
 //! Making the file system.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,6 +31,16 @@ pub fn preflight() -> Result<()> {
         }
         Err(error) => Err(error).context(|| format!("run {MKFS}")),
     }
+}
+
+/// Whether an image holds an ext4 (or ext2, ext3), by the magic number of its superblock.
+pub fn is_ext4(image: &Path) -> bool {
+    const MAGIC: [u8; 2] = 0xEF53_u16.to_le_bytes();
+    /// `s_magic` of struct ext4_super_block, which begins at 1024.
+    const MAGIC_AT: u64 = 1024 + 0x38;
+    let mut found = [0; MAGIC.len()];
+    File::open(image).is_ok_and(|file| file.read_exact_at(&mut found, MAGIC_AT).is_ok())
+        && found == MAGIC
 }
 
 /// Makes an ext4 on an all-zero device. UUID and hash seed come from `seed`,

@@ -5,4 +5,5 @@ pub mod loop_device;
 pub mod mkfs;
 pub mod mounts;
 pub mod process;
+pub mod signals;
 pub mod swap;
