@@ -53,6 +53,30 @@ fn an_emulated_volume_is_measured_kept_and_drawn() {
     assert!(text.contains("competitive prefetching depth"), "{text}");
     let stats = disk.stats().unwrap().device;
     assert_eq!(stats.bytes_written, 0, "profile only reads");
+    // Another device at the same place is not taken for it.
+    disk.down(false).unwrap();
+    let stored_for = |options: UpOptions| {
+        let disk = SlowDisk::up(&UpOptions { size_bytes: 1 << 30, ..options }).unwrap();
+        profile(&cache, &["--stored"], disk.mountpoint())
+    };
+    ok(&stored_for(bed.options("cloud")));
+    refused(&stored_for(bed.options("hdd")), "no profile of the device of");
+    let slower = UpOptions { scale: 2.0, ..bed.options("cloud") };
+    refused(&stored_for(slower), "no profile of the device of");
+}
+
+/// One mount whose name is not UTF-8, wherever it is, hid all that have no block device.
+#[test]
+fn names_of_mounts_need_not_be_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let bed = bed!();
+    let place = bed.path("").join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    std::fs::create_dir(&place).unwrap();
+    let script = "mount -t tmpfs none \"$1\" && echo few > \"$1/file\" && \
+                  exec \"$0\" profile \"$1/file\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, RUNAHEAD]).arg(&place);
+    refused(&command.output().unwrap(), "too few to measure");
 }
 
 #[test]

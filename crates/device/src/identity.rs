@@ -5,6 +5,7 @@
 //! own serial number or WWID, its file system's UUID, or what is mounted.
 
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl Identity {
         if let Some(directory) = sysfs(major, minor) {
             return Some(Self::of_block(&directory, major, minor));
         }
-        let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let table = mount_table().ok()?;
         let (.., place) = mount(&table, major, minor)?;
         Self::of_mount(Path::new(&place), major, minor).ok()
     }
@@ -114,8 +115,7 @@ impl Identity {
 
     /// Network, FUSE, overlay and memory file systems.
     fn of_mount(path: &Path, major: u32, minor: u32) -> Result<Self> {
-        let table =
-            fs::read_to_string("/proc/self/mountinfo").map_err(|error| Error::io(path, error))?;
+        let table = mount_table().map_err(|error| Error::io(path, error))?;
         // btrfs has numbers of its own for each subvolume, which no mount has.
         let by_id = || mount_by_id(&table, mount_id_of(path)?);
         let (kind, source, mountpoint) = mount(&table, major, minor)
@@ -136,7 +136,7 @@ impl Identity {
     /// The devices of everything that is mounted: their numbers and their
     /// stable names, each once.
     pub fn mounted() -> Vec<((u32, u32), String)> {
-        let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
+        let Ok(table) = mount_table() else { return Vec::new() };
         let mut devices: Vec<((u32, u32), String)> = Vec::new();
         // The last of several mounts of a device, as everywhere.
         for line in table.lines().rev() {
@@ -157,7 +157,7 @@ impl Identity {
 
     /// The numbers of everything that is mounted.
     pub fn mounted_numbers() -> Vec<(u32, u32)> {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let table = mount_table().unwrap_or_default();
         table.lines().filter_map(|line| Some(mounted_at(line)?.0)).collect()
     }
 
@@ -264,6 +264,11 @@ fn by_uuid(name: &str) -> Option<String> {
 
 fn mount_id(kind: &str, source: &str, place: &str) -> String {
     format!("mount:{kind}:{source}:{place}")
+}
+
+/// The mount table. Names need not be UTF-8: one that is not hides no other mount.
+fn mount_table() -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?).into_owned())
 }
 
 /// Kind, source and place of the mount with that device number.
