@@ -34,6 +34,15 @@ static const uint64_t REFUSED_NS = 2 * 1000000ull;
 /* Between two sweeps at least; they take a 16th of a processor at most. */
 static const uint64_t SWEEP_NS = 4 * 1000000ull;
 static const uint64_t SWEEP_SHARE = 16;
+/* A program that neither hints nor reads from storage for so long has no loops to run now. */
+static const uint64_t REST_NS = 1000 * 1000000ull;
+/* From then on it is looked at so seldom: what is hinted wakes the helper at once. Sweeps go
+ * on, because reclaim does, whoever wants the memory: with a vector that is not true the
+ * next loops would drop hints that they need. But they take no more than a 1024th then. */
+static const uint64_t RESTING_WAIT_NS = 50 * 1000000ull;
+static const uint64_t RESTING_SWEEP_SHARE = 1024;
+/* Between two looks at a program that hints, or at whether it reads, at most. */
+static const uint64_t WAIT_NS_MAX = 4 * 1000000ull;
 /* A slot of the ring that a thread took and has not filled for so long is passed over:
  * a signal handler may have jumped out of it, or the thread been cancelled. */
 static const uint64_t UNFILLED_NS = 10 * 1000000ull;
@@ -325,6 +334,16 @@ static void pass_over_unfilled(uint64_t now) {
     }
 }
 
+/* Have there been no signs of loops for a while, nor is there anything to be asked again? */
+static bool rests(uint64_t now, uint64_t signs) {
+    static uint64_t last, since;
+    if (signs != last || h.refused_head != h.refused_tail) {
+        last = signs;
+        since = now;
+    }
+    return now - since >= REST_NS;
+}
+
 void *helper(void *nothing) {
     (void)nothing;
     prctl(PR_SET_NAME, HELPER_NAME);
@@ -345,6 +364,7 @@ void *helper(void *nothing) {
     uint64_t reads_before = storage_reads(), quiet_since = now_ns(), quiet_ns = QUIET_NS_MIN;
     uint64_t quiet_hinted = 0, quiet_issued = 0;
     uint64_t sweep_ns = 0, alone_ns = now_ns(), asked_again_ns = 0;
+    bool is_resting = false;
     open_pagemap();
     load_library();
     for (;;) {
@@ -379,8 +399,9 @@ void *helper(void *nothing) {
             look_at_maps();
             sweep(8192);
             atomic_store_explicit(&ra.is_larger, !may_fit(), memory_order_relaxed);
-            const uint64_t rest = (own_time_ns() - began) * (SWEEP_SHARE - 1);
-            sweep_ns = now + (rest > SWEEP_NS ? rest : SWEEP_NS);
+            const uint64_t share = is_resting ? RESTING_SWEEP_SHARE : SWEEP_SHARE;
+            const uint64_t pause = (own_time_ns() - began) * (share - 1);
+            sweep_ns = now + (pause > SWEEP_NS ? pause : SWEEP_NS);
         }
         uint64_t reads = storage_reads();
         uint64_t hinted = atomic_load_explicit(&ra.count.hinted, memory_order_relaxed);
@@ -417,6 +438,10 @@ void *helper(void *nothing) {
             active = false;
         }
         reads_before = reads;
+        const bool was_resting = is_resting;
+        is_resting = rests(now, reads + hinted + atomic_load_explicit(&ra.ring_head, memory_order_relaxed));
+        if (was_resting && !is_resting)
+            sweep_ns = now;
         if (now - alone_ns > 500 * 1000000ull) {
             alone_ns = now;
             if (is_alone())
@@ -432,7 +457,8 @@ void *helper(void *nothing) {
             atomic_store(&ra.asleep, 0);
             continue;
         }
-        struct timespec wait = {.tv_nsec = active && quiet_ns < 4000000 ? (long)quiet_ns : 4000000};
+        const uint64_t wait_ns = active && quiet_ns < WAIT_NS_MAX ? quiet_ns : WAIT_NS_MAX;
+        struct timespec wait = {.tv_nsec = (long)(is_resting ? RESTING_WAIT_NS : wait_ns)};
         syscall(SYS_futex, &ra.asleep, FUTEX_WAIT_PRIVATE, 1, &wait, NULL, 0);
         atomic_store(&ra.asleep, 0);
     }
