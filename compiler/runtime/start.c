@@ -184,6 +184,8 @@ void do_without_since(const char *why) {
 }
 
 static void write_statistics(void) {
+    if (is_child())
+        return; /* they are the program's, which may still run */
     FILE *out = fopen(ra.stats, "we");
     if (!out)
         return;
