@@ -239,6 +239,20 @@ static inline uint64_t magnitude(int64_t v) {
     return v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
 }
 
+/* The number at `*text`, which is left behind its digits (of base 10 or 16); the largest one
+ * where it is larger. */
+static inline uint64_t number_at(const char **text, uint64_t base) {
+    uint64_t number = 0;
+    for (;; ++*text) {
+        const char c = **text;
+        const uint64_t digit = c >= '0' && c <= '9' ? (uint64_t)(c - '0')
+            : c >= 'a' && c <= 'f' ? (uint64_t)(c - 'a') + 10 : base;
+        if (digit >= base)
+            return number;
+        number = number > (UINT64_MAX - digit) / base ? UINT64_MAX : number * base + digit;
+    }
+}
+
 /* ---- The bit vector ---------------------------------------------------- */
 
 static inline bool bit(const uint8_t *bits, uint64_t page) {

@@ -12,6 +12,8 @@
 
 /* Plans take a small part of the memory that they are to save. */
 static const uint64_t PLAN_BYTES_MIN = 512 << 10, PLAN_BYTES_MAX = 16 << 20;
+/* That may be said to be there: windows are no smaller. */
+static const uint64_t MEMORY_BYTES_MIN = 1 << 20;
 
 static const uint8_t yes = 1;
 struct ra_state ra = {.is_original = &yes};
@@ -204,6 +206,15 @@ static void write_statistics(void) {
     fclose(out);
 }
 
+/* So many bytes, perhaps with K, M or G behind the number; 0: they are none, or too many. */
+static uint64_t bytes_of(const char *text) {
+    static const char units[] = "KMG";
+    const uint64_t number = number_at(&text, 10);
+    const char *unit = *text ? strchr(units, *text) : NULL;
+    const int shift = unit ? 10 * (int)(unit + 1 - units) : 0;
+    return text[unit != NULL] == 0 && number <= ADDRESSES >> shift ? number << shift : 0;
+}
+
 /* The environment is obeyed where it is the user's own: a program with more rights
  * than whoever starts it must not load their library or write to their file. */
 static bool prepare(void) {
@@ -213,7 +224,12 @@ static bool prepare(void) {
     ra.stats = secure_getenv("RUNAHEAD_CC_STATS");
     if (ra.stats)
         atexit(write_statistics);
+    const char *given = secure_getenv("RUNAHEAD_CC_MEMORY");
+    ra.is_told = given && *given;
+    const uint64_t told = ra.is_told ? bytes_of(given) : 0;
     ra.off = why_not_call();
+    if (!ra.off && ra.is_told && told < MEMORY_BYTES_MIN)
+        ra.off = "RUNAHEAD_CC_MEMORY is no number of bytes, K, M or G, from 1M on";
     if (!ra.off)
         ra.off = why_not_reserve();
     if (!ra.off && !reserve_all())
@@ -223,10 +239,8 @@ static bool prepare(void) {
     for (uint64_t i = 0; i < RING_ENTRIES; ++i)
         atomic_store(&ra.ring[i].turn, i);
     ra.memory = memory_limit();
-    const char *given = secure_getenv("RUNAHEAD_CC_MEMORY");
-    ra.is_told = given && strtoull(given, NULL, 10) > 0;
     if (ra.is_told)
-        ra.memory = strtoull(given, NULL, 10);
+        ra.memory = told;
     ra.window = ra.memory / 6;
     if (ra.window < (1 << 20))
         ra.window = 1 << 20;

@@ -1,5 +1,6 @@
-/* How much memory the layer reckons with: the least of what the program's cgroups may have.
- * How it reserves its own, and asks about filters of system calls. */
+/* How much memory the layer reckons with: what it is told, or the least of what the
+ * program's cgroups may have. How it reserves its own, and asks about filters of system
+ * calls. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -58,6 +59,26 @@ static void filters(void) {
     CHECK(why_not_call() && errno == EDOM);
 }
 
+/* What is said of the memory is a number of bytes, or there are no hints. */
+static void told(void) {
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } texts[] = {{"6000000", 6000000}, {"1024K", 1 << 20}, {"64M", 64 << 20}, {"3G", (uint64_t)3 << 30},
+                 {"M", 0}, {"64m", 0}, {"64MB", 0}, {"64 M", 0}, {"-1", 0}, {"1e9", 0}, {"1023K", 0},
+                 {"0", 0}, {"200000G", 0}, {"18446744073709551617", 0}};
+    files = (const char *const[]){NULL};
+    for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); ++k) {
+        ra.memory = 0;
+        setenv("RUNAHEAD_CC_MEMORY", texts[k].text, 1);
+        const bool is_ready = prepare();
+        CHECK(is_ready == (texts[k].bytes > 0) && ra.memory == texts[k].bytes);
+        CHECK(is_ready || strstr(ra.off, "RUNAHEAD_CC_MEMORY"));
+    }
+    setenv("RUNAHEAD_CC_MEMORY", "", 1);
+    CHECK(prepare() && !ra.is_told && ra.memory == memory_limit());
+}
+
 /* Is what is reserved kept in small pages? */
 static void small_pages(void) {
     char line[256], begin[32], flags[256] = "";
@@ -80,6 +101,7 @@ static void small_pages(void) {
 
 int main(void) {
     small_pages();
+    told();
     filters();
     const uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE / 4 * 3;
     CHECK(limit_by((const char *const[]){NULL}) == machine);
@@ -101,6 +123,6 @@ int main(void) {
                                          "/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000000\n",
                                          "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
                                          "9223372036854771712\n", NULL}) == 5000000);
-    puts("the least limit of the cgroups holds");
+    puts("the least limit of the cgroups holds, or what the memory is said to be");
     return 0;
 }

@@ -292,7 +292,7 @@ def main():
                     print(f"seed {seed}, file {first}: does not compile\n{built.stderr[-3000:]}")
                     return 1
                 # A small memory, so that windows are short and releases happen.
-                outputs.append(run([program_file], env={"RUNAHEAD_CC_MEMORY": "1000000",
+                outputs.append(run([program_file], env={"RUNAHEAD_CC_MEMORY": "1M",
                                                         "RUNAHEAD_CC_STATS": statistics}))
             plain, hinted = outputs
             if plain.returncode != hinted.returncode or plain.stdout != hinted.stdout:
