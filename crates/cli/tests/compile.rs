@@ -1,9 +1,15 @@
 //! `runahead cc`: what is not its own option is the compiler's.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const RUNAHEAD: &str = env!("CARGO_BIN_EXE_runahead");
+
+/// Of these tests and the next ones: the pass is built once.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")
+}
 
 /// What `runahead cc` did, unless a compiler is missing.
 fn run(command: &mut Command) -> Option<Output> {
@@ -20,13 +26,27 @@ fn run(command: &mut Command) -> Option<Output> {
 /// Build systems recognise a compiler by it.
 #[test]
 fn the_version_is_the_compilers() {
-    let cache = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for arguments in [&["--version"][..], &["--llvm", "19", "--version"]] {
         let mut command = Command::new(RUNAHEAD);
-        command.arg("cc").args(arguments).env("XDG_CACHE_HOME", cache.path());
+        command.arg("cc").args(arguments).env("XDG_CACHE_HOME", cache());
         let Some(output) = run(&mut command) else { return };
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("clang version"), "{said}");
+    }
+}
+
+/// Assembler has no loops to insert anything into, which is nothing to warn of.
+#[test]
+fn assembler_is_compiled_without_a_warning() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::write(directory.path().join("a.s"), ".globl f\nf: ret\n").unwrap();
+    for version in ["14", "22"] {
+        for explain in [&[][..], &["--explain"]] {
+            let mut command = Command::new(RUNAHEAD);
+            command.arg("cc").args(explain).args(["--llvm", version, "-Werror", "-c", "a.s"]);
+            command.current_dir(directory.path()).env("XDG_CACHE_HOME", cache());
+            run(&mut command);
+        }
     }
 }
 
@@ -46,7 +66,7 @@ int main(void) { return 0; }
     for libraries in [&[][..], &libc, &all] {
         let mut command = Command::new(RUNAHEAD);
         command.args(["cc", "-O2", "a.c", "-o", "a"]).args(libraries);
-        command.current_dir(directory.path()).env("XDG_CACHE_HOME", directory.path());
+        command.current_dir(directory.path()).env("XDG_CACHE_HOME", cache());
         if run(&mut command).is_some() {
             assert!(Command::new(directory.path().join("a")).status().unwrap().success());
         }

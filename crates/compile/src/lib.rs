@@ -99,6 +99,7 @@ pub struct Compiler {
     pub program: PathBuf,
     /// Major version of LLVM.
     pub version: u32,
+    language: Language,
     headers: PathBuf,
     pass: PathBuf,
     runtime: PathBuf,
@@ -132,7 +133,7 @@ impl Compiler {
                 continue;
             };
             let (pass, runtime) = build(version, &headers, cache)?;
-            return Ok(Self { program, version, headers, pass, runtime });
+            return Ok(Self { program, version, language, headers, pass, runtime });
         }
         if let Some(version) = lacking {
             bail!("the headers of LLVM {version} are missing: install llvm-{version}-dev");
@@ -152,10 +153,15 @@ impl Compiler {
         }
         let mut option = OsString::from("-fpass-plugin=");
         option.push(&self.pass);
+        // Of no use where only assembler is compiled: clang warns of the remarks, and up to
+        // some version before 19 of the pass. Flang compiles none.
+        let may_be_unused = self.language != Language::Fortran && (self.version < 19 || explain);
+        command.args(may_be_unused.then_some("--start-no-unused-arguments"));
         command.arg(option);
         if explain {
             command.args(["-Rpass=runahead", "-Rpass-missed=runahead"]);
         }
+        command.args(may_be_unused.then_some("--end-no-unused-arguments"));
         if !line.links() {
             command.args(arguments);
             return command;
@@ -405,6 +411,7 @@ mod tests {
         let compiler = Compiler {
             program: "clang".into(),
             version: 19,
+            language: Language::C,
             headers: PathBuf::new(),
             pass: "pass.so".into(),
             runtime: "runahead_rt.o".into(),
