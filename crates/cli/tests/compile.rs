@@ -1,6 +1,7 @@
 //! `runahead cc`: what is not its own option is the compiler's.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -71,4 +72,49 @@ int main(void) { return 0; }
             assert!(Command::new(directory.path().join("a")).status().unwrap().success());
         }
     }
+}
+
+/// LLVM 14, where there is none, and a g++ that only takes its time and notes in `runs` that
+/// it ran, in a directory that comes first in the command's PATH. The cache is beside them.
+fn at_first_use(command: &mut Command, directory: &Path) {
+    const FAKES: [(&str, &str); 3] = [
+        ("clang-14", "exit 0"),
+        ("llvm-config-14", r#"echo "${0%/*}/include""#),
+        (
+            "g++",
+            r#"echo ran >>"${0%/*}/runs"
+               sleep 1
+               while [ "$1" != -o ]; do shift; done
+               : >"$2""#,
+        ),
+    ];
+    for (name, script) in FAKES {
+        let path = directory.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let headers = directory.join("include/llvm/IR");
+    fs::create_dir_all(&headers).unwrap();
+    fs::write(headers.join("PassManager.h"), "").unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    let first = std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(first).unwrap()).env("XDG_CACHE_HOME", directory);
+    command.args(["cc", "--llvm", "14", "--version"]);
+}
+
+/// Compilers that begin together, as with `make -j`, build the pass once. What is left of a
+/// build that was killed goes.
+#[test]
+fn the_first_of_many_builds_the_pass_for_all() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let left = directory.path().join("runahead/compiler/.tmpkilled");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("plan.c"), "").unwrap();
+    let mut command = Command::new(RUNAHEAD);
+    at_first_use(&mut command, directory.path());
+    for mut job in [(); 3].map(|()| command.spawn().unwrap()) {
+        assert!(job.wait().unwrap().success());
+    }
+    assert_eq!(fs::read_to_string(directory.path().join("runs")).unwrap(), "ran\n");
+    assert!(!left.exists());
 }

@@ -61,6 +61,9 @@ const RUNTIME: [(&str, &str); 18] = sources!(
 /// of its own: what the pass calls.
 const CALLS: [&str; 4] = ["ra_begin_2", "ra_tick", "ra_memcpy", "ra_memset"];
 
+/// How names of directories in the cache begin in which something is built.
+const SCRATCH: &str = ".tmp";
+
 /// Versions of LLVM that the pass is tested with, the preferred one first.
 pub const VERSIONS: [u32; 3] = [22, 19, 14];
 
@@ -254,28 +257,53 @@ fn headers(version: u32) -> Option<PathBuf> {
     path.join("llvm/IR/PassManager.h").is_file().then_some(path)
 }
 
-/// Builds pass and run-time layer; the directory's name says from what.
+/// Builds pass and run-time layer, unless they are there; the directory's name says from what.
 fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf)> {
     let exact = fs::read_to_string(headers.join("llvm/Config/llvm-config.h")).unwrap_or_default();
     let mut hasher = blake3::Hasher::new();
-    let sources = || PASS.into_iter().chain(RUNTIME);
-    for text in sources().map(|(_, text)| text).chain([exact.as_str()]) {
+    for text in PASS.into_iter().chain(RUNTIME).map(|(_, text)| text).chain([exact.as_str()]) {
         hasher.update(text.as_bytes());
     }
     let hash = hasher.finalize().to_hex();
     let directory = cache.join(format!("llvm-{version}-{}", &hash[..16]));
     let pass = directory.join(format!("Runahead-{version}.so"));
     let runtime = directory.join("runahead_rt.o");
-    if pass.is_file() && runtime.is_file() {
-        return Ok((pass, runtime));
+    let is_built = || pass.is_file() && runtime.is_file();
+    if !is_built() {
+        fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
+        // Of many compilers that begin together (`make -j`) one builds, the others wait for
+        // it. Where the file system knows no locks each builds for itself.
+        let lock = fs::File::create(cache.join("lock")).context("make a lock in the cache")?;
+        let is_locked = lock.lock().is_ok();
+        if is_locked {
+            remove_unfinished(cache);
+        }
+        if !is_locked || !is_built() {
+            build_into(&directory, version, headers, cache)?;
+        }
     }
-    fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
-    let scratch = tempfile::tempdir_in(cache).context("make a directory to build the pass in")?;
+    Ok((pass, runtime))
+}
+
+/// What builds that were killed have left. For whoever holds the lock.
+fn remove_unfinished(cache: &Path) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(SCRATCH.as_bytes()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn build_into(directory: &Path, version: u32, headers: &Path, cache: &Path) -> Result<()> {
+    let scratch = tempfile::Builder::new()
+        .prefix(SCRATCH)
+        .tempdir_in(cache)
+        .context("make a directory to build the pass in")?;
     let write = |name: &str, text: &str| {
         let path = scratch.path().join(name);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     };
-    for (name, text) in sources() {
+    for (name, text) in PASS.into_iter().chain(RUNTIME) {
         write(name, text)?;
     }
     let compile = |program: &str, package: &str, arguments: &[&OsStr]| {
@@ -297,12 +325,12 @@ fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf
     let mut arguments: Vec<&OsStr> = visible.iter().map(OsString::as_os_str).collect();
     arguments.push(OsStr::new("runahead_rt.o"));
     compile("objcopy", "binutils", &arguments)?;
-    fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
     for name in [&pass_name, OsStr::new("runahead_rt.o")] {
         fs::rename(scratch.path().join(name), directory.join(name))
             .with_context(|| format!("put {} into the cache", name.display()))?;
     }
-    Ok((pass, runtime))
+    Ok(())
 }
 
 /// A plug-in of the LLVM whose headers these are, of sources in `directory`.
