@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 mod line;
 
-use line::{Line, Word, expanded};
+use line::{Line, Word, expanded, is_compiler_itself};
 
 macro_rules! sources {
     ($directory:literal: $($name:literal),*) => {
@@ -150,8 +150,10 @@ impl Compiler {
         let mut command = Command::new(&self.program);
         let words = expanded(arguments);
         let line = Line::of(&words);
-        if line.is_without_library() {
-            command.args(arguments); // nor could the run-time layer be linked
+        // A driver that is told to be the compiler itself knows none of the driver's options.
+        // Without a C library the run-time layer could not be linked.
+        if is_compiler_itself(&words) || line.is_without_library() {
+            command.args(arguments);
             return command;
         }
         let mut option = OsString::from("-fpass-plugin=");
@@ -503,6 +505,14 @@ mod tests {
             let line = line_of(&format!("-shared -nostdlib crti.o a.o {others} -o a.so"));
             assert!(!line.contains(&"runahead_rt.o".into()), "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_driver_that_is_to_be_the_compiler_gets_its_arguments_alone() {
+        for line in ["-cc1 -emit-obj a.c -o a.o", "-cc1as a.s", "-fc1 -emit-obj a.f90"] {
+            assert_eq!(line_of(line), words(line));
+        }
+        assert_ne!(line_of("a.c -cc1"), words("a.c -cc1"));
     }
 
     #[test]

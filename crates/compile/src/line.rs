@@ -38,6 +38,13 @@ pub fn expanded(arguments: &[OsString]) -> Vec<Word> {
     words
 }
 
+/// Does the driver become the compiler (`-cc1`, flang's `-fc1`), which it tells by the first word?
+pub fn is_compiler_itself(words: &[Word]) -> bool {
+    const BEGINNINGS: [&[u8]; 2] = [b"-cc1", b"-fc1"];
+    let first = words.first().map_or(&[][..], |word| word.text.as_encoded_bytes());
+    BEGINNINGS.iter().any(|beginning| first.starts_with(beginning))
+}
+
 /// The words of a file of arguments, as GCC and clang take them apart: at white space
 /// that is neither between quotes of either kind nor behind a backslash.
 pub fn split(content: &[u8]) -> Vec<OsString> {
