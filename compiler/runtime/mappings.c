@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    REGIONS_MAX = 1024,
+    REGIONS_MAX = 4096,  /* of SMALL_BYTES at least */
     FILES_MAX = 32,      /* of mappings, held open to look at what is cached */
     LOOKS_MAX = 64,      /* at what of CHUNK_PAGES is on its way */
     SWEEP_PAGES = 64,    /* looked at together; passing over these takes no longer: */
@@ -46,52 +46,62 @@ static bool goes_on(const struct region *old, struct region *fresh, int n) {
     return is_found;
 }
 
+/* A line of /proc/self/maps. False where it is none, or of a mapping that is too small to be
+ * hinted by itself: of those there may be any number, and no room for the others behind them. */
+static bool is_kept(const char *line, struct region *r) {
+    unsigned long low, high, offset, inode;
+    char perms[8], device[16];
+    int at = 0;
+    if (sscanf(line, "%lx-%lx %7s %lx %15s %lu %n", &low, &high, perms, &offset, device, &inode,
+               &at) < 6 || high - low < SMALL_BYTES)
+        return false;
+    *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
+                         .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
+                         .is_copied = perms[3] != 's' && perms[1] == 'w',
+                         .offset = offset, .inode = inode};
+    const size_t bytes = strlen(line + at);
+    if (bytes < sizeof(r->path))
+        memcpy(r->path, line + at, bytes + 1);
+    return true;
+}
+
 static void read_regions(void) {
     /* Not with stdio: the program may be in exit(), which takes its streams. */
-    static char text[512 << 10];
+    static char text[64 << 10];
+    static struct region fresh[REGIONS_MAX];
     size_t length = 0;
+    int n = 0;
     m.read_ns = now_ns();
     int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (maps < 0)
         return;
-    for (ssize_t got; length < sizeof(text) - 1 &&
-                      (got = read(maps, text + length, sizeof(text) - 1 - length)) > 0;)
+    for (ssize_t got; n < REGIONS_MAX &&
+                      (got = read(maps, text + length, sizeof(text) - 1 - length)) > 0;) {
+        char *line = text;
         length += (size_t)got;
-    close(maps);
-    text[length] = 0;
-    static struct region fresh[REGIONS_MAX];
-    int n = 0;
-    for (char *line = text, *end; n < REGIONS_MAX && (end = strchr(line, '\n')); line = end + 1) {
-        *end = 0;
-        struct region *r = &fresh[n];
-        unsigned long low, high, offset, inode;
-        char perms[8], device[16];
-        int at = 0;
-        if (sscanf(line, "%lx-%lx %7s %lx %15s %lu %n", &low, &high, perms, &offset, device, &inode,
-                   &at) < 6)
-            continue;
-        *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
-                             .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
-                             .is_copied = perms[3] != 's' && perms[1] == 'w',
-                             .offset = offset, .inode = inode};
-        size_t bytes = strlen(line + at);
-        if (bytes < sizeof(r->path))
-            memcpy(r->path, line + at, bytes + 1);
-        ++n;
+        text[length] = 0;
+        for (char *end; n < REGIONS_MAX && (end = strchr(line, '\n')); line = end + 1) {
+            *end = 0;
+            n += is_kept(line, &fresh[n]);
+        }
+        length -= (size_t)(line - text);
+        memmove(text, line, length); /* the beginning of a line */
     }
-    for (int i = 0; i < n; ++i)
-        for (int k = 0; k < m.regions; ++k)
-            if (m.region[k].low == fresh[i].low && m.region[k].high == fresh[i].high &&
-                m.region[k].inode == fresh[i].inode && m.region[k].offset == fresh[i].offset &&
-                strcmp(m.region[k].path, fresh[i].path) == 0) {
-                fresh[i].hinted_low = m.region[k].hinted_low;
-                fresh[i].hinted_high = m.region[k].hinted_high;
-                fresh[i].fd = m.region[k].fd;
-                fresh[i].is_counted = m.region[k].is_counted;
-                m.region[k].fd = -2;
-                m.region[k].inode = 0;
-                m.region[k].hinted_high = 0;
-            }
+    close(maps);
+    for (int i = 0; i < n; ++i) {
+        struct region *old = region_at(fresh[i].low);
+        if (!old || old->low != fresh[i].low || old->high != fresh[i].high ||
+            old->inode != fresh[i].inode || old->offset != fresh[i].offset ||
+            strcmp(old->path, fresh[i].path) != 0)
+            continue;
+        fresh[i].hinted_low = old->hinted_low;
+        fresh[i].hinted_high = old->hinted_high;
+        fresh[i].fd = old->fd;
+        fresh[i].is_counted = old->is_counted;
+        old->fd = -2;
+        old->inode = 0;
+        old->hinted_high = 0;
+    }
     for (int k = 0; k < m.regions; ++k)
         if (m.region[k].hinted_low < m.region[k].hinted_high && !goes_on(&m.region[k], fresh, n)) {
             clear_bits(m.region[k].hinted_low >> PAGE_SHIFT,
@@ -127,20 +137,20 @@ struct region *region_at(uint64_t address) {
     return low < m.regions ? &m.region[low] : NULL;
 }
 
-struct region *region_of(uint64_t address) {
-    struct region *r = region_at(address);
-    if ((!r || r->low > address) && (!m.regions || now_ns() - m.read_ns >= MAPS_NS)) {
-        read_regions();
-        r = region_at(address);
-    }
-    return r && r->low <= address ? r : NULL;
-}
-
 void look_at_maps(void) {
     const uint64_t now = now_ns();
     const uint64_t pause = m.read_took_ns * MAPS_SHARE;
     if (now >= m.read_ns + (pause > MAPS_NS ? pause : MAPS_NS))
         read_regions();
+}
+
+struct region *region_of(uint64_t address) {
+    struct region *r = region_at(address);
+    if (!r || r->low > address) {
+        look_at_maps();
+        r = region_at(address);
+    }
+    return r && r->low <= address ? r : NULL;
 }
 
 bool holds_files(void) {
