@@ -277,7 +277,7 @@ static void drop_refused(uint64_t low, uint64_t high) {
     }
 }
 
-/* Where the kernel does not tell, there may be some. */
+/* That the program may use. Where the kernel does not tell, there may be some. */
 static bool has_swap(uint64_t now) {
     if (h.swap_looked_ns == 0 || now - h.swap_looked_ns >= SWAP_NS) {
         struct sysinfo machine = {.totalswap = 1};
@@ -285,7 +285,7 @@ static bool has_swap(uint64_t now) {
         h.has_swap = machine.totalswap != 0;
         h.swap_looked_ns = now;
     }
-    return h.has_swap;
+    return h.has_swap && !ra.is_swap_forbidden;
 }
 
 static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {

@@ -127,6 +127,7 @@ struct ra_state {
     _Atomic uint32_t site_count;
     struct counters count;
     bool is_told; /* how much memory there is */
+    bool is_swap_forbidden; /* by a cgroup */
     bool release_allowed;
     bool manager; /* one for the machine is there */
     const char *stats;

@@ -56,25 +56,41 @@ static uint64_t read_number(const char *path) {
     return read_text(path, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0; /* "max" is 0: no limit */
 }
 
+enum { CGROUP_PATH_BYTES = 1024 };
+
+/* The path of a file of a cgroup; false: it is too long. */
+static bool path_in(const char *group, bool is_v2, const char *file, char *path) {
+    return (size_t)snprintf(path, CGROUP_PATH_BYTES, "/sys/fs/cgroup%s%s/%s", is_v2 ? "" : "/memory",
+                            group, file) < CGROUP_PATH_BYTES;
+}
+
+/* Would a page that is swapped out count as much as before, or may none be? Version 1 limits
+ * memory and swap together: `limit` is that of memory alone. */
+static bool forbids_swap(const char *group, bool is_v2, uint64_t limit) {
+    char path[CGROUP_PATH_BYTES], text[64];
+    if (!path_in(group, is_v2, is_v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", path) ||
+        !read_text(path, text, sizeof(text)))
+        return false;
+    return is_v2 ? text[0] == '0' : strtoull(text, NULL, 10) <= limit;
+}
+
 /* The least of `limit` and those of a cgroup, not of those above it. Beyond memory.high a
  * program is not stopped, but slowed down by reclaim as it is at memory.max. */
 static uint64_t limit_of(const char *group, bool is_v2, uint64_t limit) {
     static const char *const v1[] = {"memory.limit_in_bytes", NULL};
     static const char *const v2[] = {"memory.max", "memory.high", NULL};
-    char path[1024];
+    char path[CGROUP_PATH_BYTES];
     for (const char *const *file = is_v2 ? v2 : v1; *file; ++file) {
-        if ((size_t)snprintf(path, sizeof(path), "/sys/fs/cgroup%s%s/%s", is_v2 ? "" : "/memory",
-                             group, *file) >= sizeof(path))
-            continue;
-        const uint64_t own = read_number(path);
+        const uint64_t own = path_in(group, is_v2, *file, path) ? read_number(path) : 0;
         if (own && own < limit)
             limit = own;
     }
+    ra.is_swap_forbidden |= forbids_swap(group, is_v2, limit);
     return limit;
 }
 
 /* Memory that the program may use: the least of its cgroup's limits (version 1
- * and 2) and three quarters of the machine's. */
+ * and 2) and three quarters of the machine's. Notes whether one of them forbids swap. */
 static uint64_t memory_limit(void) {
     struct sysinfo machine = {0};
     syscall(SYS_sysinfo, &machine);

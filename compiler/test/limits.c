@@ -99,6 +99,32 @@ static void small_pages(void) {
     munmap(at, 1 << 30);
 }
 
+/* Private memory is not paged out where that would give back nothing. */
+static void swap(void) {
+    static const char *const v1 = "4:memory:/a/b\n", *const v2 = "0::/a/b\n";
+    const struct {
+        const char *groups, *file, *text;
+        bool is_forbidden;
+    } kernels[] = {
+        {v2, "/sys/fs/cgroup/a/b/memory.swap.max", "max\n", false},
+        {v2, "/sys/fs/cgroup/a/b/memory.swap.max", "4096\n", false},
+        {v2, "/sys/fs/cgroup/a/b/memory.swap.max", "0\n", true},
+        {v2, "/sys/fs/cgroup/a/memory.swap.max", "0\n", true},
+        {v1, "/sys/fs/cgroup/memory/a/b/memory.memsw.limit_in_bytes", "9223372036854771712\n", false},
+        {v1, "/sys/fs/cgroup/memory/a/b/memory.memsw.limit_in_bytes", "8000001\n", false},
+        {v1, "/sys/fs/cgroup/memory/a/b/memory.memsw.limit_in_bytes", "8000000\n", true},
+        {v1, "/sys/fs/cgroup/memory/a/memory.memsw.limit_in_bytes", "8000000\n", true},
+    };
+    for (size_t k = 0; k < sizeof(kernels) / sizeof(kernels[0]); ++k) {
+        ra.is_swap_forbidden = false;
+        CHECK(limit_by((const char *const[]){"/proc/self/cgroup", kernels[k].groups,
+                                             "/sys/fs/cgroup/a/b/memory.max", "8000000\n",
+                                             "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "8000000\n",
+                                             kernels[k].file, kernels[k].text, NULL}) == 8000000);
+        CHECK(ra.is_swap_forbidden == kernels[k].is_forbidden);
+    }
+}
+
 int main(void) {
     small_pages();
     told();
@@ -123,6 +149,7 @@ int main(void) {
                                          "/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000000\n",
                                          "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
                                          "9223372036854771712\n", NULL}) == 5000000);
+    swap();
     puts("the least limit of the cgroups holds, or what the memory is said to be");
     return 0;
 }

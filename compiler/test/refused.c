@@ -427,17 +427,21 @@ static void given_back_in_part(void) {
 static void without_swap(void) {
     enum { FEW = 32 };
     m.region[0].is_file = false;
-    for (swap = 0; swap < 2; ++swap) {
+    for (int kind = 0; kind < 3; ++kind) { /* none, some, and some that a cgroup forbids */
+        const bool stays = kind != 1;
+        swap = kind > 0;
+        ra.is_swap_forbidden = kind == 2;
         h.swap_looked_ns = 0;
         set_bits(BASE >> PAGE_SHIFT, (BASE >> PAGE_SHIFT) + FEW);
         atomic_store(&ra.behind, FEW * PAGE);
         atomic_store(&ra.catching_up, true);
         const uint64_t before = ra.given_back;
         do_release(BASE, FEW * PAGE, RA_FLAG_WRITE);
-        CHECK(atomic_load(&ra.behind) == swap * FEW * PAGE);
-        CHECK(atomic_load(&ra.catching_up) == (swap != 0) && ra.given_back == before + 1 - swap);
-        CHECK(believed(0, FEW) == (swap ? 0 : FEW));
+        CHECK(atomic_load(&ra.behind) == (stays ? 0 : FEW * PAGE));
+        CHECK(atomic_load(&ra.catching_up) == !stays && ra.given_back == before + stays);
+        CHECK(believed(0, FEW) == (stays ? FEW : 0));
     }
+    ra.is_swap_forbidden = false;
     m.region[0].is_file = true;
     atomic_store(&ra.behind, 0);
     atomic_store(&ra.catching_up, false);
