@@ -346,7 +346,7 @@ static bool rests(uint64_t now, uint64_t signs) {
 
 void *helper(void *nothing) {
     (void)nothing;
-    prctl(PR_SET_NAME, HELPER_NAME);
+    begin_thread(HELPER_NAME);
     /* A table of descriptors of its own, empty: what is opened here must never
      * take a number that the program's next open would have got. */
     const char *why = NULL;

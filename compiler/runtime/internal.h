@@ -465,6 +465,9 @@ void start_helper(void);
 /* With the signals that the caller has blocked; of as much stack as the program's
  * threads have where that is 0, else beside the thread-local data. */
 bool start_thread(void *(*body)(void *), size_t stack_bytes);
+/* What a thread of the layer does first. It runs where the program may, and as an ordinary
+ * one, whatever thread has started it. */
+void begin_thread(const char *name);
 /* Whether it can be told when the program has ended; opens what tells in the table of
  * descriptors of the thread that will look. */
 bool can_see_end(void);

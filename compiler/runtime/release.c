@@ -223,7 +223,7 @@ static void finish(void) {
 
 void *releaser(void *nothing) {
     (void)nothing;
-    prctl(PR_SET_NAME, OTHER_NAME);
+    begin_thread(OTHER_NAME);
     pthread_mutex_lock(&w.lock);
     for (;;) {
         while (w.head == w.tail) {

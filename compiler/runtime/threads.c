@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,29 @@
 static _Atomic uint32_t ending;
 static sigset_t signals_of_program; /* blocked where the helper was started */
 static int own_process = -1; /* what /proc says of it; in the helper's table of descriptors */
+
+/* Those that the program was given. The thread that begins the layer's may be bound to one
+ * of them (OMP_PROC_BIND), where these would only get what it leaves them. */
+enum { PROCESSORS_MAX = 8192 };
+static unsigned long processors[PROCESSORS_MAX / 8 / sizeof(unsigned long)];
+static long processor_bytes; /* of that; below 1: they are not known */
+
+__attribute__((constructor)) static void note_processors(void) {
+    const int saved = errno;
+    if (!why_not_call())
+        processor_bytes = syscall(SYS_sched_getaffinity, 0, sizeof(processors), processors);
+    errno = saved;
+}
+
+void begin_thread(const char *name) {
+    const struct sched_param ordinary = {0};
+    prctl(PR_SET_NAME, name);
+    if (processor_bytes > 0)
+        syscall(SYS_sched_setaffinity, 0, processor_bytes, processors);
+    const long policy = syscall(SYS_sched_getscheduler, 0);
+    if (policy == SCHED_FIFO || policy == SCHED_RR)
+        syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &ordinary);
+}
 
 static int add_thread_local(struct dl_phdr_info *object, size_t bytes, void *sum) {
     (void)bytes;
@@ -114,7 +138,7 @@ void tell_ender(uint32_t what) {
 
 static void *ender(void *nothing) {
     (void)nothing;
-    prctl(PR_SET_NAME, OTHER_NAME);
+    begin_thread(OTHER_NAME);
     uint32_t what;
     while ((what = atomic_load(&ending)) == ENDS_NOT_YET)
         syscall(SYS_futex, &ending, FUTEX_WAIT_PRIVATE, ENDS_NOT_YET, NULL, NULL, 0);

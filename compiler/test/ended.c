@@ -1,10 +1,11 @@
 /* When the layer takes the program for ended: only where each other thread is one of a
  * layer. One that cannot be looked at may still run, and one that has just ended may have
- * left another. */
+ * left another. And how the layer's own threads begin. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,10 +14,13 @@
 static int pretend_openat(int directory, const char *path, int flags);
 static ssize_t pretend_read(int fd, void *text, size_t bytes);
 static long pretend_getdents(int directory, void *listed, size_t bytes);
+static long pretend_syscall(long number, ...);
+#define syscall pretend_syscall
 #define openat pretend_openat
 #define read pretend_read
 #define getdents64 pretend_getdents
 #include "../runtime/threads.c"
+#undef syscall
 #undef openat
 #undef read
 #undef getdents64
@@ -59,12 +63,56 @@ static long pretend_getdents(int directory, void *listed, size_t bytes) {
     return listing_fails ? -1 : 0;
 }
 
+/* How the thread runs that begins, and how often it has been told to run otherwise. */
+static long policy;
+static int bound, lowered;
+
+static long pretend_syscall(long number, ...) {
+    enum { BYTES = 16, GIVEN = 5 }; /* the program has processors 0 and 2 */
+    va_list arguments;
+    if (number == SYS_gettid)
+        return gettid();
+    if (number == SYS_sched_getscheduler)
+        return policy;
+    va_start(arguments, number);
+    CHECK(va_arg(arguments, int) == 0);
+    if (number == SYS_sched_setscheduler) {
+        CHECK(va_arg(arguments, int) == SCHED_OTHER);
+        CHECK(va_arg(arguments, struct sched_param *)->sched_priority == 0);
+        ++lowered;
+        va_end(arguments);
+        return 0;
+    }
+    const size_t bytes = va_arg(arguments, size_t);
+    unsigned long *mask = va_arg(arguments, unsigned long *);
+    va_end(arguments);
+    if (number == SYS_sched_getaffinity) {
+        CHECK(bytes >= BYTES);
+        mask[0] = GIVEN;
+        return BYTES;
+    }
+    CHECK(number == SYS_sched_setaffinity && bytes == BYTES && mask[0] == GIVEN && mask[1] == 0);
+    ++bound;
+    return 0;
+}
+
+/* On the processors that the program had at its beginning, and as an ordinary thread. */
+static void begins(void) {
+    static const int policies[] = {SCHED_OTHER, SCHED_BATCH, SCHED_FIFO, SCHED_RR};
+    for (int k = 0; k < 4; ++k) {
+        policy = policies[k];
+        begin_thread("begins");
+        CHECK(bound == k + 1 && lowered == (k < 2 ? 0 : k - 1));
+    }
+}
+
 static bool is_ours(void) {
     is_read = false;
     return is_the_rest_ours();
 }
 
 int main(void) {
+    begins();
     CHECK(!is_ours()); /* nothing can be seen */
     CHECK(can_see_end());
     static const struct {
