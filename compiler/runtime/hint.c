@@ -11,8 +11,9 @@
 
 /* Between two looks at whether a helper is wanted. */
 static const uint64_t WANTS_HELPER_NS = 1 * 1000000ull;
-/* Of nests over so much each is looked at. */
-static const uint64_t LONG_BYTES = 4 << 20;
+/* Of nests over so much, in so many iterations, each is looked at: they take many times as
+ * long as the look. Few places that are far apart do not. */
+static const uint64_t LONG_BYTES = 4 << 20, LONG_ITERATIONS = 64 << 10;
 enum {
     UNTIMED_MAX = 16,  /* calls of small ones, without a helper, until the time is asked for */
     EXTENT_STREAMS = 3, /* the first of them tell a small nest from a large one, as in the pass */
@@ -60,11 +61,22 @@ static bool has_looked(uint64_t now) {
     return now - atomic_load_explicit(&looked_ns, memory_order_relaxed) < WANTS_HELPER_NS;
 }
 
+/* Its memory may have become another plan's. */
+static bool takes_long(const struct ra_plan *p) {
+    uint64_t iterations = 1;
+    const uint32_t levels = __atomic_load_n(&p->levels, __ATOMIC_RELAXED);
+    if (once(&p->bytes) < LONG_BYTES)
+        return false;
+    for (uint32_t l = 0; l < levels && l < RA_LEVELS_MAX; ++l)
+        if (__builtin_mul_overflow(iterations, once(&p->count[l]), &iterations))
+            return true;
+    return iterations >= LONG_ITERATIONS;
+}
+
 bool start_helper_if_wanted(const struct ra_plan *p, const void *from) {
     const uint64_t now = now_ns();
-    const uint64_t bytes = p ? once(&p->bytes) : 0;
-    const bool fills = p && (ra.is_told || fills_memory((double)bytes));
-    if (!fills && bytes < LONG_BYTES && has_looked(now))
+    const bool fills = p && (ra.is_told || fills_memory((double)once(&p->bytes)));
+    if (!fills && !(p && takes_long(p)) && has_looked(now))
         return false;
     atomic_store_explicit(&looked_ns, now, memory_order_relaxed);
     const char *filtered = why_not_call(); /* before it is asked what it may kill for */

@@ -1,6 +1,19 @@
 /* What comes first: nests that begin while everything is in memory wait for nothing, the
  * others do not overtake the helper, and none is asked for before there is one. */
+#include <stddef.h>
+#include <sys/mman.h>
+
+static int counted_mincore(void *at, size_t bytes, unsigned char *there);
+#define mincore counted_mincore
 #include "layer.h"
+#undef mincore
+
+static int looks;
+
+static int counted_mincore(void *at, size_t bytes, unsigned char *there) {
+    ++looks;
+    return mincore(at, bytes, there);
+}
 
 /* A nest over these bytes, which begins now: how often does it wait for the helper? */
 static int waits_over(const char *base, uint64_t bytes) {
@@ -137,7 +150,7 @@ static void without_helper(void) {
     CHECK(!has_helper() && atomic_load(&ra.ring_head) == head);
     CHECK(first_missing(3 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT) == 3 * ARRAY >> PAGE_SHIFT);
     ++reads;
-    usleep(2 * WANTS_HELPER_NS / 1000);
+    clock_ns += WANTS_HELPER_NS;
     CHECK(beyond(&walk, 3 * ARRAY + 64 * LINE, 256, LINE) > 0);
     CHECK(has_helper() && atomic_load(&ra.ring_head) > head);
     clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
@@ -176,6 +189,38 @@ static void large_after_small(void) {
     clear_bits(2 * ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
 }
 
+/* Without a helper, whether anything is missing is looked at in the milliseconds in which a
+ * nest begins, and of nests that take long each time. A nest over few places is none of
+ * these, however far they are apart. */
+static void looked_at(void) {
+    enum { PLACES_APART = 1500, CELLS = 1 << 20, BYTES = CELLS * 8 };
+    char *array = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+                       -1, 0);
+    CHECK(array != MAP_FAILED);
+    ra.reads_at_start = reads;
+    atomic_store(&ra.helper, 0);
+    for (int is_dense = 0; is_dense < 2; ++is_dense) {
+        struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "looked at"};
+        const uint64_t count = is_dense ? CELLS : PLACES_APART;
+        const struct ra_stream stream = {.base = (uint64_t)(uintptr_t)array, .high = 8,
+                                         .stride = {is_dense ? 8 : (int64_t)PAGE}};
+        struct ra_frame *f = frame_of(1, &count, &stream);
+        CHECK(extent_of(&site, f, &f->streams[0]) >= LONG_BYTES);
+        clock_ns += WANTS_HELPER_NS;
+        looks = 0;
+        CHECK(ra_begin_2(&site, f) == 0 && looks > 0);
+        const int each = looks;
+        for (int times = 1; times < 10; ++times)
+            CHECK(ra_begin_2(&site, f) == 0 && looks == (is_dense ? each * (times + 1) : each));
+        clock_ns += WANTS_HELPER_NS;
+        looks = 0;
+        CHECK(ra_begin_2(&site, f) == 0 && looks == each && !has_helper());
+        free(f);
+    }
+    atomic_store(&ra.helper, 1);
+    munmap(array, BYTES);
+}
+
 int main(void) {
     start(20 << 20);
     resident();
@@ -184,6 +229,7 @@ int main(void) {
     filled();
     without_helper();
     large_after_small();
+    looked_at();
     puts("what comes first is passed on first");
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "check.h"
 
 #define nap pretend_nap
+#define now_ns pretend_now
 #define storage_reads pretend_reads
 #define start_helper pretend_start
 #define start_up pretend_start_up
@@ -14,6 +15,7 @@
 #include "../runtime/hint.c"
 #include "../runtime/indices.c"
 #undef nap
+#undef now_ns
 #undef storage_reads
 #undef start_helper
 #undef start_up
@@ -34,6 +36,10 @@ void pretend_nap(long ns) {
     atomic_store(&ra.served, atomic_load(&ra.ring_head));
     atomic_fetch_add(&ra.pieces_served, 1);
 }
+
+static uint64_t clock_ns = (uint64_t)3600 * 1000000000; /* goes on where a test says so */
+
+uint64_t pretend_now(void) { return clock_ns; }
 
 static uint64_t reads; /* from storage, of the program */
 
