@@ -241,7 +241,8 @@ static inline uint64_t magnitude(int64_t v) {
 }
 
 /* The number at `*text`, which is left behind its digits (of base 10 or 16); the largest one
- * where it is larger. */
+ * where it is larger. Not by strtoull or sscanf: under these names the headers of a C library
+ * call functions that an older one, or another's, does not have. */
 static inline uint64_t number_at(const char **text, uint64_t base) {
     uint64_t number = 0;
     for (;; ++*text) {

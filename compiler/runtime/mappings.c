@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -49,19 +48,27 @@ static bool goes_on(const struct region *old, struct region *fresh, int n) {
 /* A line of /proc/self/maps. False where it is none, or of a mapping that is too small to be
  * hinted by itself: of those there may be any number, and no room for the others behind them. */
 static bool is_kept(const char *line, struct region *r) {
-    unsigned long low, high, offset, inode;
-    char perms[8], device[16];
-    int at = 0;
-    if (sscanf(line, "%lx-%lx %7s %lx %15s %lu %n", &low, &high, perms, &offset, device, &inode,
-               &at) < 6 || high - low < SMALL_BYTES)
+    static const char sample[] = " rwxp ";
+    const uint64_t low = number_at(&line, 16);
+    line += *line == '-';
+    const uint64_t high = number_at(&line, 16);
+    const char *perms = line + 1;
+    if (strlen(line) < strlen(sample) || high - low < SMALL_BYTES)
         return false;
+    line += strlen(sample);
+    const uint64_t offset = number_at(&line, 16);
+    line += strspn(line, " ");
+    line += strcspn(line, " "); /* the device */
+    line += strspn(line, " ");
+    const uint64_t inode = number_at(&line, 10);
+    line += strspn(line, " ");
     *r = (struct region){.low = low, .high = high, .hinted_low = ~(uint64_t)0,
                          .is_file = inode != 0, .is_shared = perms[3] == 's', .fd = -1,
                          .is_copied = perms[3] != 's' && perms[1] == 'w',
                          .offset = offset, .inode = inode};
-    const size_t bytes = strlen(line + at);
+    const size_t bytes = strlen(line);
     if (bytes < sizeof(r->path))
-        memcpy(r->path, line + at, bytes + 1);
+        memcpy(r->path, line, bytes + 1);
     return true;
 }
 

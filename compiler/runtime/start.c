@@ -53,7 +53,8 @@ static size_t read_text(const char *path, char *text, size_t bytes) {
 
 static uint64_t read_number(const char *path) {
     char text[64];
-    return read_text(path, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0; /* "max" is 0: no limit */
+    const char *at = text;
+    return read_text(path, text, sizeof(text)) ? number_at(&at, 10) : 0; /* "max" is 0: no limit */
 }
 
 enum { CGROUP_PATH_BYTES = 1024 };
@@ -68,10 +69,11 @@ static bool path_in(const char *group, bool is_v2, const char *file, char *path)
  * memory and swap together: `limit` is that of memory alone. */
 static bool forbids_swap(const char *group, bool is_v2, uint64_t limit) {
     char path[CGROUP_PATH_BYTES], text[64];
+    const char *at = text;
     if (!path_in(group, is_v2, is_v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", path) ||
         !read_text(path, text, sizeof(text)))
         return false;
-    return is_v2 ? text[0] == '0' : strtoull(text, NULL, 10) <= limit;
+    return is_v2 ? text[0] == '0' : number_at(&at, 10) <= limit;
 }
 
 /* The least of `limit` and those of a cgroup, not of those above it. Beyond memory.high a

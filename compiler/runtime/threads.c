@@ -107,7 +107,8 @@ static bool is_the_rest_ours(void) {
     while (is_ours && tasks >= 0 && (length = getdents64(tasks, listed, sizeof(listed))) > 0)
         for (long at = 0; is_ours && at < length;) {
             const struct dirent *task = (const void *)(listed + at);
-            const long id = strtol(task->d_name, NULL, 10);
+            const char *name = task->d_name;
+            const long id = (long)number_at(&name, 10);
             is_ours = id <= 0 || id == process || is_thread_ours(id, own);
             at += task->d_reclen;
         }
@@ -117,7 +118,7 @@ static bool is_the_rest_ours(void) {
 }
 
 bool is_alone(void) {
-    char text[512], state = 0;
+    char text[512];
     int fd = openat(own_process, "stat", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -128,7 +129,7 @@ bool is_alone(void) {
     text[n] = 0;
     const char *at = strrchr(text, ')');
     /* Field 3 of proc(5). */
-    return at && sscanf(at + 1, " %c", &state) == 1 && state == 'Z' && is_the_rest_ours();
+    return at && at[1] == ' ' && at[2] == 'Z' && is_the_rest_ours();
 }
 
 void tell_ender(uint32_t what) {

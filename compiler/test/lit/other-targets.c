@@ -7,6 +7,7 @@
 // RUN: %clang -O2 -target bpf -S -emit-llvm -o - %s | %FileCheck %s
 // RUN: %clang -O2 -target nvptx64-nvidia-cuda -S -emit-llvm -o - %s | %FileCheck %s
 // RUN: %clang -O2 -target aarch64-linux-gnu -S -emit-llvm -o - %s | %FileCheck %s
+// RUN: %clang -O2 -target x86_64-linux-android21 -S -emit-llvm -o - %s | %FileCheck %s
 // RUN: %clang -O2 -target x86_64-unknown-freebsd -S -emit-llvm -o - %s | %FileCheck %s
 // RUN: %clang -O2 -fsanitize=memory -S -emit-llvm -o - %s | %FileCheck %s
 // HERE: ra_begin_2

@@ -74,10 +74,11 @@ int main(void) { return 0; }
     }
 }
 
-/// LLVM 14, where there is none, and a g++ that only takes its time and notes in `runs` that
-/// it ran, in a directory that comes first in the command's PATH. The cache is beside them.
+/// LLVM 14, where there is none, a g++ that only takes its time and notes in `runs` that it
+/// ran, and a gcc that is set up to look for overflows, in a directory that comes first in the
+/// command's PATH. The cache is beside them.
 fn at_first_use(command: &mut Command, directory: &Path) {
-    const FAKES: [(&str, &str); 3] = [
+    const FAKES: [(&str, &str); 4] = [
         ("clang-14", "exit 0"),
         ("llvm-config-14", r#"echo "${0%/*}/include""#),
         (
@@ -86,6 +87,11 @@ fn at_first_use(command: &mut Command, directory: &Path) {
                sleep 1
                while [ "$1" != -o ]; do shift; done
                : >"$2""#,
+        ),
+        (
+            "gcc",
+            r#"PATH=${PATH#*:}
+               exec gcc -D_FORTIFY_SOURCE=2 "$@""#,
         ),
     ];
     for (name, script) in FAKES {
@@ -117,4 +123,24 @@ fn the_first_of_many_builds_the_pass_for_all() {
     }
     assert_eq!(fs::read_to_string(directory.path().join("runs")).unwrap(), "ran\n");
     assert!(!left.exists());
+}
+
+/// It links with any C library: of no names that headers of some put in the place of others.
+#[test]
+fn the_layer_wants_nothing_that_an_older_c_library_has_not() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut command = Command::new(RUNAHEAD);
+    at_first_use(&mut command, directory.path());
+    assert!(command.status().unwrap().success());
+    let mut built = fs::read_dir(directory.path().join("runahead/compiler")).unwrap();
+    let layer = built.find_map(|entry| {
+        let layer = entry.unwrap().path().join("runahead_rt.o");
+        layer.is_file().then_some(layer)
+    });
+    let output = Command::new("nm").arg("-u").arg(layer.unwrap()).output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.contains(" pthread_create"), "{listed}");
+    for name in listed.split_whitespace() {
+        assert!(!name.starts_with("__isoc") && !name.ends_with("_chk"), "{name}");
+    }
 }

@@ -319,9 +319,13 @@ fn build_into(directory: &Path, version: u32, headers: &Path, cache: &Path) -> R
     }
     arguments.push(OsStr::new("Runahead.cpp"));
     build_plugin(headers, scratch.path(), &arguments, &pass_name)?;
-    let words = ["-std=gnu11", "-O2", "-fPIC", "-nostdlib", "-r", "-o", "runahead_rt.o"];
+    // What some set gcc up to do: calls of the C library become others (`__memcpy_chk`), which
+    // the one that a program is linked with need not have.
+    let words = ["-std=gnu11", "-O2", "-U_FORTIFY_SOURCE", "-fPIC", "-nostdlib", "-r"];
+    let output = ["-o", "runahead_rt.o"];
     let sources = RUNTIME.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));
-    let arguments: Vec<&OsStr> = words.into_iter().chain(sources).map(OsStr::new).collect();
+    let arguments: Vec<&OsStr> =
+        words.into_iter().chain(output).chain(sources).map(OsStr::new).collect();
     compile("gcc", "gcc", &arguments)?;
     let visible = CALLS.map(|name| OsString::from(format!("--keep-global-symbol={name}")));
     let mut arguments: Vec<&OsStr> = visible.iter().map(OsString::as_os_str).collect();
@@ -419,6 +423,7 @@ mod tests {
             ("--target=x86_64-linux-gnux32 a.c", false),
             ("--target=x86_64-unknown-linux-gnu a.c", true),
             ("-target x86_64-linux-musl a.o", true),
+            ("-target x86_64-linux-android21 a.o", false),
             ("-target x86_64-linux-gnu a.h -o a.h.gch", false),
             ("-isysroot / -v", false),
             ("--sysroot / -B bin -MJ a.json a.c", true),

@@ -339,14 +339,16 @@ fn is_c_library(name: &[u8]) -> bool {
 }
 
 /// Is code for this target (`x86_64-linux-gnu`), perhaps with `-m64`, for x86-64 on Linux,
-/// with pointers of 64 bits? Parts may be missing and stand in any order.
+/// with pointers of 64 bits, and not for Android, whose C library is another? Parts may be missing and stand in any order.
 fn is_for_layer(target: &[u8], with_m64: bool) -> bool {
     const X86_64: [&[u8]; 2] = [b"x86_64", b"amd64"];
     const X86: [&[u8]; 4] = [b"i386", b"i486", b"i586", b"i686"];
     let mut parts = target.split(|byte| *byte == b'-');
     let is_linux = parts.clone().any(|part| part.starts_with(b"linux"));
+    let is_android = parts.clone().any(|part| part.starts_with(b"android"));
     let is_x32 = parts.clone().any(|part| part.ends_with(b"x32"));
     is_linux
+        && !is_android
         && (with_m64 || !is_x32)
         && parts.any(|part| X86_64.contains(&part) || (with_m64 && X86.contains(&part)))
 }
