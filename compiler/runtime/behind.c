@@ -10,6 +10,7 @@
 enum {
     CATCH_UP_WAITS_MAX = 500, /* of a millisecond, a tick */
     PLACES_MAX = 1 << 20,     /* of a walk: many times what the ring holds */
+    THREADS_MAX = 64,
 };
 static const uint64_t RELEASE_BYTES = 256 << 10;
 /* The largest that the kernel's readahead makes by default. */
@@ -20,6 +21,52 @@ static __thread struct ra_plan *walked_over;
 
 void walks_ended(struct ra_plan *p) {
     walked_over = p;
+}
+
+/* What each thread's nest is still to come to. Of threads that share a place, beyond so many,
+ * the one that ticked last counts. */
+static struct still {
+    _Atomic uint64_t ns; /* when it was */
+    _Atomic uint64_t low[RA_STREAMS_MAX], high[RA_STREAMS_MAX]; /* by stream; both 0: nothing */
+} still[THREADS_MAX];
+static _Atomic uint32_t threads; /* that have begun a nest so far */
+static __thread struct still *own;
+/* A nest that has not ticked for so long is over. */
+static const uint64_t STILL_NS = 2000 * 1000000ull;
+
+void note_still(const struct ra_plan *p, const struct ra_frame *f) {
+    if (own && atomic_load_explicit(&threads, memory_order_relaxed) == 1)
+        return; /* nobody wants to know */
+    if (!own)
+        own = &still[atomic_fetch_add(&threads, 1) % THREADS_MAX];
+    for (uint32_t i = 0; i < RA_STREAMS_MAX; ++i) {
+        uint64_t low = 0, high = 0;
+        if (i < p->streams && !(p->stream[i].flags & RA_FLAG_INDIRECT)) {
+            const struct ra_stream *s = &p->stream[i];
+            int64_t below, above, inner_below, inner_above;
+            uint64_t moved = 0;
+            for (uint32_t l = 0; l <= p->tick_level; ++l)
+                moved += f->index[l] * (uint64_t)s->stride[l];
+            spans(p, s, 0, &below, &above);
+            spans(p, s, p->tick_level + 1, &inner_below, &inner_above);
+            low = s->base + (p->way[i] > 0 ? moved + (uint64_t)inner_below : (uint64_t)below);
+            high = s->base + (p->way[i] < 0 ? moved + (uint64_t)inner_above : (uint64_t)above);
+        }
+        atomic_store_explicit(&own->low[i], low, memory_order_relaxed);
+        atomic_store_explicit(&own->high[i], high, memory_order_relaxed);
+    }
+    atomic_store_explicit(&own->ns, now_ns(), memory_order_relaxed);
+}
+
+/* Is another thread still to come to any of it? */
+static bool is_wanted_elsewhere(uint64_t low, uint64_t high) {
+    const uint32_t all = atomic_load_explicit(&threads, memory_order_relaxed);
+    const uint64_t now = all > 1 ? now_ns() : 0;
+    for (uint32_t n = 0; all > 1 && n < all && n < THREADS_MAX; ++n)
+        for (uint32_t i = 0; &still[n] != own && still[n].ns + STILL_NS > now && i < RA_STREAMS_MAX; ++i)
+            if (still[n].low[i] < high && still[n].high[i] > low)
+                return true;
+    return false;
 }
 
 void release_behind(const struct ra_plan *p, struct ra_frame *f) {
@@ -44,6 +91,10 @@ void release_behind(const struct ra_plan *p, struct ra_frame *f) {
             low = (low + FOLIO_BYTES - 1) & ~(FOLIO_BYTES - 1);
         if (high <= low)
             continue;
+        if (is_wanted_elsewhere(low, high)) { /* the last to come to it gives it back */
+            f->released[i] = sign > 0 ? high : low;
+            continue;
+        }
         count(&ra.behind, high - low); /* before the helper can take it off again */
         if (enqueue(RELEASE, low, high - low, (uint32_t)s->flags | (p->is_lazy ? RELEASE_LAZY : 0)))
             f->released[i] = sign > 0 ? high : low;
@@ -256,4 +307,5 @@ void begin_releases(const struct ra_plan *p, struct ra_frame *f) {
         for (uint32_t l = 0; l <= p->tick_level && (!is_walk || l <= p->walk_level[i]); ++l)
             f->released[i] += f->index[l] * (uint64_t)s->stride[l];
     }
+    note_still(p, f);
 }

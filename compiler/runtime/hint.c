@@ -296,6 +296,7 @@ static __attribute__((noinline)) void tick(struct ra_site *site, struct ra_frame
     go_on(site, p, f, done, previous == p);
     if (f->cursor == p->total && p->walks)
         walks_ended(p);
+    note_still(p, f);
     if (p->walks)
         release_walks(p, f);
     if (p->releases)

@@ -482,6 +482,8 @@ void tell_ender(uint32_t what);
 
 /* From where on each stream is to be given back. */
 void begin_releases(const struct ra_plan *p, struct ra_frame *f);
+/* What this thread's nest is still to come to is not given back by others'. */
+void note_still(const struct ra_plan *p, const struct ra_frame *f);
 /* What lies behind the streams' trailing references. */
 void release_behind(const struct ra_plan *p, struct ra_frame *f);
 /* What walks across rows leave: while a nest runs, from one of its executions to

@@ -4,6 +4,8 @@
  * program waits where too much of that is to be written. */
 #include "layer.h"
 
+#include <pthread.h>
+
 /* Columns of one plane after the other, a few bytes wide: a tick a plane, each
  * plane asked for once, and given back behind the tick. */
 static void planes(void) {
@@ -77,6 +79,52 @@ static void shared_loops(void) {
         free(a);
         free(w);
     }
+}
+
+enum { SHARED_BYTES = 256 << 10, SHARED_PLANES = 128 };
+static struct ra_site shared = {.levels = 2, .streams = 1, .strip_mined = 3, .name = "shared"};
+
+/* Bytes that a thread's nest gives back when it has gone over so many planes. */
+static uint64_t after(struct ra_frame *f, uint64_t planes) {
+    f->index[0] = planes;
+    ra_tick(&shared, f, 0);
+    nothing_behind();
+    return released_within(2 * ARRAY, 2 * ARRAY + planes * SHARED_BYTES);
+}
+
+static void *only_begins(void *frame) {
+    ra_begin_2(&shared, frame);
+    return NULL;
+}
+
+static void *comes_to_the_middle(void *frame) {
+    ra_begin_2(&shared, frame);
+    CHECK(after(frame, 30) == 30 * SHARED_BYTES);
+    return NULL;
+}
+
+static void in_a_thread(void *(*body)(void *), struct ra_frame *frame) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, body, frame) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* Where several threads go over the same array what one leaves is given back only if no other
+ * is still to come to it: by the last of them. One that does not go on counts for a while. */
+static void several_threads(void) {
+    const uint64_t counts[] = {SHARED_PLANES, SHARED_BYTES / PAGE};
+    const struct ra_stream plane = {.base = 2 * ARRAY, .high = 8, .stride = {SHARED_BYTES, PAGE}};
+    struct ra_frame *f = frame_of(2, counts, &plane);
+    in_a_thread(only_begins, frame_of(2, counts, &plane));
+    ra_begin_2(&shared, f);
+    CHECK(after(f, 40) == 0);
+    clock_ns += STILL_NS;
+    CHECK(after(f, 60) == 20 * SHARED_BYTES);
+    in_a_thread(comes_to_the_middle, frame_of(2, counts, &plane));
+    CHECK(after(f, 80) == 0);
+    clock_ns += STILL_NS;
+    free(f);
+    clear_bits(2 * ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
 }
 
 /* What a nest over `arrays` of so many bytes each has gone over half of is given back:
@@ -310,6 +358,7 @@ static void small_released(void) {
 int main(void) {
     start(20 << 20);
     atomic_store(&ra.was_missing, true); /* and so nests wait for the helper */
+    several_threads();
     small_released();
     /* Rows, and across them planes: each row is in another place of every plane. */
     struct ra_site rows = {.levels = 3, .streams = 1, .strip_mined = 6, .name = "rows"};
