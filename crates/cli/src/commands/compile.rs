@@ -16,7 +16,8 @@ use runahead_compile::{Compiler, Language};
 /// those behind (Mowry, Demke and Krieger 1996), so that it runs at the
 /// storage's speed where its data does not fit in memory: data in mapped files
 /// or in memory that is swapped. All arguments are the compiler's own; needs
-/// -O1 or more. Results never change.
+/// -O1 or more. Results do not change, but for the last bits of some under
+/// -ffast-math.
 #[derive(Debug, Args)]
 #[command(
     // `--version` is for the compiler: build systems ask it that way.
