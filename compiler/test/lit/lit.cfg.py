@@ -1,3 +1,4 @@
+import glob
 import os
 
 import lit.formats
@@ -19,6 +20,8 @@ if " fma " in open("/proc/cpuinfo").read():
 # A user who may make namespaces, to see what a program does without /proc.
 if os.system("unshare -rm mount -t tmpfs none /proc 2>/dev/null") == 0:
     config.available_features.add("namespaces")
+# One library of OpenMP is for all versions.
+openmp = os.path.dirname(glob.glob("/usr/lib/llvm-*/lib/libomp.so")[0])
 # LLVM 14 still has typed pointers unless told otherwise.
 opaque = "-opaque-pointers" if version == "14" else ""
 target = "-mtriple=x86_64-unknown-linux-gnu"
@@ -28,6 +31,7 @@ config.substitutions += [
     ("%cxx", f"{llvm}/bin/clang++ -fpass-plugin={plugin}"),
     ("%clang", f"{llvm}/bin/clang -fpass-plugin={plugin}"),
     ("%plain", f"{llvm}/bin/clang"),
+    ("%openmp", f"-fopenmp -L{openmp} -Wl,-rpath,{openmp}"),
     ("%runtime", f"{runtime} -pthread -lm"),
     ("%flang", f"{llvm}/bin/flang-new -fpass-plugin={plugin}"),
     ("%verify", f"{llvm}/bin/opt -passes=verify -S"),
