@@ -87,6 +87,21 @@ fn data_stays_on_a_device_that_is_up() {
     assert_ne!(fs::metadata(&marker).unwrap().modified().unwrap(), made, "another scale");
 }
 
+/// Two runs that fail have the same output, too.
+#[test]
+fn a_program_that_fails_by_itself_is_not_measured() {
+    let bed = bed!();
+    let disk = SlowDisk::up(&bed.options("cloud")).unwrap();
+    let data = format!("--data={}", disk.mountpoint().display());
+    let arguments = ["explicit", &data, "--app=diff", "--scale=0.005", "--runs=1"];
+    succeeds(&bench(&bed, &arguments));
+    fs::remove_dir_all(disk.mountpoint().join("runahead-bench/pair/new")).unwrap();
+    let output = bench(&bed, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("by itself it ends with exit 2: diff: "), "{said}");
+}
+
 #[test]
 fn calls_beside_busy_processors_lose_nothing() {
     let bed = bed!();
