@@ -46,6 +46,8 @@ static const uint64_t WAIT_NS_MAX = 4 * 1000000ull;
 /* A slot of the ring that a thread took and has not filled for so long is passed over:
  * a signal handler may have jumped out of it, or the thread been cancelled. */
 static const uint64_t UNFILLED_NS = 10 * 1000000ull;
+/* Pieces of walks in a row that are not kept: fewest, where one has been read for, and most. */
+enum { UNKEPT_MIN = 16, UNKEPT_MAX = 1024 };
 /* Between two looks at whether there is swap: it is seldom added or taken away. */
 static const uint64_t SWAP_NS = 1000 * 1000000ull;
 
@@ -62,6 +64,9 @@ static struct {
         uint64_t low, high;
     } walked[WALKED_MAX];
     uint32_t walks;
+    /* Pieces that are not kept after one whose pages set off the kernel's readahead, and how
+     * many of these are still to come. */
+    uint32_t unkept, unkept_left;
     bool has_swap;
     uint64_t swap_looked_ns; /* 0: never */
 } h;
@@ -178,7 +183,8 @@ static bool is_walked(uint64_t low, uint64_t high) {
  * Only one page in each window of fault-around is touched (do_fault_around, mm/memory.c,
  * Linux 6.18): that maps what else is there, but for pages that are locked, which would be
  * waited for, and those at which the kernel's readahead goes on, into what nobody has asked
- * for. */
+ * for. Where it goes on all the same (its flag is also that of dirty pages that reclaim has
+ * begun with), pieces are left as they are, ever more of them. */
 static void keep(uint64_t address, uint64_t pages) {
     uint8_t there[CHUNK_PAGES];
     const uint64_t end = address + (pages << PAGE_SHIFT);
@@ -187,8 +193,18 @@ static void keep(uint64_t address, uint64_t pages) {
     for (uint64_t i = 0; i < pages; ++i)
         if (!(there[i] & 1))
             return;
+    if (h.unkept_left > 0) {
+        --h.unkept_left;
+        return;
+    }
+    const uint64_t before = own_reads();
     for (uint64_t at = address; at < end; at = (at / FAULT_AROUND_BYTES + 1) * FAULT_AROUND_BYTES)
         madvise((void *)(uintptr_t)at, PAGE, MADV_POPULATE_READ);
+    if (own_reads() == before)
+        h.unkept -= (h.unkept + 7) / 8;
+    else
+        h.unkept = h.unkept < UNKEPT_MAX / 4 ? 4 * h.unkept + UNKEPT_MIN : UNKEPT_MAX;
+    h.unkept_left = h.unkept;
 }
 
 static void do_prefetch(uint64_t address, uint64_t bytes, uint32_t front, bool in_folios) {

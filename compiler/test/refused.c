@@ -42,6 +42,8 @@ static uint64_t room_after_window;
 static bool is_slow;
 /* A kernel that does not tell what is cached. */
 static bool is_old;
+/* What is touched sets off the kernel's readahead. */
+static bool is_marked;
 /* Nothing is mapped there any more. */
 static bool is_gone;
 static uint64_t swap; /* of the machine */
@@ -64,6 +66,7 @@ static int pretend_madvise(void *address, size_t bytes, int advice) {
             if (is_mapped[first + n])
                 continue;
             ++touches;
+            read_pages += is_marked;
             const uint64_t window = (first + n) / AROUND * AROUND;
             for (uint64_t page = window; page < window + AROUND; ++page)
                 is_mapped[page] = is_there[page];
@@ -336,6 +339,25 @@ static void walked(void) {
     is_slow = false;
     do_prefetch(BASE + 2800 * PAGE, 32 * PAGE, 0, false);
     CHECK(touches == 3 && !is_mapped[2640] && !is_mapped[2800]);
+
+    /* Where that goes on with the kernel's readahead, pieces are left alone, ever more. */
+    const uint64_t piece = 2704;
+    do_prefetch(BASE + piece * PAGE, AROUND * PAGE, 0, false);
+    is_marked = true;
+    for (uint64_t left = 0, round = 0; round < 2; ++round) {
+        do_prefetch(BASE + piece * PAGE, AROUND * PAGE, 0, false);
+        CHECK(touches == 4 + round && h.unkept_left >= UNKEPT_MIN && h.unkept_left > left);
+        memset(is_mapped + piece, 0, AROUND);
+        for (left = h.unkept_left; h.unkept_left > 0;)
+            do_prefetch(BASE + piece * PAGE, AROUND * PAGE, 0, false);
+        CHECK(touches == 4 + round);
+    }
+    is_marked = false;
+    for (uint64_t n = 0; n < (1 << 14); ++n) {
+        do_prefetch(BASE + piece * PAGE, AROUND * PAGE, 0, false);
+        memset(is_mapped + piece, 0, AROUND);
+    }
+    CHECK(h.unkept == 0);
 
     /* One for which there is no room is put to the nearest, none is kept for long of what is
      * mapped no more. */
