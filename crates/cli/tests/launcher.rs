@@ -566,7 +566,8 @@ fn limits_do_not_keep_a_program_from_running() {
         for stats in ["", "--stats"] {
             let runahead = env!("CARGO_BIN_EXE_runahead");
             let script = format!(
-                "{limit}; exec {runahead} {stats} --agent {} /bin/echo started",
+                // The fourth descriptor, which whoever runs this may have left open, is wanted.
+                "exec 3>&-; {limit}; exec {runahead} {stats} --agent {} /bin/echo started",
                 agent.display()
             );
             let mut shell = Command::new("bash");
