@@ -36,7 +36,8 @@ using namespace llvm;
 namespace {
 
 /// The run-time layer is there for x86-64 on Linux, with pointers of 64 bits and a C library
-/// like the one that it was compiled for, which Android's is not. The same command may compile for other machines, too: code for a graphics card, or of BPF.
+/// like the one that it was compiled for, which Android's is not. The same command may compile
+/// for other machines, too: code for a graphics card, or of BPF.
 bool hasRuntime(const Module &M) {
   const Triple Target(M.getTargetTriple());
   return Target.getArch() == Triple::x86_64 && Target.isOSLinux() && !Target.isAndroid() &&

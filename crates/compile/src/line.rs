@@ -339,7 +339,8 @@ fn is_c_library(name: &[u8]) -> bool {
 }
 
 /// Is code for this target (`x86_64-linux-gnu`), perhaps with `-m64`, for x86-64 on Linux,
-/// with pointers of 64 bits, and not for Android, whose C library is another? Parts may be missing and stand in any order.
+/// with pointers of 64 bits, and not for Android, whose C library is another? Parts may be
+/// missing and stand in any order.
 fn is_for_layer(target: &[u8], with_m64: bool) -> bool {
     const X86_64: [&[u8]; 2] = [b"x86_64", b"amd64"];
     const X86: [&[u8]; 4] = [b"i386", b"i486", b"i586", b"i686"];
