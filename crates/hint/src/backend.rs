@@ -8,10 +8,8 @@ use runahead_manager::engine::Report;
 use runahead_manager::memory::Memory;
 use runahead_manager::wire::{Connection, FromClient, READ_BYTES_MAX};
 use runahead_manager::{
-    Action, ClientId, Engine, FileInfo, Options, ReadNote, Segment, Stats, wire,
+    Action, ClientId, Engine, FileInfo, Mode, Options, ReadNote, Segment, Stats, wire,
 };
-
-use crate::session::engine_mode;
 
 /// What use is made of hints; `RUNAHEAD_HINT` in the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,6 +148,15 @@ impl Backend {
             Self::Embedded(engine) => engine.stats(),
             Self::Remote(_) => Stats::default(),
         }
+    }
+}
+
+/// What mode of the engine a mode of hinting is.
+fn engine_mode(mode: HintMode) -> Mode {
+    match mode {
+        HintMode::Full => Mode::Full,
+        HintMode::PrefetchOnly => Mode::PrefetchOnly,
+        HintMode::NoHints => Mode::NoHints,
     }
 }
 

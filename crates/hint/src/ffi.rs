@@ -4,8 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::session::{Error, Range, Session};
-use crate::{Segment, bytes_read, noted, segment, session};
+use crate::{Error, Range, Segment, Session, bytes_read, noted, segment, session};
 
 /// `struct runahead_fd_segment`.
 #[derive(Clone, Copy, Debug)]

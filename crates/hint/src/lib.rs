@@ -22,12 +22,15 @@
 //! begins anew in the child.
 
 mod backend;
+mod disclosure;
 mod environment;
 mod ffi;
 mod observe;
 mod piece;
 mod session;
 mod sharers;
+mod signals;
+mod status;
 
 use std::cell::Cell;
 use std::io;
@@ -37,10 +40,12 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 pub use backend::HintMode;
+pub use disclosure::{Error, Range, SEGMENTS_MAX};
 pub use runahead_manager::{ReadNote, Segment, Stats};
-pub use session::{Error, Range, SEGMENTS_MAX, Session};
+pub use session::Session;
 
 use environment::Environment;
+use status::Status;
 
 /// The examples of the documentation.
 #[cfg(doctest)]
@@ -201,7 +206,7 @@ fn noted(fd: i32, offset: u64, read: impl FnOnce() -> isize) -> isize {
     if length > 0 {
         // SAFETY: errno is this thread's own. A successful read does not touch it.
         let errno = unsafe { *libc::__errno_location() };
-        let status = session::Status::of(fd);
+        let status = Status::of(fd);
         let number = status.and_then(|status| session.known(status.identity));
         if let (Some(status), Some(number)) = (status, number) {
             let last_ns = LAST_END_NS.replace(runahead_manager::actor::now_ns());

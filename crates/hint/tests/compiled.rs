@@ -392,7 +392,12 @@ fn the_environment_is_asked_for_securely() {
     }
     // In the crates one place reads it, in the program's own thread: any other may be in one of
     // ours, while the program changes it.
-    for directory in ["crates/hint/src", "crates/manager/src", "crates/manager/src/engine"] {
+    for directory in [
+        "crates/hint/src",
+        "crates/hint/src/session",
+        "crates/manager/src",
+        "crates/manager/src/engine",
+    ] {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
             let file = entry.unwrap().path();
             if file.is_dir() || file.ends_with("hint/src/environment.rs") {

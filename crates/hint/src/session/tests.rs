@@ -1,7 +1,16 @@
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
+use runahead_manager::actor::Actor;
+use runahead_manager::memory::Memory;
+
+use super::server::Server;
+use super::thread::BUSY_SLEEP;
 use super::*;
+use crate::backend::{Backend, HintMode};
+use crate::status::{State, Status, identity};
 
 /// What is to be looked up anew since the last call.
 fn again(session: &Session) -> Vec<(u32, Source)> {
