@@ -130,6 +130,44 @@ except ValueError:
         .env("RUNAHEAD_HINT_LIBRARY", library()));
 }
 
+/// Numbers that C has no room for, or that it takes for others.
+#[test]
+fn python_refuses_numbers_that_make_no_sense() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = data(directory.path(), 1 << 20);
+    let check = "\
+import os, sys, runahead
+assert runahead.available()
+fd = os.open(sys.argv[1], os.O_RDONLY)
+def refused(what, *arguments):
+    try:
+        return 'nothing: %r' % (what(*arguments),)
+    except (OSError, OverflowError, ValueError) as error:
+        return type(error), getattr(error, 'errno', None)
+for count, offset in [(-1, 0), (-1 << 63, 0), (4, -1), (4, 1 << 63), (4, 1 << 64), (4, -1 << 64)]:
+    ours, plain = [refused(read, fd, count, offset) for read in (runahead.pread, os.pread)]
+    assert ours == plain, (count, offset, ours, plain)
+huge = 1 << 64
+for offset, length in [(-1, 1), (1, -1), (huge, 1), (1, huge)]:
+    for what, *arguments in [
+        (runahead.hint, fd, [(offset, length)]),
+        (runahead.hint_across, [(fd, offset, length)]),
+        (runahead.consumed, fd, offset, length),
+    ]:
+        assert refused(what, *arguments)[0] is ValueError, (what, offset, length)
+runahead.hint(fd)
+runahead.cancel(huge)
+assert runahead.pread(fd, 5, 3) == os.pread(fd, 5, 3)
+assert runahead.pread(fd, 0, 0) == b''
+";
+    run(Command::new("python3")
+        .args(["-c", check])
+        .arg(&path)
+        .env("PYTHONPATH", root().join("bindings/python/src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("RUNAHEAD_HINT_LIBRARY", library()));
+}
+
 /// Everything that a caller can do wrong: answers, and a program that goes on; its locks,
 /// descriptors and children are what they would be.
 const HOSTILE: &str = r#"

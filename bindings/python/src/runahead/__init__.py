@@ -66,9 +66,10 @@ def _fileno(file):
 
 
 def _range(segment):
+    # ctypes would cut off what does not fit.
     offset, length = segment
-    if offset < 0 or length < 0:
-        raise ValueError("offset and length of a segment are not negative")
+    if min(offset, length) < 0 or max(offset, length) >= 1 << 64:
+        raise ValueError("offset and length of a segment are 0 to 2**64 - 1")
     return offset, length
 
 
@@ -106,7 +107,7 @@ def cancel(count=1):
     if count < 0:
         raise ValueError("count is not negative")
     if _library is not None:
-        _check(_library.runahead_hint_cancel(count))
+        _check(_library.runahead_hint_cancel(min(count, (1 << 64) - 1)))
 
 
 def outstanding():
@@ -116,7 +117,8 @@ def outstanding():
 
 def pread(file, count, offset):
     """As ``os.pread``, and tells the manager how far the program is."""
-    if _library is None:
+    # What makes no sense is refused as by os.pread: ctypes would make something of it.
+    if _library is None or count < 0 or not 0 <= offset < 1 << 63:
         return os.pread(_fileno(file), count, offset)
     buffer = ctypes.create_string_buffer(max(count, 1))
     read = _library.runahead_pread(_fileno(file), buffer, count, offset)
@@ -127,6 +129,7 @@ def pread(file, count, offset):
 
 def consumed(file, offset, length):
     """Tells the manager that bytes were read otherwise: through a mapping, or by a library."""
+    offset, length = _range((offset, length))
     if _library is not None:
         _library.runahead_hint_consumed(_fileno(file), offset, length)
 
