@@ -103,8 +103,15 @@ fn the_python_example_runs_with_and_without_the_library() {
 #[test]
 fn array_slices_become_segments() {
     let check = "\
-import runahead
+import resource, runahead
 s = runahead.array_segments
+# One run, however many elements it has.
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+row = 10 ** 8
+assert s((2, row), 4, (1, slice(1, None))) == [(4 * (row + 1), 4 * (row - 1))]
+assert s((2, 3, row), 4, (slice(None), 1, slice(2, 5))) == [(4 * (row + 2), 12), (4 * (4 * row + 2), 12)]
+assert s((4, 6), 8, (slice(0, 2), slice(5, 3))) == []
+assert s((3, 5, 7), 2, (slice(1, 3), slice(2, 4))) == [(98, 28), (168, 28)]
 assert s((4, 6), 8, (1, slice(2, 4))) == [(64, 16)]
 assert s((4, 6), 8, slice(None)) == [(0, 192)]
 assert s((4, 6), 8, (slice(0, 4, 2),)) == [(0, 48), (96, 48)]

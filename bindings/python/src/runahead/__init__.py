@@ -161,12 +161,17 @@ def array_segments(shape, itemsize, index, offset=0):
     while last > 0 and len(ranges[last - 1]) == shape[last - 1]:
         last -= 1
         run *= shape[last]
-    starts = [offset]
     stride = itemsize
     strides = []
     for size in reversed(shape):
         strides.insert(0, stride)
         stride *= size
+    starts = [offset]
+    # So are neighbours along the dimension before them.
+    if last > 0 and ranges[last - 1].step == 1:
+        last -= 1
+        run *= len(ranges[last])
+        starts = [offset + ranges[last].start * strides[last]]
     for axis in range(last):
         starts = [start + i * strides[axis] for start in starts for i in ranges[axis]]
     segments = []
