@@ -44,7 +44,8 @@ struct runahead_fd_segment {
 /* These ranges of a file, open or not, will be read in this order, after everything hinted
  * before. A file that cannot be opened when its turn comes is passed over.
  * 0, or -1 and errno: ENOSPC (4,194,304 segments are outstanding; of these, the first ones
- * were taken, as many as there was room for), ENFILE, EFAULT. */
+ * were taken, as many as there was room for), ENFILE, EFAULT (no path, no segments, or more of
+ * them than memory holds, as a negative count becomes). */
 int runahead_hint_path(const char *path, const struct runahead_segment *segments, size_t count);
 
 /* The same of an open file. EBADF as well: not an open file with a page cache. */

@@ -30,15 +30,21 @@ fn answer(result: Result<(), Error>) -> c_int {
     }
 }
 
+/// None where there can be none: at a null pointer, or so many that no memory holds them, as a
+/// negative number becomes.
+///
 /// # Safety
-/// `count` elements lie at `data`, or `count` is 0.
+/// `count` elements lie at `data`, unless it is null or they were more than `isize::MAX` bytes.
 unsafe fn slice<'a, T>(data: *const T, count: usize) -> Option<&'a [T]> {
-    match (data.is_null(), count) {
-        (_, 0) => Some(&[]),
-        (true, _) => None,
-        // SAFETY: the caller's promise.
-        (false, _) => Some(unsafe { std::slice::from_raw_parts(data, count) }),
+    if count == 0 {
+        return Some(&[]);
     }
+    let bytes = isize::try_from(count).ok()?.checked_mul(size_of::<T>() as isize);
+    if data.is_null() || bytes.is_none() {
+        return None;
+    }
+    // SAFETY: the caller's promise; they are no more than memory holds.
+    Some(unsafe { std::slice::from_raw_parts(data, count) })
 }
 
 fn guarded(action: impl FnOnce(&Session) -> c_int) -> c_int {

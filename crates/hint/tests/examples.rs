@@ -220,6 +220,10 @@ int main(int argc, char **argv)
 	assert(runahead_hint_fd(fd, NULL, 1) == -1 && errno == EFAULT);
 	assert(runahead_hint_path(NULL, &whole, 1) == -1 && errno == EFAULT);
 	assert(runahead_hint_fd(fd, NULL, 0) == 0);
+	assert(runahead_hint_fd(fd, &whole, (size_t)-1) == -1 && errno == EFAULT);
+	assert(runahead_hint_path(argv[1], &whole, SIZE_MAX / 2) == -1 && errno == EFAULT);
+	struct runahead_fd_segment one = { fd, 0, 0 };
+	assert(runahead_hint_fds(&one, (size_t)INT64_MIN) == -1 && errno == EFAULT);
 	assert(runahead_hint_fds(NULL, 0) == 0);
 	assert(runahead_hint_path("/no/such/file", &whole, 1) == 0);
 	assert(runahead_hint_path("/dev/zero", &whole, 1) == 0);
