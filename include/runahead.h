@@ -45,10 +45,11 @@ struct runahead_fd_segment {
  * before. A file that cannot be opened when its turn comes is passed over.
  * 0, or -1 and errno: ENOSPC (4,194,304 segments are outstanding; of these, the first ones
  * were taken, as many as there was room for), ENFILE, EFAULT (no path, no segments, or more of
- * them than memory holds, as a negative count becomes). */
+ * them than memory holds, as a negative count becomes), EBADF (the path is empty, or relative
+ * where the working directory is gone). */
 int runahead_hint_path(const char *path, const struct runahead_segment *segments, size_t count);
 
-/* The same of an open file. EBADF as well: not an open file with a page cache. */
+/* The same of an open file. EBADF: not an open file with a page cache. */
 int runahead_hint_fd(int fd, const struct runahead_segment *segments, size_t count);
 
 /* The same across open files. With EBADF and ENFILE none is taken. */

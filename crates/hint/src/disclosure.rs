@@ -23,7 +23,8 @@ pub enum Error {
     TooMany(usize),
     /// More files were named than are kept apart.
     TooManyFiles,
-    /// The descriptor is not open, or not of a file with a page cache.
+    /// The descriptor is not open, or not of a file with a page cache; the path is empty, or
+    /// relative where the working directory is gone.
     NotAFile,
 }
 
@@ -36,7 +37,7 @@ impl std::fmt::Display for Error {
                  read or cancel some first"
             ),
             Self::TooManyFiles => write!(f, "more than {FILES_MAX} files were hinted"),
-            Self::NotAFile => write!(f, "not an open file with a page cache"),
+            Self::NotAFile => write!(f, "not an open file with a page cache, nor a path of one"),
         }
     }
 }

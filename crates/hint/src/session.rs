@@ -95,7 +95,7 @@ impl Session {
     /// The number of a file named by a path, which need not be open nor exist.
     ///
     /// # Errors
-    /// [`Error::TooManyFiles`].
+    /// [`Error::TooManyFiles`], [`Error::NotAFile`].
     pub fn path_number(&self, path: &Path) -> Result<u32, Error> {
         // It is opened later, maybe from another directory.
         let absolute = std::path::absolute(path).map_err(|_| Error::NotAFile)?;

@@ -228,7 +228,7 @@ int main(int argc, char **argv)
 	assert(runahead_hint_path("/no/such/file", &whole, 1) == 0);
 	assert(runahead_hint_path("/dev/zero", &whole, 1) == 0);
 	assert(runahead_hint_path("/proc/self/mem", &whole, 1) == 0);
-	assert(runahead_hint_path("", &whole, 1) == -1 || 1);
+	assert(runahead_hint_path("", &whole, 1) == -1 && errno == EBADF);
 	assert(runahead_hint_fd(fd, odd, 4) == 0);
 	struct runahead_fd_segment across[] = { { fd, 0, 10 }, { ends[1], 0, 1 } };
 	assert(runahead_hint_fds(across, 2) == -1 && errno == EBADF);
