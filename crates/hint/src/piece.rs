@@ -7,8 +7,12 @@
 
 use runahead_manager::Segment;
 
-/// Bytes of one piece of the queue. Only what is filled is ever touched.
-const PIECE_BYTES: usize = 64 << 10;
+/// Most bytes of one piece of the queue. Only what is filled is ever touched.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+/// Fewest: a program that reads after each hint has as many pieces as hints.
+const PIECE_BYTES_MIN: usize = 64;
+/// How much larger a piece is than the one that was full before it.
+const GROWTH: usize = 4;
 /// Most bytes of one segment: the head, offset, length and file.
 const SEGMENT_BYTES_MAX: usize = 2 + 8 + 8 + 4;
 
@@ -23,40 +27,64 @@ const SAME_FILE: u16 = 1 << 9;
 /// Before the first segment of each piece.
 const NOTHING: Segment = Segment { file: 0, offset: 0, length: 0 };
 
-/// A part of the queue: written at its end by the program, read from its front by the
-/// manager's thread.
+/// A part of the queue: written at its end, read from its front.
 #[derive(Debug)]
 pub(crate) struct Piece {
     bytes: Vec<u8>,
     last: Segment,
     len: usize,
     read: usize,
+    /// The first segment left, where it was unpacked already.
     front: Option<Segment>,
-}
-
-impl Default for Piece {
-    fn default() -> Self {
-        let bytes = Vec::with_capacity(PIECE_BYTES);
-        Self { bytes, last: NOTHING, len: 0, read: 0, front: None }
-    }
+    /// The one that was taken last.
+    taken: Segment,
 }
 
 impl Piece {
+    /// One for so many segments, or for the first of them, behind the last piece of a queue, if
+    /// there is one.
+    pub(crate) fn new(segments: usize, behind: Option<&Self>) -> Self {
+        let grown = behind.map_or(0, |full| full.capacity().saturating_mul(GROWTH));
+        let wanted = segments.saturating_mul(SEGMENT_BYTES_MAX).max(grown);
+        let wanted = wanted.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX).next_power_of_two();
+        let bytes = Vec::with_capacity(wanted);
+        Self { bytes, last: NOTHING, len: 0, read: 0, front: None, taken: NOTHING }
+    }
+
     /// Makes it as good as new.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        (self.last, self.len, self.read, self.front) = (NOTHING, 0, 0, None);
+        (self.last, self.len, self.read) = (NOTHING, 0, 0);
+        (self.front, self.taken) = (None, NOTHING);
+    }
+
+    /// Bytes that it has taken of memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether none is larger.
+    pub(crate) fn is_large(&self) -> bool {
+        self.capacity() >= PIECE_BYTES_MAX
     }
 
     /// Whether a segment more fits, however large it is packed.
     pub(crate) fn has_room(&self) -> bool {
-        self.bytes.len() + SEGMENT_BYTES_MAX <= PIECE_BYTES
+        self.bytes.len() + SEGMENT_BYTES_MAX <= self.capacity()
     }
 
-    /// Appends a segment, where there [is room](Self::has_room). Not to a piece that was read
-    /// from already.
+    /// Takes over the segments of one that comes behind it, as many as there is room for.
+    pub(crate) fn append(&mut self, behind: &mut Self) {
+        while self.has_room()
+            && let Some(segment) = behind.pop_front()
+        {
+            self.push(segment);
+        }
+    }
+
+    /// Appends a segment, where there [is room](Self::has_room).
     pub(crate) fn push(&mut self, segment: Segment) {
-        debug_assert!(self.has_room() && self.front.is_none() && self.read == 0);
+        debug_assert!(self.has_room());
         let apart = zigzag(segment.offset.wrapping_sub(end_of(&self.last)));
         let mut head = significant_bytes(apart) as u16;
         let mut packed = [0; SEGMENT_BYTES_MAX];
@@ -92,21 +120,18 @@ impl Piece {
 
     /// The first segment left.
     pub(crate) fn front(&mut self) -> Option<Segment> {
-        if self.len == 0 {
-            return None;
-        }
-        if self.read == 0 {
-            self.front = Some(self.unpack(NOTHING));
+        if self.front.is_none() && self.len > 0 {
+            self.front = Some(self.unpack(self.taken));
         }
         self.front
     }
 
     /// Takes the first segment.
     pub(crate) fn pop_front(&mut self) -> Option<Segment> {
-        let first = self.front()?;
+        self.taken = self.front()?;
+        self.front = None;
         self.len -= 1;
-        self.front = (self.len > 0).then(|| self.unpack(first));
-        Some(first)
+        Some(self.taken)
     }
 
     /// The segment at the place of reading, behind `before`.
@@ -153,7 +178,7 @@ mod tests {
     use super::*;
 
     fn through(segments: &[Segment]) -> usize {
-        let mut piece = Piece::default();
+        let mut piece = Piece::new(segments.len(), None);
         for &segment in segments {
             assert!(piece.has_room());
             piece.push(segment);
@@ -193,15 +218,54 @@ mod tests {
     }
 
     #[test]
+    fn segments_are_appended_to_a_piece_that_is_read_from() {
+        let segment = |i: u64| {
+            let (file, offset) = ((i / 7) as u32, (i * i) << 13);
+            Segment { file, offset, length: 4096 * (i % 3) }
+        };
+        let mut all = Piece::new(1000, None);
+        let mut taken = 0;
+        for i in 0..1000 {
+            let mut one = Piece::new(1, None);
+            one.push(segment(i));
+            all.append(&mut one);
+            assert_eq!(one.len(), 0);
+            // It runs empty now and then.
+            while i % 11 == 0 && all.len() > (i % 2) as usize {
+                assert_eq!(all.pop_front(), Some(segment(taken)));
+                taken += 1;
+            }
+        }
+        while let Some(front) = all.front() {
+            assert_eq!((front, all.pop_front()), (segment(taken), Some(front)));
+            taken += 1;
+        }
+        assert_eq!(taken, 1000);
+    }
+
+    #[test]
+    fn pieces_become_large_one_by_one() {
+        let mut piece = Piece::new(1, None);
+        assert_eq!(piece.capacity(), PIECE_BYTES_MIN);
+        for _ in 0..5 {
+            assert!(!piece.is_large());
+            piece = Piece::new(1, Some(&piece));
+        }
+        assert!(piece.is_large());
+        assert_eq!(Piece::new(1, Some(&piece)).capacity(), PIECE_BYTES_MAX);
+        assert_eq!(Piece::new(usize::MAX, None).capacity(), PIECE_BYTES_MAX);
+    }
+
+    #[test]
     fn a_full_piece_never_grows() {
-        let mut piece = Piece::default();
+        let mut piece = Piece::new(usize::MAX, None);
         let mut pushed = 0u64;
         while piece.has_room() {
             let far = u64::MAX / 2 * (pushed % 2);
             piece.push(Segment { file: u32::MAX * (pushed as u32 % 2), offset: far, length: !far });
             pushed += 1;
         }
-        assert_eq!(piece.bytes.capacity(), PIECE_BYTES);
+        assert_eq!(piece.capacity(), PIECE_BYTES_MAX);
         assert_eq!(piece.len() as u64, pushed);
     }
 }

@@ -159,8 +159,7 @@ impl Session {
             let piece = match inbox.events.back_mut() {
                 Some(Event::Segments(piece)) if piece.has_room() => piece,
                 _ => {
-                    let piece = inbox.spare.pop().unwrap_or_default();
-                    inbox.events.push_back(Event::Segments(piece));
+                    inbox.add_piece(segments.len());
                     continue;
                 }
             };
@@ -214,11 +213,7 @@ impl Session {
         }
         match inbox.events.back_mut() {
             Some(Event::Reads(notes)) => notes.push(note),
-            _ => {
-                let mut notes = Vec::with_capacity(READS_WAKE);
-                notes.push(note);
-                inbox.events.push_back(Event::Reads(notes));
-            }
+            _ => inbox.events.push_back(Event::Reads(vec![note])),
         }
         inbox.reads += 1;
         let many = inbox.reads == READS_WAKE;

@@ -25,9 +25,28 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Takes what was disclosed, behind all others.
-    pub(super) fn push(&mut self, segments: Piece) {
-        self.waiting.push_back(segments);
+    /// Takes what was disclosed, behind all others. Those of a program that reads after each
+    /// few hints come in small pieces, which are joined.
+    pub(super) fn push(&mut self, mut segments: Piece) {
+        if let Some(last) = self.waiting.back_mut()
+            && !segments.is_large()
+        {
+            last.append(&mut segments);
+            if segments.len() > 0 {
+                let mut next = Piece::new(segments.len(), Some(last));
+                next.append(&mut segments);
+                self.waiting.push_back(next);
+            }
+        }
+        if segments.len() > 0 {
+            self.waiting.push_back(segments);
+        }
+    }
+
+    /// Bytes that the hints take that wait.
+    #[cfg(test)]
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting.iter().map(|piece| piece.capacity() + size_of::<Piece>()).sum()
     }
 
     pub(super) fn is_busy(&self) -> bool {

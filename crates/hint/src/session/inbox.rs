@@ -53,8 +53,21 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
+    /// Makes room for so many segments, or for the first of them.
+    pub(super) fn add_piece(&mut self, segments: usize) {
+        let piece = self.spare.pop().unwrap_or_else(|| {
+            let last = match self.events.back() {
+                Some(Event::Segments(full)) => Some(full),
+                _ => None,
+            };
+            Piece::new(segments, last)
+        });
+        self.events.push_back(Event::Segments(piece));
+    }
+
+    /// Keeps a piece that is empty, if it is worth it.
     pub(super) fn keep(&mut self, mut piece: Piece) {
-        if self.spare.len() < SPARE_PIECES {
+        if piece.is_large() && self.spare.len() < SPARE_PIECES {
             piece.clear();
             self.spare.push(piece);
         }

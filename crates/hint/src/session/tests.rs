@@ -115,6 +115,37 @@ fn reads_wait_for_the_hints_that_they_are_of() {
     serve_until(0, &mut all);
 }
 
+/// A piece of the queue for each hint, were they not small and joined.
+#[test]
+fn hints_between_reads_take_as_little_as_others() {
+    const HINTS: u64 = 20_000;
+    let mut all = served();
+    let file = file_of(HINTS);
+    let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+    for block in 0..HINTS {
+        let hint = Segment { file: number, offset: block * BLOCK, length: BLOCK };
+        all.0.disclose([hint].into_iter()).unwrap();
+        if block % 2 == 1 {
+            note(&all.0, number, block / 2..block / 2 + 1);
+        }
+    }
+    let bytes = |inbox: &Inbox| -> usize {
+        let pieces = inbox.events.iter().map(|event| match event {
+            Event::Segments(piece) => piece.capacity(),
+            _ => 0,
+        });
+        pieces.sum()
+    };
+    assert!(bytes(&locked(&all.0.inbox)) <= 64 * HINTS as usize);
+    // Until the file is found.
+    all.1.take(&all.0, &mut all.2);
+    let waiting = all.1.hints.waiting_bytes();
+    assert!(waiting <= 22 * HINTS as usize, "{waiting}");
+    serve_until(HINTS as usize / 2, &mut all);
+    note(&all.0, number, HINTS / 2..HINTS);
+    serve_until(0, &mut all);
+}
+
 #[test]
 fn what_is_cancelled_before_the_manager_has_it_is_cancelled() {
     let mut all = served();
