@@ -179,7 +179,10 @@ impl Session {
     pub fn cancel(&self, segments: usize) {
         let mut inbox = locked(&self.inbox);
         if self.is_served() {
-            inbox.events.push_back(Event::Cancel(segments));
+            match inbox.events.back_mut() {
+                Some(Event::Cancel(before)) => *before = before.saturating_add(segments),
+                _ => inbox.events.push_back(Event::Cancel(segments)),
+            }
             drop(inbox);
             self.wake();
         }

@@ -74,10 +74,10 @@ impl Server {
         if segments >= session.outstanding() {
             self.held.clear();
         }
-        if self.held.is_empty() {
-            self.cancel(segments, session, backend);
-        } else {
-            self.held.push_back(Held::Cancel(segments));
+        match self.held.back_mut() {
+            None => self.cancel(segments, session, backend),
+            Some(Held::Cancel(before)) => *before = before.saturating_add(segments),
+            Some(Held::Read(_)) => self.held.push_back(Held::Cancel(segments)),
         }
     }
 

@@ -167,6 +167,28 @@ fn what_is_cancelled_before_the_manager_has_it_is_cancelled() {
     serve_until(0, &mut all);
 }
 
+/// However often a program cancels while the manager's thread does not come to look.
+#[test]
+fn cancelling_takes_no_memory() {
+    let mut all = served();
+    let file = file_of(10);
+    let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+    all.0.disclose(blocks_of(number, 10)).unwrap();
+    all.1.take(&all.0, &mut all.2);
+    note(&all.0, number, 0..1);
+    for _ in 0..2 {
+        all.0.cancel(1);
+        all.0.cancel(2);
+        assert_eq!(locked(&all.0.inbox).events.len(), 2 - usize::from(!all.1.held.is_empty()));
+        all.1.take(&all.0, &mut all.2);
+        assert_eq!(all.1.held.len(), 2, "the read, and what is cancelled behind it");
+    }
+    serve_until(3, &mut all);
+    all.0.cancel(usize::MAX);
+    all.0.cancel(1);
+    serve_until(0, &mut all);
+}
+
 #[test]
 fn who_is_too_far_ahead_has_lost_the_hints_and_takes_no_more_memory() {
     let mut all = served();
