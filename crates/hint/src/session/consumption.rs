@@ -47,6 +47,7 @@ impl Server {
             self.cancel(segments, session, backend);
             return true;
         }
+        let mut told = self.tell_observed(backend);
         let is_held_up = self.hints.is_held_up(&self.files);
         let is_there = !is_held_up || self.hints.sent() > 0;
         let mut notes = Vec::new();
@@ -60,8 +61,25 @@ impl Server {
         }
         if !notes.is_empty() {
             backend.read(&notes);
+            told = true;
         }
-        !notes.is_empty()
+        told
+    }
+
+    /// Tells the manager how many bytes were read, or keeps them until it has the first of the
+    /// hints that they are of: the file may still be looked up. True if they were told.
+    pub(super) fn observe(&mut self, bytes: u64, backend: &mut Backend) -> bool {
+        self.observed = self.observed.saturating_add(bytes);
+        self.tell_observed(backend)
+    }
+
+    fn tell_observed(&mut self, backend: &mut Backend) -> bool {
+        let is_there = self.hints.sent() > 0 || !self.hints.is_held_up(&self.files);
+        if self.observed == 0 || !is_there {
+            return false;
+        }
+        backend.observed(std::mem::take(&mut self.observed));
+        true
     }
 
     /// Cancels behind the reads that are held, or everything.

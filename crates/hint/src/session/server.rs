@@ -19,6 +19,8 @@ pub(super) struct Server {
     pub(super) hints: Hints,
     /// Reads whose hints are not with the manager yet, and what is cancelled behind them.
     pub(super) held: VecDeque<Held>,
+    /// Bytes that were observed to be read before any of their hints were there.
+    pub(super) observed: u64,
     pub(super) files: Resolution,
     /// What is to be done.
     actions: Vec<Action>,
@@ -30,6 +32,7 @@ impl Server {
             actor,
             hints: Hints::default(),
             held: VecDeque::new(),
+            observed: 0,
             files: Resolution::default(),
             actions: Vec::new(),
         }

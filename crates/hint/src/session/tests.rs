@@ -115,6 +115,24 @@ fn reads_wait_for_the_hints_that_they_are_of() {
     serve_until(0, &mut all);
 }
 
+/// Forgotten, the hints would stay for ever: a program that hints a file and reads it at once is
+/// through before it is found.
+#[test]
+fn what_is_observed_waits_for_the_first_hint() {
+    let mut all = served();
+    for read in [4, 10] {
+        let file = file_of(10);
+        let number = all.0.fd_number(file.as_raw_fd()).unwrap();
+        all.0.disclose(blocks_of(number, 10)).unwrap();
+        all.1.take(&all.0, &mut all.2);
+        all.1.observe(BLOCK, &mut all.2);
+        all.1.observe((read - 1) * BLOCK, &mut all.2);
+        serve_until(10 - read as usize, &mut all);
+        all.0.cancel(usize::MAX);
+        serve_until(0, &mut all);
+    }
+}
+
 /// A piece of the queue for each hint, were they not small and joined.
 #[test]
 fn hints_between_reads_take_as_little_as_others() {

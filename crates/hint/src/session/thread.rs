@@ -58,6 +58,9 @@ impl Session {
         }
         actor::ask_for_short_turns();
         let mut memory = Memory::of_self();
+        let mut observer = Observer::new(self.observed_pid.unwrap_or_else(std::process::id));
+        // What is read while a manager is found counts, too.
+        observer.bytes(0);
         let domain = memory.domain();
         let mut sharers = Sharers::register(&domain);
         let socket = environment.socket.path();
@@ -66,7 +69,6 @@ impl Session {
         // The machine's manager has the whole memory for all of its clients.
         let mut sharers = backend.is_embedded().then_some(sharers);
         let mut server = Server::new(Actor::new(environment.disks));
-        let mut observer = Observer::new(self.observed_pid.unwrap_or_else(std::process::id));
         let mut memory_at = Instant::now();
         let mut looks_in_vain = 0_u32;
         loop {
@@ -80,11 +82,11 @@ impl Session {
                 looks_in_vain = looks_in_vain.saturating_add(1);
                 // Looked at again: the bytes may be of the first read that is noted.
                 if bytes > 0 && !self.explicit.load(Ordering::SeqCst) {
-                    backend.observed(bytes);
-                    news = true;
+                    news |= server.observe(bytes, &mut backend);
                 }
             } else {
                 observer.skip();
+                server.observed = 0;
             }
             if outstanding && memory_at.elapsed() >= MEMORY_EVERY {
                 memory_at = Instant::now();
