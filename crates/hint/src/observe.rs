@@ -31,14 +31,17 @@ impl Observer {
     /// Bytes read since the last call, without `own` bytes that are not the program's, counted
     /// since the beginning. 0 at first.
     pub(crate) fn bytes(&mut self, own: u64) -> u64 {
-        // Those of this look come after the count that it reads first.
-        let own = own + self.looked;
-        let mut looked = 0;
-        let total = tree(self.pid, 0, &mut looked).saturating_sub(own);
-        if self.pid == std::process::id() {
-            self.looked += looked;
-        }
-        let before = self.seen.replace(total);
+        let before = self.seen;
+        let total = look(before, || {
+            let mut looked = 0;
+            // Those of this look come after the count that it reads first.
+            let total = tree(self.pid, 0, &mut looked).saturating_sub(own + self.looked);
+            if self.pid == std::process::id() {
+                self.looked += looked;
+            }
+            total
+        });
+        self.seen = Some(total);
         let new = before.map_or(0, |before| total.saturating_sub(before));
         match &mut self.beginning {
             None => new,
@@ -51,6 +54,14 @@ impl Observer {
             }
         }
     }
+}
+
+/// Bytes that were read in all, of which there were `before`. Where they seem to be fewer now,
+/// a child that was waited for in the middle of the look was in neither its own count nor, yet,
+/// in its parent's: its bytes would be new ones the next time.
+fn look(before: Option<u64>, mut total: impl FnMut() -> u64) -> u64 {
+    let now = total();
+    if before.is_some_and(|before| now < before) { total() } else { now }
 }
 
 /// Depth to which descendants are followed: shells that start shells.
@@ -80,6 +91,22 @@ fn rchar(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_that_is_waited_for_in_the_middle_is_not_counted_twice() {
+        // A child that has read 70 is missed once.
+        let mut totals = [100, 30, 100, 120].into_iter();
+        let mut before = None;
+        let mut new = Vec::new();
+        while totals.len() > 0 {
+            let total = look(before, || totals.next().unwrap());
+            new.push(before.map(|before: u64| total.saturating_sub(before)));
+            before = Some(total);
+        }
+        assert_eq!(new, [None, Some(0), Some(20)]);
+        // One that nobody waits for is gone, and what is read then counts.
+        assert_eq!(look(Some(100), || 30), 30);
+    }
 
     #[test]
     fn reads_are_seen() {
