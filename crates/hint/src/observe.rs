@@ -1,6 +1,7 @@
 //! How far a program has read, where it does not say: the kernel counts the bytes.
 
 use std::fs;
+use std::path::Path;
 
 /// Watches a process's bytes read (`rchar` of /proc/PID/io). Children that it has waited for
 /// are in the count, running ones are looked for.
@@ -73,12 +74,26 @@ fn tree(pid: u32, depth: u32, looked: &mut u64) -> u64 {
     if depth >= DEPTH_MAX {
         return own;
     }
-    let children = text(format!("/proc/{pid}/task/{pid}/children"), looked);
-    let below = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
-    own + below.map(|child| tree(child, depth + 1, looked)).sum::<u64>()
+    let below = children(pid, looked);
+    own + below.into_iter().map(|child| tree(child, depth + 1, looked)).sum::<u64>()
 }
 
-fn text(path: String, looked: &mut u64) -> String {
+/// Threads of a process whose children are looked for, the oldest: each takes some microseconds
+/// with each look. Children of others count when they have been waited for.
+const THREADS_MAX: usize = 16;
+
+/// The children of a process. The kernel lists them by the thread that started them.
+fn children(pid: u32, looked: &mut u64) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut children = Vec::new();
+    for thread in threads.flatten().take(THREADS_MAX) {
+        let own = text(thread.path().join("children"), looked);
+        children.extend(own.split_ascii_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    }
+    children
+}
+
+fn text(path: impl AsRef<Path>, looked: &mut u64) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     *looked += text.len() as u64;
     text
@@ -106,6 +121,27 @@ mod tests {
         assert_eq!(new, [None, Some(0), Some(20)]);
         // One that nobody waits for is gone, and what is read then counts.
         assert_eq!(look(Some(100), || 30), 30);
+    }
+
+    /// A program that starts commands in a thread: nobody has waited for them yet.
+    #[test]
+    fn children_of_threads_are_seen() {
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+        const BYTES: u64 = 64 << 20;
+        let data = tempfile::NamedTempFile::new().unwrap();
+        data.as_file().set_len(BYTES).unwrap();
+        let start = "import subprocess, sys, threading; t = threading.Thread(target=\
+                     lambda: subprocess.run(['sh', '-c', 'cat \"$0\" > /dev/null; echo; read x', \
+                     sys.argv[1]])); t.start(); t.join()";
+        let mut command = Command::new("python3");
+        command.args(["-c", start]).arg(data.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = command.spawn().unwrap();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let seen = tree(program.id(), 0, &mut 0);
+        drop(program.stdin.take());
+        program.wait().unwrap();
+        assert!(seen >= BYTES, "{seen}");
     }
 
     #[test]
