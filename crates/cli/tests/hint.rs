@@ -231,9 +231,14 @@ fn a_manager_serves_commands_and_may_die() {
     assert!(is_refused(&socket).contains("already"), "two managers");
     let at = socket.to_str().unwrap();
     let script = "for i in $(seq 0 39); do cat \"file $i\"; done";
-    let arguments = ["--files", "-", "--", "sh", "-c", script];
+    // It waits until something was prefetched.
+    let waiting = format!("sleep 1; {script}");
+    let arguments = ["--files", "-", "--stats", "--", "sh", "-c", &waiting];
     let served = hint(directory.path(), &arguments, &list, at);
     assert!(served.status.success() && served.stdout == all);
+    let said = String::from_utf8_lossy(&served.stderr);
+    assert!(said.contains("as the manager of this machine decided"), "{said}");
+    assert!(!said.contains("prefetched in 0 requests"), "{said}");
     // It dies in the middle of a command.
     let killer = format!("cat 'file 0'; kill -9 {}; sleep 0.2; cat 'file 1'", manager.0.id());
     let arguments = ["--files", "-", "--", "sh", "-c", &killer];

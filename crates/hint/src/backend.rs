@@ -8,7 +8,7 @@ use runahead_manager::engine::Report;
 use runahead_manager::memory::Memory;
 use runahead_manager::wire::{Connection, FromClient, READ_BYTES_MAX};
 use runahead_manager::{
-    Action, ClientId, Engine, FileInfo, Mode, Options, ReadNote, Segment, Stats, wire,
+    Action, BLOCK_BYTES, ClientId, Engine, FileInfo, Mode, Options, ReadNote, Segment, Stats, wire,
 };
 
 /// What use is made of hints; `RUNAHEAD_HINT` in the environment.
@@ -29,7 +29,8 @@ const SELF: ClientId = ClientId(0);
 #[derive(Debug)]
 pub(crate) enum Backend {
     Embedded(Box<Engine>),
-    Remote(Connection),
+    /// With what it has had this process do.
+    Remote(Connection, Stats),
 }
 
 impl Backend {
@@ -50,7 +51,7 @@ impl Backend {
         if let Some(path) = socket
             && let Ok(connection) = Connection::open(path, domain, &options)
         {
-            let mut remote = Self::Remote(connection);
+            let mut remote = Self::Remote(connection, Stats::default());
             remote.set_buffers(memory.buffers(0, 1));
             return Some(remote);
         }
@@ -68,28 +69,28 @@ impl Backend {
     pub(crate) fn is_alive(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
-            Self::Remote(connection) => connection.is_alive(),
+            Self::Remote(connection, _) => connection.is_alive(),
         }
     }
 
     pub(crate) fn file(&mut self, number: u32, info: &FileInfo) {
         match self {
             Self::Embedded(engine) => engine.file(SELF, number, info),
-            Self::Remote(connection) => connection.send(&FromClient::File(number, info.clone())),
+            Self::Remote(connection, _) => connection.send(&FromClient::File(number, info.clone())),
         }
     }
 
     pub(crate) fn disclose(&mut self, segments: &[Segment]) {
         match self {
             Self::Embedded(engine) => engine.disclose(SELF, segments),
-            Self::Remote(connection) => connection.disclose(segments),
+            Self::Remote(connection, _) => connection.disclose(segments),
         }
     }
 
     pub(crate) fn cancel(&mut self, segments: u32) {
         match self {
             Self::Embedded(engine) => engine.cancel(SELF, segments),
-            Self::Remote(connection) => connection.send(&FromClient::Cancel(segments)),
+            Self::Remote(connection, _) => connection.send(&FromClient::Cancel(segments)),
         }
     }
 
@@ -102,35 +103,38 @@ impl Backend {
                 }
             }
             Self::Embedded(engine) => engine.read(SELF, notes),
-            Self::Remote(connection) => connection.read(notes),
+            Self::Remote(connection, _) => connection.read(notes),
         }
     }
 
     pub(crate) fn observed(&mut self, bytes: u64) {
         match self {
             Self::Embedded(engine) => engine.observed(SELF, bytes),
-            Self::Remote(connection) => connection.observed(bytes),
+            Self::Remote(connection, _) => connection.observed(bytes),
         }
     }
 
     pub(crate) fn done(&mut self, tag: u64, report: Report) {
         match self {
             Self::Embedded(engine) => engine.done(SELF, tag, report),
-            Self::Remote(connection) => connection.send(&FromClient::Done(tag, report)),
+            Self::Remote(connection, stats) => {
+                stats.failed += u64::from(!report.ok);
+                connection.send(&FromClient::Done(tag, report));
+            }
         }
     }
 
     pub(crate) fn set_buffers(&mut self, buffers: u32) {
         match self {
             Self::Embedded(engine) => engine.set_buffers(buffers),
-            Self::Remote(connection) => connection.send(&FromClient::Buffers(buffers)),
+            Self::Remote(connection, _) => connection.send(&FromClient::Buffers(buffers)),
         }
     }
 
     pub(crate) fn bytes_in_use(&self) -> u64 {
         match self {
             Self::Embedded(engine) => engine.bytes_in_use(),
-            Self::Remote(_) => 0,
+            Self::Remote(..) => 0,
         }
     }
 
@@ -139,15 +143,32 @@ impl Backend {
             Self::Embedded(engine) => {
                 engine.take_actions().into_iter().map(|(_, action)| action).collect()
             }
-            Self::Remote(connection) => connection.take_actions(),
+            Self::Remote(connection, stats) => {
+                let actions = connection.take_actions();
+                actions.iter().for_each(|action| count(action, stats));
+                actions
+            }
         }
     }
 
     pub(crate) fn stats(&self) -> Stats {
         match self {
             Self::Embedded(engine) => engine.stats(),
-            Self::Remote(_) => Stats::default(),
+            Self::Remote(_, stats) => *stats,
         }
+    }
+}
+
+/// Counts what a manager has decided.
+fn count(action: &Action, stats: &mut Stats) {
+    let blocks = |length: u64| length.div_ceil(BLOCK_BYTES);
+    match *action {
+        Action::Prefetch { length, .. } => {
+            stats.prefetches += 1;
+            stats.prefetched_blocks += blocks(length);
+        }
+        Action::Release { length, .. } => stats.released_blocks += blocks(length),
+        Action::Credit(_) => {}
     }
 }
 
@@ -164,7 +185,7 @@ fn engine_mode(mode: HintMode) -> Mode {
 fn t_hit_us(memory: &mut Memory) -> u32 {
     const READS: u32 = 16;
     let Ok(file) = File::open("/proc/self/exe") else { return 2 };
-    let mut block = [0; runahead_manager::BLOCK_BYTES as usize];
+    let mut block = [0; BLOCK_BYTES as usize];
     let mut best = u64::MAX;
     for _ in 0..READS {
         let started = runahead_manager::actor::now_ns();
@@ -221,8 +242,40 @@ mod tests {
         let mut memory = Memory::of_self();
         let mut backend =
             Backend::open(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap();
-        assert!(matches!(backend, Backend::Remote(_)), "{backend:?}");
+        assert!(matches!(backend, Backend::Remote(..)), "{backend:?}");
         let credit = Action::Credit(runahead_manager::engine::CREDIT);
         assert_eq!(backend.take_actions(), [credit], "what it said first is not lost");
+    }
+
+    #[test]
+    fn what_a_manager_has_this_process_do_is_counted() {
+        let decided = [
+            Action::Credit(7),
+            Action::Prefetch { tag: 1, file: 0, offset: 0, length: 3 * BLOCK_BYTES },
+            Action::Prefetch { tag: 2, file: 0, offset: 1 << 20, length: BLOCK_BYTES - 1 },
+            Action::Release { file: 0, offset: 0, length: 2 * BLOCK_BYTES },
+        ];
+        let mut backend = opened(move |mut stream| {
+            for action in &decided {
+                wire::send_action(&mut stream, action).unwrap();
+            }
+            // Until it ends.
+            while let Ok(Some(_)) = FromClient::receive(&mut stream) {}
+        });
+        let mut actions = 0;
+        while actions < decided.len() {
+            actions += backend.take_actions().len();
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        backend.done(1, Report { ok: true, ..Report::default() });
+        backend.done(2, Report::default());
+        let wanted = Stats {
+            prefetches: 2,
+            prefetched_blocks: 4,
+            released_blocks: 2,
+            failed: 1,
+            ..Stats::default()
+        };
+        assert_eq!(backend.stats(), wanted);
     }
 }

@@ -81,7 +81,8 @@ impl Session {
         self.outstanding.load(Ordering::Acquire)
     }
 
-    /// What the manager counted (an embedded one; of a machine's manager nothing is known).
+    /// What the manager counted. Of a machine's manager it is known what it had this process
+    /// do, no more: all else is 0.
     pub fn stats(&self) -> Stats {
         *locked(&self.stats)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use runahead_hint::Range;
+use runahead_hint::{Range, Stats};
 
 use super::say;
 use crate::{inherited, launch};
@@ -88,28 +88,33 @@ pub fn run(hint: &Hint) -> Result<ExitCode> {
     disclose(first.drain(..));
     let status = feed(&mut child, &mut list)?;
     drop(forwarding);
-    if hint.stats
-        && let Some(session) = runahead_hint::session()
-    {
-        let stats = session.stats();
-        say(format_args!(
-            "{} blocks of 8 KiB prefetched in {} requests, {} given back, {} requests \
-             failed, {} hints left over; T_disk {} us, T_driver {} us, horizon {}, {} buffers",
-            stats.prefetched_blocks,
-            stats.prefetches,
-            stats.released_blocks,
-            stats.failed,
-            session.outstanding(),
-            stats.t_disk_us,
-            stats.t_driver_us,
-            stats.horizon,
-            stats.buffers
-        ));
+    if hint.stats {
+        match runahead_hint::session() {
+            Some(session) => say(summary(&session.stats(), session.outstanding())),
+            None => say("hints are switched off: see RUNAHEAD and RUNAHEAD_HINT"),
+        }
     }
     if let Some(signal) = status.signal() {
         forward::die_of(signal);
     }
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}
+
+/// What was done, for `--stats`.
+fn summary(stats: &Stats, left_over: usize) -> String {
+    let done = format!(
+        "{} blocks of 8 KiB prefetched in {} requests, {} given back, {} requests failed, \
+         {left_over} hints left over",
+        stats.prefetched_blocks, stats.prefetches, stats.released_blocks, stats.failed,
+    );
+    // Times and memory are the manager's, which tells nobody.
+    if stats.buffers == 0 {
+        return format!("{done}; as the manager of this machine decided");
+    }
+    format!(
+        "{done}; T_disk {} us, T_driver {} us, horizon {}, {} buffers",
+        stats.t_disk_us, stats.t_driver_us, stats.horizon, stats.buffers
+    )
 }
 
 /// Starts the command, as a shell would: one that is text without `#!` is the shell's.
