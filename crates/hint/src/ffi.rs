@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::{Error, Range, Segment, Session, bytes_read, noted, segment, session};
+use crate::{Error, Range, Session, bytes_read, noted, segment, session};
 
 /// `struct runahead_fd_segment`.
 #[derive(Clone, Copy, Debug)]
@@ -109,14 +109,9 @@ pub unsafe extern "C" fn runahead_hint_fds(segments: *const FdSegment, count: us
     // SAFETY: the caller's promise.
     let Some(given) = (unsafe { slice(segments, count) }) else { return fail(libc::EFAULT) };
     guarded(|session| {
-        let numbered: Result<Vec<Segment>, Error> = given
-            .iter()
-            .map(|one| {
-                let range = Range { offset: one.offset, length: one.length };
-                Ok(segment(session.fd_number(one.fd)?, &range))
-            })
-            .collect();
-        answer(numbered.and_then(|numbered| session.disclose(numbered.into_iter())))
+        let ranges =
+            given.iter().map(|&FdSegment { fd, offset, length }| (fd, Range { offset, length }));
+        answer(session.across(ranges).and_then(|all| session.disclose(all.into_iter())))
     })
 }
 

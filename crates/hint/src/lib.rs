@@ -141,11 +141,8 @@ pub fn disclose_path(path: impl AsRef<Path>, ranges: &[Range]) -> Result<(), Err
 /// [`Error`]; the program need not care.
 pub fn disclose_across<F: AsFd>(segments: &[(F, Range)]) -> Result<(), Error> {
     let Some(session) = session() else { return Ok(()) };
-    let numbered: Result<Vec<Segment>, Error> = segments
-        .iter()
-        .map(|(file, range)| Ok(segment(session.fd_number(file.as_fd().as_raw_fd())?, range)))
-        .collect();
-    session.disclose(numbered?.into_iter())
+    let ranges = segments.iter().map(|(file, range)| (file.as_fd().as_raw_fd(), *range));
+    session.disclose(session.across(ranges)?.into_iter())
 }
 
 fn segment(file: u32, range: &Range) -> Segment {

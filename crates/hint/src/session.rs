@@ -15,6 +15,8 @@ mod resolution;
 mod server;
 mod thread;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,7 +26,7 @@ use runahead_manager::actor::Source;
 use runahead_manager::{ReadNote, Segment, Stats};
 
 use self::inbox::{Event, Hinted, Inbox};
-use crate::disclosure::{Error, SEGMENTS_MAX};
+use crate::disclosure::{Error, Range, SEGMENTS_MAX};
 use crate::status::{self, look};
 
 /// Reads after which the manager's thread is woken before its time.
@@ -141,6 +143,25 @@ impl Session {
             locked(&self.inbox).renew(Hinted { number, state }, identity, source);
         }
         Ok(number)
+    }
+
+    /// The segments of several open files, each of which is looked at once.
+    ///
+    /// # Errors
+    /// Those of [`Self::fd_number`].
+    pub(crate) fn across(
+        &self,
+        ranges: impl Iterator<Item = (i32, Range)>,
+    ) -> Result<Vec<Segment>, Error> {
+        let mut numbers = HashMap::new();
+        let numbered = ranges.map(|(fd, Range { offset, length })| {
+            let file = match numbers.entry(fd) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => *new.insert(self.fd_number(fd)?),
+            };
+            Ok(Segment { file, offset, length })
+        });
+        numbered.collect()
     }
 
     /// Discloses what will be read next, behind everything disclosed before, in this order.

@@ -243,6 +243,31 @@ fn nothing_is_kept_where_there_is_no_manager() {
     assert_eq!((session.outstanding(), session.fd_number(-1)), (0, Err(Error::NotAFile)));
 }
 
+/// Were it for each segment, one would cost thousands of nanoseconds.
+#[test]
+fn files_are_looked_at_once_for_all_their_segments() {
+    let session = Session::idle(None);
+    let files = [file_of(1), file_of(1)];
+    let ranges = (0..10_u64).map(|i| {
+        let file = &files[i as usize % 2];
+        // It grows, which is seen where it is looked at.
+        file.set_len((i + 1) * BLOCK).unwrap();
+        (file.as_raw_fd(), Range { offset: i, length: 1 })
+    });
+    let segments = session.across(ranges).unwrap();
+    assert!(
+        segments.iter().zip(0..).all(|(segment, i)| {
+            *segment == Segment { file: i as u32 % 2, offset: i, length: 1 }
+        })
+    );
+    assert_eq!(again(&session), []);
+    let closed = [
+        (files[0].as_raw_fd(), Range { offset: 0, length: 0 }),
+        (-1, Range { offset: 0, length: 0 }),
+    ];
+    assert_eq!(session.across(closed.into_iter()), Err(Error::NotAFile));
+}
+
 #[test]
 fn a_file_that_grows_with_each_hint_is_looked_at_once() {
     let session = Session::idle(None);
