@@ -316,6 +316,11 @@ impl Run {
     }
 }
 
+/// One time relative to another; a program that does nothing takes no time, and as long as it.
+fn ratio(time_s: f64, base_s: f64) -> f64 {
+    if time_s == base_s { 1.0 } else { time_s / base_s }
+}
+
 const RUN_HEADER: [&str; 14] = [
     "program",
     "disks",
@@ -359,7 +364,7 @@ impl Sim {
                     let name = name.clone();
                     let mut run = Run { name, policy, disks, reports, bound_s, ratio: 1.0 };
                     if let Some(base) = runs.get(first) {
-                        run.ratio = run.elapsed_s() / base.elapsed_s();
+                        run.ratio = ratio(run.elapsed_s(), base.elapsed_s());
                     }
                     runs.push(run);
                 }
@@ -519,6 +524,11 @@ fn print_json(value: &Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trace_that_does_nothing_takes_as_long_under_every_policy() {
+        assert_eq!([ratio(0.0, 0.0), ratio(3.0, 2.0)], [1.0, 1.5]);
+    }
 
     #[test]
     fn applications_join_and_may_keep_their_hints_to_themselves() {
