@@ -83,6 +83,10 @@ void runahead_hint_consumed(int fd, uint64_t offset, uint64_t length);
  * whoever starts it, which must not load what they name. */
 extern char *runahead_getenv_(const char *name) __asm__("secure_getenv");
 
+/* pread, which is not declared to programs in strict ISO C. */
+extern ssize_t runahead_plain_pread_(int fd, void *buffer, size_t count, off_t offset)
+	__asm__("pread");
+
 /* A function of the library; NULL where it is absent. */
 static inline void *runahead_symbol_(const char *name)
 {
@@ -109,7 +113,8 @@ static inline void *runahead_symbol_(const char *name)
 				 __ATOMIC_RELEASE);                             \
 		__atomic_store_n(&known_, 1, __ATOMIC_RELEASE);                 \
 	}                                                                       \
-	type function_ = (type)__atomic_load_n(&looked_up_, __ATOMIC_ACQUIRE)
+	/* ISO C knows no way from an object's address to a function; dlsym needs one. */ \
+	type function_ = __extension__(type) __atomic_load_n(&looked_up_, __ATOMIC_ACQUIRE)
 
 static inline int runahead_hint_path(const char *path, const struct runahead_segment *segments,
 				     size_t count)
@@ -158,7 +163,8 @@ static inline ssize_t runahead_pread(int fd, void *buffer, size_t count, off_t o
 {
 	typedef ssize_t (*type)(int, void *, size_t, off_t);
 	RUNAHEAD_LOOKUP_(type, "runahead_pread");
-	return function_ ? function_(fd, buffer, count, offset) : pread(fd, buffer, count, offset);
+	return function_ ? function_(fd, buffer, count, offset)
+			 : runahead_plain_pread_(fd, buffer, count, offset);
 }
 
 static inline void runahead_hint_consumed(int fd, uint64_t offset, uint64_t length)

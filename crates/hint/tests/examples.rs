@@ -76,6 +76,37 @@ fn the_c_example_runs_with_and_without_the_library() {
     }
 }
 
+/// Its users choose the language and the warnings.
+#[test]
+fn the_header_is_strict_c_and_cpp() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = "\
+#include \"runahead.h\"
+int main(void)
+{
+	struct runahead_segment whole = { 0, 0 };
+	char byte;
+	runahead_hint_consumed(0, 0, 1);
+	return runahead_hint_fd(0, &whole, 1) < 0 || runahead_pread(0, &byte, 1, 0) < 0;
+}
+";
+    for (compiler, name, standards) in [
+        ("cc", "strict.c", &["c99", "c11", "c17"][..]),
+        ("c++", "strict.cc", &["c++98", "c++11", "c++20"]),
+    ] {
+        let file = directory.path().join(name);
+        fs::write(&file, source).unwrap();
+        for standard in standards {
+            for linked in [&[][..], &["-DRUNAHEAD_LINKED"]] {
+                let mut command = Command::new(compiler);
+                command.arg(format!("-std={standard}")).args(linked).arg("-fsyntax-only");
+                command.args(["-Wall", "-Wextra", "-Wpedantic", "-Wno-long-long", "-Werror"]);
+                run(command.arg("-I").arg(root().join("include")).arg(&file));
+            }
+        }
+    }
+}
+
 #[test]
 fn the_python_example_runs_with_and_without_the_library() {
     let directory = tempfile::tempdir().unwrap();
