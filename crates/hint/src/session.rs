@@ -135,11 +135,13 @@ impl Session {
             return Ok(number);
         };
         let by = inbox.descriptor(number);
+        // It was closed, or had lost its name, when it was looked for; here it is.
+        let is_missing = inbox.missing.contains_key(&number);
         drop(inbox);
         // It is not kept open: where the descriptor that it was hinted by is closed, this one
         // serves.
         let is_closed = by.is_some_and(|by| by != fd && status::identity(by) != Some(identity));
-        if is_closed || before != state {
+        if is_missing || is_closed || before != state {
             locked(&self.inbox).renew(Hinted { number, state }, identity, source);
         }
         Ok(number)

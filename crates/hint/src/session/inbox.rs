@@ -113,11 +113,16 @@ impl Inbox {
         }
     }
 
-    /// Has a file looked up again, by another descriptor where it was found by one.
+    /// Has a file looked up again, by another descriptor where it was found by one, or is not
+    /// there any more by its name.
     pub(super) fn renew(&mut self, hinted: Hinted, identity: (u64, u64), source: Source) {
         let Some(known) = self.sources.get_mut(hinted.number as usize) else { return };
-        if matches!(known, Source::Descriptor { .. }) {
-            *known = source;
+        let is_missing = self.missing.remove(&hinted.number).is_some();
+        if (is_missing || matches!(known, Source::Descriptor { .. }))
+            && let Source::Path(path) = std::mem::replace(known, source)
+        {
+            // What has that name from now on is another file.
+            self.by_path.remove(&path);
         }
         let source = known.clone();
         self.by_identity.insert(identity, hinted);

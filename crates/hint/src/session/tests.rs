@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use runahead_manager::actor::Actor;
@@ -183,6 +183,60 @@ fn what_is_cancelled_before_the_manager_has_it_is_cancelled() {
     serve_until(3, &mut all);
     all.0.cancel(usize::MAX);
     serve_until(0, &mut all);
+}
+
+/// A copy of a descriptor, with a number that nobody else is given.
+fn numbered(file: &File, number: i32) -> OwnedFd {
+    // SAFETY: plain call; the new descriptor is owned by who is given it.
+    unsafe {
+        assert_eq!(libc::dup2(file.as_raw_fd(), number), number);
+        OwnedFd::from_raw_fd(number)
+    }
+}
+
+/// Else no hint of it would ever be taken again: the descriptor has the number it had.
+#[test]
+fn a_file_that_was_closed_before_it_was_looked_up_is_looked_for_again() {
+    const NUMBER: i32 = 901;
+    let mut all = served();
+    let file = file_of(10);
+    let hint = |all: &(Session, Server, Backend)| {
+        let open = numbered(&file, NUMBER);
+        let number = all.0.fd_number(open.as_raw_fd()).unwrap();
+        all.0.disclose(blocks_of(number, 10)).unwrap();
+        open
+    };
+    drop(hint(&all));
+    serve_until(0, &mut all);
+    let _open = hint(&all);
+    let (pid, identity) = (std::process::id(), identity(NUMBER).unwrap());
+    assert_eq!(again(&all.0), [(0, Source::Descriptor { pid, fd: NUMBER, identity })]);
+}
+
+#[test]
+fn a_file_that_has_lost_its_name_is_found_by_its_descriptor() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    std::fs::write(&path, [7; 10 * BLOCK as usize]).unwrap();
+    let file = File::open(&path).unwrap();
+    let mut all = served();
+    let number = all.0.path_number(&path).unwrap();
+    all.0.disclose(blocks_of(number, 10)).unwrap();
+    note(&all.0, number, 0..10);
+    serve_until(0, &mut all);
+    std::fs::remove_file(&path).unwrap();
+    // As where a prefetch finds that out.
+    all.1.files.lost(number);
+    all.0.disclose(blocks_of(number, 10)).unwrap();
+    while locked(&all.0.inbox).missing.is_empty() {
+        serve_until(10, &mut all);
+        all.1.take(&all.0, &mut all.2);
+        all.1.act(&all.0, &mut all.2);
+    }
+    assert_eq!(all.0.fd_number(file.as_raw_fd()), Ok(number));
+    assert_eq!(again(&all.0).len(), 1);
+    // What comes to have the name is another file.
+    assert_ne!(all.0.path_number(&path), Ok(number));
 }
 
 /// However often a program cancels while the manager's thread does not come to look.
