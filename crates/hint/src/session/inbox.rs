@@ -46,6 +46,8 @@ pub(super) struct Inbox {
     /// By absolute paths.
     pub by_path: HashMap<PathBuf, u32>,
     pub by_identity: HashMap<(u64, u64), Hinted>,
+    /// Later numbers of files, by names that they have, too, and their first ones.
+    pub aliases: HashMap<u32, u32>,
     /// Files that were not there when they were looked for, and when that was.
     pub missing: HashMap<u32, Instant>,
     /// Emptied pieces, whose memory need not be touched for the first time again.
@@ -110,6 +112,8 @@ impl Inbox {
         if known.state.born_ns != state.born_ns {
             // That one is gone.
             *known = Hinted { number, state };
+        } else if known.number != number {
+            self.aliases.insert(number, known.number);
         }
     }
 

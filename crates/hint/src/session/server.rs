@@ -149,6 +149,11 @@ impl Server {
             Done::Lost(tag, number, report) => {
                 backend.done(tag, report);
                 self.files.lost(number);
+                // To the manager it is one file, which nobody can read: by another number it
+                // may be found.
+                if let Some(&first) = locked(&session.inbox).aliases.get(&number) {
+                    self.files.lost(first);
+                }
             }
             Done::Found(number, Ok(opened)) => {
                 let info = &opened.info;

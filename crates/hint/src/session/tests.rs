@@ -239,6 +239,41 @@ fn a_file_that_has_lost_its_name_is_found_by_its_descriptor() {
     assert_ne!(all.0.path_number(&path), Ok(number));
 }
 
+/// Hinted by both, it is one file to the manager, which has it read by its name.
+#[test]
+fn a_file_that_has_lost_its_name_is_still_read_by_its_descriptor() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    std::fs::write(&path, [7; 10 * BLOCK as usize]).unwrap();
+    let file = File::open(&path).unwrap();
+    let mut all = served();
+    let by_descriptor = all.0.fd_number(file.as_raw_fd()).unwrap();
+    let by_name = all.0.path_number(&path).unwrap();
+    assert_ne!(by_name, by_descriptor);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let serve_while = |all: &mut (Session, Server, Backend), is_so: &dyn Fn(&Stats) -> bool| {
+        loop {
+            let is_found = [by_name, by_descriptor].iter().all(|&one| !all.1.files.is_finding(one));
+            if is_found && !is_so(&all.2.stats()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{:?}", all.2.stats());
+            if !(all.1.take(&all.0, &mut all.2) | all.1.act(&all.0, &mut all.2)) {
+                std::thread::park_timeout(BUSY_SLEEP);
+            }
+        }
+    };
+    serve_while(&mut all, &|_| false);
+    std::fs::remove_file(&path).unwrap();
+    all.0.disclose(blocks_of(by_name, 10)).unwrap();
+    serve_while(&mut all, &|stats| stats.failed == 0);
+    all.0.cancel(usize::MAX);
+    serve_until(0, &mut all);
+    let before = all.2.stats().prefetches;
+    all.0.disclose(blocks_of(by_descriptor, 10)).unwrap();
+    serve_while(&mut all, &|stats| stats.prefetches == before);
+}
+
 /// However often a program cancels while the manager's thread does not come to look.
 #[test]
 fn cancelling_takes_no_memory() {
