@@ -1,6 +1,6 @@
 //! The loaded objects of this process, as the dynamic linker lists them.
 
-use crate::sys;
+use crate::{opening, sys};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -241,13 +241,8 @@ type Pair = [usize; 2];
 
 /// The same, asked of the kernel.
 fn read_auxiliary<const N: usize>(tags: [usize; N]) -> Option<[usize; N]> {
-    let fd = sys::open_read(b"/proc/self/auxv\0");
-    if fd < 0 {
-        return None;
-    }
     let mut bytes = [0u8; AUXILIARY_MAX * size_of::<Pair>()];
-    let len = sys::read(fd as i32, &mut bytes);
-    sys::close(fd as i32);
+    let len = opening::undisturbed(b"/proc/self/auxv\0", |fd| sys::read(fd, &mut bytes))?;
     let (words, _) = bytes.get(..len.max(0) as usize)?.as_chunks::<8>();
     let (pairs, _) = words.as_chunks::<2>();
     Some(values(pairs.iter().map(|pair| pair.map(usize::from_le_bytes)), tags))

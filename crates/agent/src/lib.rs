@@ -24,6 +24,7 @@ pub mod interpose;
 pub mod lease;
 pub mod maps;
 pub mod normal;
+pub mod opening;
 pub mod patch;
 pub mod procfs;
 pub mod speculative;

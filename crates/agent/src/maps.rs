@@ -2,7 +2,9 @@
 //! sees a mapping that a program makes by a system call of its own.
 
 use crate::procfs::hexadecimal;
-use crate::sys;
+use crate::{opening, sys};
+
+const MAPS: &[u8] = b"/proc/self/maps\0";
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,15 +81,15 @@ impl<'a> Line<'a> {
 /// could not all be read. `scratch` must hold the longest line. What `action`
 /// changes of mappings does not disturb the reading, which goes on behind the
 /// last address.
-pub fn for_each(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -> bool {
-    let fd = sys::open_read(b"/proc/self/maps\0");
-    if fd < 0 {
-        return false;
-    }
+pub fn for_each(scratch: &mut [u8], action: impl FnMut(&Line<'_>) -> bool) -> bool {
+    opening::with(MAPS, |fd| each_of(fd, scratch, action)) == Some(true)
+}
+
+fn each_of(fd: i32, scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -> bool {
     let mut held = 0usize;
     let mut ok = true;
     'reading: while let Some(room) = scratch.get_mut(held..) {
-        let got = sys::read(fd as i32, room);
+        let got = sys::read(fd, room);
         if got <= 0 {
             ok = got == 0 && held == 0;
             break;
@@ -110,7 +112,6 @@ pub fn for_each(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -
         // moves to the front.
         unsafe { core::ptr::copy(bytes.add(from), bytes, held) };
     }
-    sys::close(fd as i32);
     ok
 }
 
@@ -147,11 +148,11 @@ const COVERING_OR_NEXT_VMA: u64 = 1 << 4;
 /// Like [`for_each`], for the shared mappings only, by `PROCMAP_QUERY` (Linux
 /// 6.11): the kernel passes over the others and writes no text. False, too,
 /// where the kernel does not have it; some lines may have been given then.
-pub fn for_each_shared(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -> bool {
-    let fd = sys::open_read(b"/proc/self/maps\0");
-    if fd < 0 {
-        return false;
-    }
+pub fn for_each_shared(scratch: &mut [u8], action: impl FnMut(&Line<'_>) -> bool) -> bool {
+    opening::with(MAPS, |fd| each_shared_of(fd, scratch, action)) == Some(true)
+}
+
+fn each_shared_of(fd: i32, scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> bool) -> bool {
     let (mut at, mut ok) = (0, true);
     loop {
         let mut query = Query {
@@ -165,7 +166,7 @@ pub fn for_each_shared(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> 
         let query_at = core::ptr::from_mut(&mut query) as usize;
         // SAFETY: the kernel writes the struct and at most vma_name_size bytes
         // to the scratch memory.
-        let result = unsafe { sys::ioctl(fd as i32, PROCMAP_QUERY, query_at) };
+        let result = unsafe { sys::ioctl(fd, PROCMAP_QUERY, query_at) };
         if result != 0 {
             ok = result == -ENOENT;
             break;
@@ -187,7 +188,6 @@ pub fn for_each_shared(scratch: &mut [u8], mut action: impl FnMut(&Line<'_>) -> 
             break;
         }
     }
-    sys::close(fd as i32);
     ok
 }
 

@@ -1,16 +1,11 @@
 //! Small files of /proc and their numbers (proc(5)), without a heap.
 
-use crate::sys;
+use crate::{opening, sys};
 
 /// What one read(2) of a file gives, into `room`; `None` where it cannot be
 /// opened or read. `path` ends in NUL.
 pub fn read<'a>(path: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]> {
-    let fd = sys::open_read(path);
-    if fd < 0 {
-        return None;
-    }
-    let len = sys::read(fd as i32, room);
-    sys::close(fd as i32);
+    let len = opening::with(path, |fd| sys::read(fd, room))?;
     room.get(..usize::try_from(len).ok()?)
 }
 

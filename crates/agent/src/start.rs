@@ -98,7 +98,7 @@ enum Tier {
 /// Hooks what can be hooked. `passed`: the constructor was given arguments,
 /// so the libc is no musl.
 fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
-    let Some(status) = status::read::<{ status::AT_START }>() else { return Tier::None };
+    let Some(status) = status::read_at_start() else { return Tier::None };
     if !unrestricted(session, &status) {
         return Tier::None;
     }

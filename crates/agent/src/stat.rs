@@ -1,7 +1,7 @@
 //! Where the start-up stack is, from `/proc/self/stat` (proc_pid_stat(5)), for
 //! dynamic linkers that do not pass the environment to constructors (musl).
 
-use crate::procfs;
+use crate::{opening, procfs, sys};
 
 /// Number of the field `startstack`: where the kernel put the argument count.
 const START_STACK: usize = 28;
@@ -14,7 +14,9 @@ const ARGUMENTS_MAX: usize = 1 << 22;
 /// arguments lie before it.
 pub fn environment() -> Option<(usize, usize)> {
     let mut text = [0u8; LEN_MAX];
-    let text = procfs::read(b"/proc/self/stat\0", &mut text)?;
+    // Before anybody knows whether calls are filtered.
+    let len = opening::undisturbed(b"/proc/self/stat\0", |fd| sys::read(fd, &mut text))?;
+    let text = text.get(..usize::try_from(len).ok()?)?;
     let stack = usize::try_from(procfs::stat_field(text, START_STACK)?).ok()?;
     let word = size_of::<usize>();
     if stack == 0 || !stack.is_multiple_of(word) {

@@ -3,7 +3,9 @@
 //! filter that let the program start is offended, as it may be by prctl(2).
 
 use crate::procfs::Line;
-use crate::sys;
+use crate::{opening, sys};
+
+const STATUS: &[u8] = b"/proc/self/status\0";
 
 /// The lines that the agent looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,21 +26,26 @@ pub struct Status {
 pub const SMALL_STACK: usize = 256;
 /// Bytes read at once at the start: the text, mostly. The kernel writes all of
 /// it anew for each read, some 6 us.
-pub const AT_START: usize = 2048;
+const AT_START: usize = 2048;
 /// Longest line that is looked at, in bytes.
 const LINE_LEN: usize = 40;
 
 /// Reads it, so many bytes at once; `None` where /proc is not there.
 pub fn read<const CHUNK_LEN: usize>() -> Option<Status> {
-    let fd = sys::open_read(b"/proc/self/status\0");
-    if fd < 0 {
-        return None;
-    }
+    opening::with(STATUS, read_from::<CHUNK_LEN>)
+}
+
+/// The same before anybody knows whether calls are filtered.
+pub fn read_at_start() -> Option<Status> {
+    opening::undisturbed(STATUS, read_from::<AT_START>)
+}
+
+fn read_from<const CHUNK_LEN: usize>(fd: i32) -> Status {
     let mut status = Status::default();
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
     loop {
-        let len = sys::read(fd as i32, &mut chunk);
+        let len = sys::read(fd, &mut chunk);
         let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
             break;
         };
@@ -48,8 +55,7 @@ pub fn read<const CHUNK_LEN: usize>() -> Option<Status> {
             break;
         }
     }
-    sys::close(fd as i32);
-    Some(status)
+    status
 }
 
 impl Status {

@@ -406,6 +406,34 @@ pub fn undisturbed<R>(action: impl FnOnce() -> R) -> R {
     result
 }
 
+/// The same where it may take long, because storage or a server is waited for: those of
+/// the signals by which somebody ends what hangs that the program has left to the kernel
+/// still end it.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+pub fn undisturbed_or_ended<R>(action: impl FnOnce() -> R) -> R {
+    /// SIGHUP, SIGINT, SIGQUIT, SIGALRM and SIGTERM.
+    const ENDING: [usize; 5] = [1, 2, 3, 14, 15];
+    let ends = |signal: &usize| default_ends(*signal);
+    let open = ENDING.into_iter().filter(ends).fold(0, |set, signal| set | 1 << (signal - 1));
+    let mask = set_signal_mask(u64::MAX);
+    // What was blocked before stays so.
+    set_signal_mask(!open | mask);
+    let result = action();
+    set_signal_mask(mask);
+    result
+}
+
+/// Whether a signal is neither handled nor ignored.
+fn default_ends(signal: usize) -> bool {
+    // struct kernel_sigaction.
+    let mut action = [0usize; 4];
+    let at = action.as_mut_ptr() as usize;
+    // SAFETY: a query, for which the kernel writes one struct sigaction.
+    let asked = unsafe { call(nr::RT_SIGACTION, &[signal, 0, at, 8]) };
+    let [handler, ..] = action;
+    asked == 0 && handler == 0
+}
+
 /// `FUTEX_WAKE` of one waiter on a shared word.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     // SAFETY: wakes whoever waits on a word of ours.

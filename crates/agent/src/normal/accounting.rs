@@ -149,16 +149,13 @@ pub fn look_at_pages(state: &State) {
     if span == 0 {
         return;
     }
-    let fd = sys::open_read(b"/proc/self/pagemap\0");
-    if fd < 0 {
-        return;
-    }
-    let last = spread(tail, span).rev().find(|&number| {
-        let page = log.pages.get(number);
-        page.is_some_and(|page| faults::is_present(fd as i32, page))
+    let last = faults::with_pagemap(|pagemap| {
+        spread(tail, span).rev().find(|&number| {
+            let page = log.pages.get(number);
+            page.is_some_and(|page| faults::is_present(pagemap, page))
+        })
     });
-    sys::close(fd as i32);
-    if let Some(last) = last {
+    if let Some(Some(last)) = last {
         log.pages.consumed.store(last + 1, Relaxed);
     }
 }
@@ -209,15 +206,16 @@ fn come_true_since(log: &Log, first: u64) -> u64 {
     let tail = log.pages.tail.load(Relaxed);
     let span = tail.saturating_sub(first).min(PAGES_MAX as u64);
     let looks = span.min(LOOKS);
-    let fd = if looks == 0 { -1 } else { sys::open_read(b"/proc/self/pagemap\0") };
-    if fd < 0 {
+    if looks == 0 {
         return 0;
     }
-    let present = spread(tail, span)
-        .filter_map(|number| log.pages.get(number))
-        .filter(|&page| faults::is_present(fd as i32, page))
-        .count();
-    sys::close(fd as i32);
+    let present = faults::with_pagemap(|pagemap| {
+        spread(tail, span)
+            .filter_map(|number| log.pages.get(number))
+            .filter(|&page| faults::is_present(pagemap, page))
+            .count()
+    })
+    .unwrap_or(0);
     (span * present as u64).checked_div(looks).unwrap_or(0)
 }
 

@@ -1,8 +1,7 @@
 //! Where the files of this process's control group are, of version 1 or 2, and which limits
 //! they set (cgroups(7)): the lowest on the group and on those above it.
 
-use crate::procfs;
-use crate::sys;
+use crate::{opening, procfs, sys};
 
 /// Bytes read at once at the first stall, which may be in a signal handler with 2 KiB
 /// left (`small_signal_stack`).
@@ -143,22 +142,19 @@ impl Path {
     /// as `/proc/self/cgroup` says; false where it says nothing (cgroups(7)).
     #[inline(never)]
     fn own(&mut self, controller: &Controller, version1: bool) -> bool {
-        let fd = sys::open_read(b"/proc/self/cgroup\0");
-        if fd < 0 {
-            return false;
-        }
         let mut lines = Lines { controller, version1, fits: true, found: false };
         self.cut(0);
         let mut chunk = [0u8; SMALL_CHUNK_LEN];
-        while !lines.found {
-            let len = sys::read(fd as i32, &mut chunk);
-            let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
-            else {
-                break;
-            };
-            lines.add(self, text);
-        }
-        sys::close(fd as i32);
+        opening::with(b"/proc/self/cgroup\0", |fd| {
+            while !lines.found {
+                let len = sys::read(fd, &mut chunk);
+                let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
+                else {
+                    break;
+                };
+                lines.add(self, text);
+            }
+        });
         lines.found
     }
 

@@ -8,6 +8,7 @@ use super::{bars, end_speculation, learnt, own, scratch};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
+use crate::opening;
 use crate::state::{FDS_MAX, State};
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
@@ -153,7 +154,7 @@ fn hands_on(
     }
     // A program that watches files would be told of our looks, and of what is read
     // ahead.
-    if CONFIG.watches.load(Relaxed) != 0 || !agent_reachable() {
+    if CONFIG.watches.load(Relaxed) != 0 || !agent_reachable(own) {
         return Handed::Plainly;
     }
     let Some(given) = Given::at(environment) else { return Handed::Plainly };
@@ -167,7 +168,7 @@ fn hands_on(
         let has_been_loaded = target != learnt::Target::Unknown;
         let known = Known { locks_end, has_been_loaded };
         let may_look = locks_end <= FDS_MAX;
-        match may_look.then(|| look(state, place, known, is_small(own))) {
+        match may_look.then(|| look(state, place, known, own)) {
             Some(Loads::Surely) => like.has_loaded(),
             Some(Loads::Perhaps) => {}
             Some(Loads::Never) => return Handed::Never,
@@ -222,8 +223,12 @@ fn descriptors_with_locks(state: &State) -> usize {
 /// Whether what is to be executed can have the agent; it cannot, too, where there is no
 /// room to find out.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn look(state: &State, place: Place, known: Known, is_small: bool) -> Loads {
-    if !is_small {
+fn look(state: &State, place: Place, known: Known, own: bool) -> Loads {
+    if own {
+        return look_undisturbed(place, known);
+    }
+    // A child by vfork(2) leaves nothing by a handler that it would go on without.
+    if !is_small(own) {
         return look_on_stack(place, known);
     }
     let look = |room: &mut [usize]| match room.first_chunk_mut() {
@@ -231,6 +236,13 @@ fn look(state: &State, place: Place, known: Known, is_small: bool) -> Loads {
         None => Loads::Never,
     };
     scratch::with(state, ROOM_WORDS, look).unwrap_or(Loads::Never)
+}
+
+/// By itself, as [`look_on_stack`].
+#[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn look_undisturbed(place: Place, known: Known) -> Loads {
+    sys::undisturbed_or_ended(|| look_on_stack(place, known))
 }
 
 /// By itself: what it takes on the stack what comes after it has again.
@@ -244,13 +256,16 @@ fn look_on_stack(place: Place, known: Known) -> Loads {
 /// user or root, in a sandbox (Landlock refuses to open what access(2) allows), or
 /// where the directory is gone it may not, and would say so on the program's
 /// standard error.
-fn agent_reachable() -> bool {
+fn agent_reachable(own: bool) -> bool {
     let Some(path) = CONFIG.preload.get().strip_prefix(PRELOAD) else { return false };
-    let fd = sys::open_read(path);
-    if fd >= 0 {
-        sys::close(fd as i32);
-    }
-    fd >= 0
+    if own { opens_undisturbed(path) } else { opening::undisturbed(path, |_| ()).is_some() }
+}
+
+/// By itself, as [`look_on_stack`].
+#[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn opens_undisturbed(path: &[u8]) -> bool {
+    opening::with(path, |_| ()).is_some()
 }
 
 /// Makes the call with the session added. `scratch` has room for

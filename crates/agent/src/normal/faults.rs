@@ -6,6 +6,7 @@
 use super::synchronise::{self, Stall};
 use super::{accounting, logs, waiting};
 use crate::arch::{nr, thread_pointer};
+use crate::opening;
 use crate::speculative::{self, Parent};
 use crate::state::State;
 use crate::sys::{self, PAGE_SIZE, call};
@@ -122,13 +123,12 @@ fn runs_elsewhere(log: &Log) -> bool {
     let Some(page) = log.pages.get(tail.wrapping_sub(1)).filter(|_| tail != 0) else {
         return false;
     };
-    let fd = sys::open_read(b"/proc/self/pagemap\0");
-    if fd < 0 {
-        return true;
-    }
-    let present = is_present(fd as i32, page);
-    sys::close(fd as i32);
-    !present
+    with_pagemap(|pagemap| is_present(pagemap, page)) != Some(true)
+}
+
+/// What `look` makes of this process's page map; `None` where that cannot be had.
+pub fn with_pagemap<R>(look: impl FnOnce(i32) -> R) -> Option<R> {
+    opening::with(b"/proc/self/pagemap\0", look)
 }
 
 /// Whether a page map says that a page is in memory and mapped: one that is

@@ -7,6 +7,7 @@ use runahead_protocol::stats::Loss;
 
 use super::cgroup::{Path, TASKS};
 use crate::import::regions::swap_exists;
+use crate::opening;
 use crate::procfs::Line;
 use crate::sys::{self, PAGE_SIZE};
 
@@ -196,21 +197,19 @@ const SYSTEM: &Names = &[
 
 /// `path` ends in NUL.
 fn read_file(path: &[u8], names: &Names) -> Option<Reading> {
-    let fd = sys::open_read(path);
-    if fd < 0 {
-        return None;
-    }
     let mut counters = Counters { names, reading: Reading::default() };
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
-    loop {
-        let len = sys::read(fd as i32, &mut chunk);
-        let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
-            break;
-        };
-        line.add(text, |line| counters.take(line));
-    }
-    sys::close(fd as i32);
+    opening::with(path, |fd| {
+        loop {
+            let len = sys::read(fd, &mut chunk);
+            let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
+            else {
+                break;
+            };
+            line.add(text, |line| counters.take(line));
+        }
+    })?;
     Some(counters.reading)
 }
 

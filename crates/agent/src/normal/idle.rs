@@ -2,7 +2,7 @@
 //! may run on (taskset(1), a container's cpuset), where these are fewer.
 
 use crate::procfs::{self, Line};
-use crate::sys;
+use crate::{opening, sys};
 
 /// Most processors that are told apart: those of higher numbers are none of this
 /// process's.
@@ -32,21 +32,19 @@ pub fn of_all_cs() -> Option<u64> {
 /// waited for storage, too (proc_stat(5); USER_HZ is 100).
 #[inline(never)]
 pub fn of_cs(mask: &Mask) -> Option<u64> {
-    let fd = sys::open_read(b"/proc/stat\0");
-    if fd < 0 {
-        return None;
-    }
     let mut sum = Sum { mask, idle_cs: 0, is_over: false };
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
-    while !sum.is_over {
-        let len = sys::read(fd as i32, &mut chunk);
-        let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
-            break;
-        };
-        line.add(text, |line| sum.take(line));
-    }
-    sys::close(fd as i32);
+    opening::with(b"/proc/stat\0", |fd| {
+        while !sum.is_over {
+            let len = sys::read(fd, &mut chunk);
+            let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
+            else {
+                break;
+            };
+            line.add(text, |line| sum.take(line));
+        }
+    })?;
     sum.is_over.then_some(sum.idle_cs)
 }
 

@@ -10,7 +10,7 @@
 use super::accounting::{LOOKS, spread};
 use super::faults;
 use crate::arch::import_nr;
-use crate::sys::{self, PAGE_SIZE, call};
+use crate::sys::{PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::log::{Log, PAGES_MAX};
 
@@ -63,18 +63,22 @@ impl Outstanding {
         if self.waiting == 0 {
             return 0;
         }
-        let fd = sys::open_read(b"/proc/self/pagemap\0");
-        if fd < 0 {
+        let Some(used) = faults::with_pagemap(|pagemap| self.used_by(pagemap)) else {
             self.waiting = 0;
             return 0;
-        }
+        };
+        self.stand_for(used)
+    }
+
+    /// Bits of those that the program has used.
+    fn used_by(&mut self, pagemap: i32) -> u16 {
         let mut used = 0;
         for (index, &page) in self.sample.iter().enumerate() {
             let bit = 1 << index;
             if self.waiting & bit == 0 {
                 continue;
             }
-            if faults::is_present(fd as i32, page) {
+            if faults::is_present(pagemap, page) {
                 used |= self.seen & bit;
                 self.waiting &= !bit;
             } else if is_cached(page) {
@@ -83,8 +87,7 @@ impl Outstanding {
                 self.waiting &= !bit;
             }
         }
-        sys::close(fd as i32);
-        self.stand_for(used)
+        used
     }
 }
 
