@@ -1,14 +1,50 @@
 //! Files that the agent opens for a moment, in the descriptor table of the program: no
-//! handler of the program's leaves them open.
+//! handler of the program's leaves them open, and no thread of it lacks the descriptor.
 
-use crate::sys;
+use crate::arch::nr;
+use crate::config::CONFIG;
+use crate::import::regions::is_single_threaded;
+use crate::sys::{self, call};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Descriptors that must be free where there are threads: one is ours, and the others go on
+/// opening files meanwhile.
+const ROOM: u64 = 8;
 
 /// What `action` makes of a file that is open to be read meanwhile; `None` where it cannot
-/// be opened. `path` ends in NUL. Without a signal in between: a handler that left by
-/// `longjmp`, or a cancellation, would leave the file open.
+/// be opened, or has no room. `path` ends in NUL. Without a signal in between: a handler
+/// that left by `longjmp`, or a cancellation, would leave the file open.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn with<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
-    sys::undisturbed(|| undisturbed(path, action))
+    sys::undisturbed(|| if has_room() { undisturbed(path, action) } else { None })
+}
+
+/// Whether no other thread can lack the descriptor that is about to be used. The last ones
+/// are looked at: a new one is the first that is free. Under a filter nobody asks how many
+/// threads there are, which would take longer.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+pub fn has_room() -> bool {
+    CONFIG.filtered.load(Relaxed) == 0 && is_single_threaded() || are_last_free()
+}
+
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn are_last_free() -> bool {
+    const RLIMIT_NOFILE: usize = 7;
+    match sys::soft_limit(RLIMIT_NOFILE) {
+        Some(limit) => are_last_free_below(limit),
+        // A filter may refuse to say.
+        None => is_single_threaded(),
+    }
+}
+
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn are_last_free_below(limit: u64) -> bool {
+    const F_GETFD: usize = 1;
+    const FD_END: u64 = i32::MAX as u64;
+    // SAFETY: a query.
+    let is_free = |fd| unsafe { call(nr::FCNTL, &[fd as usize, F_GETFD]) } == sys::EBADF;
+    let end = limit.min(FD_END);
+    end >= ROOM && (end - ROOM..end).rev().all(is_free)
 }
 
 /// The same where no handler is to be feared, or signals are blocked already.
@@ -23,6 +59,21 @@ pub fn undisturbed<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_no_room_where_one_of_the_last_descriptors_is_used() {
+        const LIMIT: u64 = 600;
+        for fd in [LIMIT - ROOM, LIMIT - 1] {
+            assert!(are_last_free_below(LIMIT));
+            // SAFETY: a copy of a descriptor where there is none.
+            unsafe {
+                assert_eq!(libc::dup2(0, fd as i32), fd as i32);
+                assert!(!are_last_free_below(LIMIT));
+                libc::close(fd as i32);
+            }
+        }
+        assert!(are_last_free_below(u64::MAX) && !are_last_free_below(ROOM - 1));
+    }
 
     #[test]
     fn what_has_been_opened_is_closed() {

@@ -12,6 +12,7 @@ use crate::arch::{import_nr, nr};
 use crate::arena::Part;
 use crate::config::{CONFIG, stalls_always};
 use crate::elf;
+use crate::opening;
 use crate::procfs;
 use crate::state::State;
 use crate::sys::{self, call};
@@ -431,7 +432,7 @@ pub fn table(state: &State) -> Option<&'static Table> {
 #[inline(never)]
 fn map_for_all() -> *mut Table {
     // No handler leaves it by `longjmp`, with the file open.
-    if !sys::undisturbed(map) {
+    if !sys::undisturbed(|| opening::has_room() && map()) {
         return core::ptr::null_mut();
     }
     CONFIG.table_user.store(sys::file_system_user(), Relaxed);

@@ -39,6 +39,7 @@ use crate::arch::{
 use crate::arena::{self, Part, RINGS_EACH};
 use crate::config::{CONFIG, stalls_always};
 use crate::maps;
+use crate::opening;
 use crate::state::{NoticedThread, State, role, state, watched};
 use crate::sys::{self, PAGE_SIZE, call};
 use core::cell::UnsafeCell;
@@ -340,7 +341,7 @@ fn close_event(ring: usize) {
 /// Makes an event for this thread that gives notice of one in `period` faults, with ring
 /// number `ring`; the mapping that keeps it alive.
 fn open_event(state: &State, period: u32, ring: usize) -> Option<usize> {
-    if CONFIG.test.load(Relaxed) & TEST_WITHOUT_PERF != 0 {
+    if CONFIG.test.load(Relaxed) & TEST_WITHOUT_PERF != 0 || !opening::has_room() {
         return None;
     }
     const TYPE_SOFTWARE: u64 = 1;

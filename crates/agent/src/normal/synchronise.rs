@@ -16,6 +16,7 @@ use crate::config::{CONFIG, LOGS, stalls_always};
 use crate::import::handover::{self, Side};
 use crate::import::regions::{self, REGION_MIN, regions, swap_device, swap_in_use};
 use crate::import::{self, aide, desk};
+use crate::opening;
 use crate::speculative::{self, Parent};
 use crate::state::{Rations, State, readers};
 use crate::status;
@@ -117,8 +118,9 @@ pub fn attempt(
             state.count(Counter::SyncsDeclined, 1);
             return None;
         }
-        // Asked under the lock, for which whoever bars copies waits.
-        if is_barred(state) || !settled(state) {
+        // Asked under the lock, for which whoever bars copies waits. Without room for a
+        // descriptor nobody could say what must be known of the process.
+        if is_barred(state) || !settled(state) || !opening::has_room() {
             state.count(Counter::SyncsDeclined, 1);
             return None;
         }
