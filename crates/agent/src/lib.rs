@@ -14,7 +14,8 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
 )]
 
-pub mod arch;
+pub mod apart;
+mod arch;
 pub mod arena;
 pub mod config;
 pub mod elf;

@@ -191,6 +191,32 @@ fn each_shared_of(fd: i32, scratch: &mut [u8], mut action: impl FnMut(&Line<'_>)
     ok
 }
 
+/// Whether an address lies in a private mapping; false where nobody says.
+pub fn is_private(scratch: &mut [u8], at: usize) -> bool {
+    let fd = sys::open_read(b"/proc/self/maps\0");
+    if fd < 0 {
+        return false;
+    }
+    let size = size_of::<Query>() as u64;
+    let mut query = Query { size, query_addr: at as u64, ..Query::default() };
+    let query_at = core::ptr::from_mut(&mut query) as usize;
+    // SAFETY: the kernel writes the struct.
+    let result = unsafe { sys::ioctl(fd as i32, PROCMAP_QUERY, query_at) };
+    sys::close(fd as i32);
+    match result {
+        0 => return query.vma_flags & VMA_SHARED == 0,
+        _ if result == -ENOENT => return false,
+        _ => {} // Before Linux 6.11.
+    }
+    let mut private = false;
+    for_each(scratch, |line| {
+        let holds = line.start <= at && at < line.end;
+        private |= holds && !line.shared;
+        !holds
+    });
+    private
+}
+
 fn pair(text: &[u8], separator: u8) -> Option<(usize, usize)> {
     let mut halves = text.splitn(2, |&byte| byte == separator);
     Some((hexadecimal(halves.next()?)?, hexadecimal(halves.next()?)?))

@@ -299,6 +299,8 @@ pub struct State {
     pub stalled_ns: AtomicU64,
     /// One of [`lock`].
     pub lock: AtomicU32,
+    /// Which of the stacks of [`crate::apart`] are taken: 1.
+    pub apart: [AtomicU32; crate::apart::STACKS_MAX],
     /// Number of synchronisations.
     pub epoch: AtomicU32,
     /// Number of stays in the descriptor table, see [`State::detaching`].
@@ -599,7 +601,8 @@ impl State {
         if self.lock.load(Relaxed) != lock::FREE {
             return None;
         }
-        let mask = crate::sys::set_signal_mask(u64::MAX);
+        let apart = crate::apart::mask();
+        let mask = apart.unwrap_or_else(|| crate::sys::set_signal_mask(u64::MAX));
         let mut result = None;
         if self.lock.compare_exchange(lock::FREE, lock::HELD, Acquire, Relaxed).is_ok() {
             // SAFETY: `lock` is held, so this is the only reference.
@@ -608,7 +611,7 @@ impl State {
             _ = self.lock.compare_exchange(lock::HELD, lock::FREE, Release, Relaxed);
         }
         // A speculative process made meanwhile keeps its own mask.
-        if self.role.load(Relaxed) != role::SPECULATIVE {
+        if apart.is_none() && self.role.load(Relaxed) != role::SPECULATIVE {
             crate::sys::set_signal_mask(mask);
         }
         result

@@ -20,10 +20,8 @@ pub struct Status {
     pub filters: u64,
 }
 
-/// Bytes read at once where the program calls. Little: its stack may be the
-/// smallest that a signal handler can have, with 2 KiB left
-/// (`small_signal_stack`).
-pub const SMALL_STACK: usize = 256;
+/// Bytes read at once where the program calls.
+pub const AT_STALL: usize = 256;
 /// Bytes read at once at the start: the text, mostly. The kernel writes all of
 /// it anew for each read, some 6 us.
 const AT_START: usize = 2048;
@@ -98,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_real_one_is_understood() {
-        let status = read::<SMALL_STACK>().unwrap();
+        let status = read::<AT_STALL>().unwrap();
         assert!(status.threads >= 1);
     }
 }

@@ -179,6 +179,8 @@ parks! {
     NoAide = "no_aide",
     /// It cost more than it was worth, in memory, processors or waits elsewhere.
     Disabled = "disabled",
+    /// The stalled thread's stack is shared memory, or memory that children do not get.
+    Stack = "stack",
 }
 
 /// Room for reasons in a slot.

@@ -20,6 +20,7 @@
 
 use super::regions::{Ranges, Regions, regions};
 use super::{aide, desk};
+use crate::apart;
 use crate::arch::{self, Context, import_nr, nr, thread_pointer};
 use crate::config::CONFIG;
 use crate::normal::ending::{end_aide, end_child, runs};
@@ -91,7 +92,7 @@ pub enum Side {
 }
 
 /// Leaves what the aide makes a copy of this process of, as it is now, at a read
-/// whose frame ends at `end`. The lock is the aide's afterwards, which is to be
+/// whose frame ends at `end`. On the stack on which copies are made ([`apart`]). The lock is the aide's afterwards, which is to be
 /// woken ([`ask`]). The regions have been found, and not marked.
 ///
 /// # Safety
@@ -103,18 +104,38 @@ pub unsafe fn post(state: &State, log: &'static Log, end: usize) -> Side {
     let ready = desk().is_some_and(|desk| desk.life.load(Relaxed) == super::life::READY);
     // The aide has the thread control block of the thread that started it.
     let refused = !ready || state.aide_owner.load(Relaxed) != thread_pointer();
-    if refused || !handover.context.holds(end) {
+    let apart::Left { top, at } = apart::left();
+    if refused || !handover.context.holds(top, (at, end)) {
         return Side::Refused;
     }
     (handover.log, handover.posted_ns) = (log, sys::now_ns());
-    // SAFETY: it holds this stack.
-    if unsafe { arch::hand_over(&mut handover.context, end) } {
+    // SAFETY: it holds these stacks.
+    if unsafe { arch::hand_over(&mut handover.context, top, (at, end)) } {
         return Side::Copy;
     }
     state.handed_child.store(0, Relaxed);
     state.handing.store(handing::POSTED, Relaxed);
     state.lock.store(lock::HANDED, Release);
     Side::Normal
+}
+
+/// In the copy that has arrived: the stack that it goes on with is as it was when it was
+/// posted; false where it is not there.
+pub fn take_up_stack() -> bool {
+    // SAFETY: in the copy, which is alone.
+    let context = unsafe { &(*HANDOVER.0.get()).context };
+    let (at, len) = context.left();
+    // What may be missing is whole pages.
+    let mut last = 0u8;
+    let into = core::ptr::from_mut(&mut last);
+    // SAFETY: into a byte of ours.
+    let there = |at: usize| unsafe { sys::copy_own(at, into, 1) };
+    let is_there = len != 0 && there(at) && there(at + len - 1);
+    if is_there {
+        // SAFETY: private memory (`speculative::stand_alone`), of two pages at most.
+        unsafe { context.restore_left() };
+    }
+    is_there
 }
 
 /// Wakes the aide for what has been posted. Just before the program's read: what

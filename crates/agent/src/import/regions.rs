@@ -8,7 +8,8 @@
 //! process has one thread, and never in a program that has given such advice
 //! ([`crate::config::Config::advised`]).
 
-use crate::arch::{import_nr, nr, stack_pointer, thread_pointer};
+use crate::apart;
+use crate::arch::{import_nr, nr, thread_pointer};
 use crate::config::CONFIG;
 use crate::maps::{self, Line};
 use crate::procfs;
@@ -179,7 +180,7 @@ impl Regions {
         // After a fault this runs on a stack of the agent's, and the thread's
         // own has the registers.
         let context = state().map_or(0, |state| state.fault_context.load(Relaxed));
-        let live = [thread_pointer(), stack_pointer(), context];
+        let live = [thread_pointer(), apart::left().at, context];
         if self.serves(changes) && self.shortest == shortest && !self.are_live(live) {
             self.uses_left -= 1;
             self.len = self.found;

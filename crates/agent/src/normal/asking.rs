@@ -99,7 +99,9 @@ fn place(state: &State, frame: &Frame, request: &mut Request) -> Result<(), Answ
 }
 
 /// Asks whether the read would wait, and starts it if so. Fills in the
-/// request's offset where the call does not give one.
+/// request's offset where the call does not give one. What it takes of the stack it has
+/// given back before anything is done about that.
+#[inline(never)]
 pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer {
     if let Err(answer) = place(state, frame, request) {
         return answer;
@@ -108,7 +110,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
     if let Some(method) = class.and_then(|class| class::method(class.load(Relaxed))) {
         return ask_page_cache(state, request, method);
     }
-    let buffers = if is_transfer(frame.number) { None } else { Buffers::of(frame) };
+    let mut buffers = if is_transfer(frame.number) { None } else { Buffers::of(frame) };
     let known = buffers.as_ref().map(Buffers::bytes);
     if known == Some(0) {
         return Answer::Resident(0);
@@ -162,7 +164,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
         ..=0 => Answer::Resident(0),
         got => {
             let got = got as usize;
-            match buffers {
+            match &mut buffers {
                 Some(buffers) if got < RESULT_MAX => ask_rest(buffers, request, got),
                 _ => Answer::Resident(got),
             }
@@ -173,7 +175,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
 /// After a short answer: the end of the file, or the first missing page? Asks
 /// for all of the rest, so that the kernel's readahead sees the read that is
 /// to come and not a smaller one.
-fn ask_rest(mut buffers: Buffers, request: &mut Request, copied: usize) -> Answer {
+fn ask_rest(buffers: &mut Buffers, request: &mut Request, copied: usize) -> Answer {
     buffers.skip(copied);
     let Some(vector) = buffers.left() else { return Answer::Resident(copied) };
     let offset = request.offset.wrapping_add(copied as u64) as usize;
@@ -198,8 +200,9 @@ pub(super) fn bytes(frame: &Frame, request: &Request) -> Option<u64> {
     Buffers::of(frame).map(|buffers| buffers.bytes())
 }
 
-/// Buffers of one read: more are not looked at. PostgreSQL 17 reads into 16.
-const BUFFERS_MAX: usize = 32;
+/// Buffers of one read: more are not looked at. PostgreSQL 17 reads into 16. They lie on
+/// the program's stack, which may be nearly used up.
+const BUFFERS_MAX: usize = 16;
 
 /// Where a read puts its bytes.
 struct Buffers {

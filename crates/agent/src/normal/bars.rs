@@ -21,8 +21,8 @@ use runahead_emulate::arch::nr as all_nr;
 /// Calls at once of which it is known when they have been left.
 pub const BARS_MAX: usize = 8;
 
-/// A read that stalls has more stack than this below it, in bytes, or does not come
-/// to its end (`small_signal_stack`): what lies so near is on the same stack.
+/// A read that stalls has used more stack than this below it, in bytes, when it was asked
+/// about (`reads::asked`): what lies so near is on the same stack.
 const NEAR_BYTES: usize = 1024;
 
 /// Words of a mark without the last: few frames have a gap as large that is never written.

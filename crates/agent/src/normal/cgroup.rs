@@ -3,8 +3,7 @@
 
 use crate::{opening, procfs, sys};
 
-/// Bytes read at once at the first stall, which may be in a signal handler with 2 KiB
-/// left (`small_signal_stack`).
+/// Bytes read at once at the first stall.
 const SMALL_CHUNK_LEN: usize = 128;
 /// Longest path of a group's file, with its NUL, in bytes.
 const PATH_LEN_MAX: usize = 512;

@@ -164,7 +164,7 @@ fn stalled(
     let stall = if scouts { Stall::Names(fd) } else { Stall::Directory(fd) };
     let copy = synchronise::attempt(state, &stall, standing, now_ns, &mut |log, parent| {
         if scouts {
-            speculative::scout::begin(log, parent);
+            speculative::scout::begin(log);
         }
         speculative::begin_after(state, log, parent, result)
     });

@@ -469,6 +469,7 @@ pub fn before_lock(state: &'static State, fd: i32, operation: usize) {
     delicate(state);
 }
 
+#[inline(never)]
 fn fcntl(state: &'static State, frame: &Frame, fd: usize, command: usize) -> isize {
     if command & 0xffff_ffff == F_ADD_SEALS {
         return alone(state, frame);

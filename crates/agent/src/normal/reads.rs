@@ -21,6 +21,7 @@ use super::credit::{CREDIT, book_question, earn, is_again_wanted, rests};
 use super::processors::{are_busy, are_idle_again, is_look_overdue};
 use super::stall::{count_stall, count_stalls, goes_on_served, stall};
 use super::{logs, record, streams, synchronise, whole_files};
+use crate::apart;
 use crate::arch::{Frame, nr, thread_pointer, ticks};
 use crate::config::{CONFIG, stalls_always};
 use crate::hook::plain;
@@ -151,6 +152,7 @@ pub const fn is_transfer(number: usize) -> bool {
 
 /// `sendfile`, `copy_file_range`, `splice`: reads of their input's range. Not
 /// where a copy may be made without reading, by cloning or by the server.
+#[inline(never)]
 pub fn transfer(state: &'static State, frame: &mut Frame) -> isize {
     let [first, second, _, fourth, fifth, _] = frame.args;
     let (fd, len) = match frame.number {
@@ -317,7 +319,7 @@ pub(super) fn waits_for_storage(frame: &Frame) -> bool {
 
 /// A plain read and how long it waited for storage, in ns; 0: not at all.
 #[inline]
-fn waited_plain(state: &State, frame: &Frame) -> (isize, u64) {
+pub(super) fn waited_plain(state: &State, frame: &Frame) -> (isize, u64) {
     let (result, ns) = timed_plain(frame);
     (result, if ns != 0 && slept(state) { ns } else { 0 })
 }
@@ -502,9 +504,11 @@ fn count_off(state: &State, log: &Log, number: u64) {
     state.consumed.store(number.wrapping_add(1), Relaxed);
     consume(state, log, number);
     if number % SHARE_READS == SHARE_READS - 1 {
-        let now_ns = sys::now_ns();
-        logs::share(state, log, now_ns);
-        synchronise::at_interval(state, log, now_ns);
+        apart::run(state, || {
+            let now_ns = sys::now_ns();
+            logs::share(state, log, now_ns);
+            synchronise::at_interval(state, log, now_ns);
+        });
     }
 }
 
@@ -526,7 +530,7 @@ pub(super) fn came_true(state: &State, prediction: &Prediction, waited_ns: u64) 
         count_stall(state, waited_ns, false);
         streams::waited_behind(state, prediction.fd, waited_ns);
         if let Some(log) = state.log() {
-            synchronise::at_partial_stall(state, log);
+            apart::run(state, || synchronise::at_partial_stall(state, log));
         }
     }
 }
@@ -679,7 +683,7 @@ fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
     if waited_ns != 0 {
         count_stall(state, waited_ns, true);
         earn(state, waited_ns);
-        streams::came(state, frame, request, waited_ns, sys::now_ns());
+        apart::run(state, || streams::came(state, frame, request, waited_ns, sys::now_ns()));
     }
     whole_files::found(state, request, result.max(0) as usize);
     result

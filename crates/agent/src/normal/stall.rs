@@ -5,8 +5,9 @@
 
 use super::credit::{book_question, earn, rests};
 use super::processors::holds_busy;
-use super::reads::{waited, waits_for_storage};
+use super::reads::{waited, waited_plain, waits_for_storage};
 use super::{Request, bars, notice, streams, synchronise, waiting, whole_files};
+use crate::apart;
 use crate::arch::{Frame, nr, processor};
 use crate::config::{CONFIG, READ_MIN, stalls_always};
 use crate::hook::plain;
@@ -26,7 +27,27 @@ const SERVED_WAITS: u32 = 4;
 /// How often that is doubled, each time that it still is served.
 const SERVED_DOUBLINGS_MAX: u32 = 3;
 
+/// What is known of a stall when its read begins.
+struct Begun {
+    start_ns: u64,
+    synchronised_ns: u64,
+    served: bool,
+    stalled: Option<streams::Stalled>,
+    for_storage: bool,
+}
+
+/// Where a thread is before the read.
+enum Side {
+    /// In the normal process.
+    Normal(Begun),
+    /// In the speculative process: what the read comes to there.
+    Speculative(isize),
+}
+
 /// The read would wait, and nobody predicted it. Asking began at `began`.
+///
+/// Of the program's stack, which may be nearly used up, it takes little: all but the
+/// read itself is done on one of the agent's.
 pub(super) fn stall(
     state: &'static State,
     frame: &mut Frame,
@@ -34,6 +55,49 @@ pub(super) fn stall(
     standing: Standing,
     began: u64,
 ) -> isize {
+    let its = &mut *frame;
+    let begun = match apart::run(state, move || begin(state, its, request, standing, began)) {
+        Some(Side::Normal(begun)) => begun,
+        Some(Side::Speculative(result)) => return result,
+        None => return unattended(state, frame),
+    };
+    let result = plain(frame);
+    if result >= READ_MIN as isize && matches!(frame.number, nr::READ | nr::PREAD64) {
+        let [_, buffer, ..] = frame.args;
+        CONFIG.read_to.store(buffer, Relaxed);
+    }
+    // Another thread has restricted meanwhile what this one may call: not even the
+    // clock is asked.
+    if state.role.load(Relaxed) != role::NORMAL {
+        return result;
+    }
+    waiting::await_before_unseen(state);
+    let end_ns = sys::now_ns();
+    handover::settle(state);
+    apart::run(state, || end(state, &request, &begun, result, end_ns));
+    waiting::await_prediction(state);
+    result
+}
+
+/// Too many threads are at a stall for this one to be, too.
+#[cold]
+fn unattended(state: &State, frame: &Frame) -> isize {
+    let (result, waited_ns) = waited_plain(state, frame);
+    if waited_ns != 0 {
+        count_stall(state, waited_ns, true);
+    }
+    result
+}
+
+/// Before the read: a copy where one can gain, prefetches of what else of the file will
+/// be wanted. Returns in the speculative process, too.
+fn begin(
+    state: &'static State,
+    frame: &mut Frame,
+    request: Request,
+    standing: Standing,
+    began: u64,
+) -> Side {
     earn(state, 0);
     notice::want_by_now(state);
     // What a handler has left by longjmp before this read.
@@ -51,8 +115,7 @@ pub(super) fn stall(
         served = true;
         state.count(Counter::SyncsDeclined, 1);
     } else if let Some(result) = synchronise::at_stall(state, frame, request, standing, start_ns) {
-        // In the speculative process: what the read comes to there.
-        return result;
+        return Side::Speculative(result);
     }
     let stalled = streams::at_stall(state, frame, &request, &stat);
     if stalled.is_some_and(|stalled| stalled.prefetched()) {
@@ -64,18 +127,12 @@ pub(super) fn stall(
     let synchronised_ns = sys::now_ns();
     handover::ask(state);
     let for_storage = waits_for_storage(frame);
-    let result = plain(frame);
-    if result >= READ_MIN as isize && matches!(frame.number, nr::READ | nr::PREAD64) {
-        let [_, buffer, ..] = frame.args;
-        CONFIG.read_to.store(buffer, Relaxed);
-    }
-    // Another thread has restricted meanwhile what this one may call: not even the
-    // clock is asked.
-    if state.role.load(Relaxed) != role::NORMAL {
-        return result;
-    }
-    waiting::await_before_unseen(state);
-    let end_ns = sys::now_ns();
+    Side::Normal(Begun { start_ns, synchronised_ns, served, stalled, for_storage })
+}
+
+/// After the read, which came to `result` at `end_ns`.
+fn end(state: &State, request: &Request, begun: &Begun, result: isize, end_ns: u64) {
+    let &Begun { start_ns, synchronised_ns, served, stalled, for_storage } = begun;
     let waited_ns = if for_storage { waited(end_ns.saturating_sub(start_ns), result) } else { 0 };
     if waited_ns != 0 {
         count_stall(state, waited_ns, true);
@@ -84,7 +141,6 @@ pub(super) fn stall(
     if let Some(stalled) = stalled {
         streams::ended(state, &stalled, end_ns.saturating_sub(synchronised_ns), end_ns);
     }
-    handover::settle(state);
     let passes_over_ns = state.try_locked(|rations, _| {
         let ration = &mut rations.synchronisations;
         if state.abandoned.swap(0, Relaxed) != 0 {
@@ -101,8 +157,6 @@ pub(super) fn stall(
     if served || rests(state) {
         state.credit.store(0, Relaxed);
     }
-    waiting::await_prediction(state);
-    result
 }
 
 /// Whether no copy can come of a stall: there is none, and the processors were

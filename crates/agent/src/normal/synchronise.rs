@@ -11,6 +11,7 @@ use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
 use super::{OFFSET_NONE, Request, areas, bars, capture, credit, direct, learnt, quota, sequence};
+use crate::apart;
 use crate::arch::{Frame, nr};
 use crate::config::{CONFIG, LOGS, stalls_always};
 use crate::import::handover::{self, Side};
@@ -102,7 +103,8 @@ pub fn attempt(
     // One that somebody has killed is not behind: it is not there.
     let gone = standing == Standing::Behind && child != 0 && !runs(child);
     let standing = if gone { Standing::None } else { standing };
-    state.try_locked(|rations, mask| {
+    // By value: a copy reads nothing of this stack before it knows whose it is.
+    let action = move |rations: &mut Rations, mask| {
         if state.begun.swap(1, Relaxed) == 0 {
             let start = learnt::start(state);
             rations.synchronisations.begin(start);
@@ -175,7 +177,8 @@ pub fn attempt(
                 None
             }
         }
-    })?
+    };
+    apart::run(state, move || state.try_locked(action))??
 }
 
 /// Whether no copy comes of this stall in a process that has made none: because the first
@@ -289,7 +292,7 @@ fn decide(
 /// place.
 #[cold]
 pub(super) fn permitted(state: &State) -> bool {
-    let Some(status) = status::read::<{ status::SMALL_STACK }>() else {
+    let Some(status) = status::read::<{ status::AT_STALL }>() else {
         state.disable(Loss::NoProc);
         return false;
     };
@@ -427,7 +430,16 @@ fn synchronise(
         parent: parent as u32,
         signal_mask: mask,
         handed: false,
+        left: apart::left(),
+        faulted: match stall {
+            Stall::Fault(_) => state.fault_context.load(Relaxed),
+            _ => 0,
+        },
+        returns: 0,
     };
+    // SAFETY: the stack of this thread.
+    let returns = unsafe { *(parent.left.returns_at() as *const usize) };
+    let parent = Parent { returns, ..parent };
     let importing = !scouts && !regions.all().is_empty();
     if importing && let Some(end) = where_handed_over(stall, &mut rations.refork, ration.stall_ns())
     {
@@ -435,7 +447,11 @@ fn synchronise(
         // only where this is the only thread, and `stall` settles it before it
         // leaves the hook.
         match unsafe { handover::post(state, log, end) } {
-            Side::Copy => return Some(copy(log, Parent { handed: true, ..parent })),
+            Side::Copy => {
+                let parent = Parent { handed: true, ..parent };
+                speculative::stand_alone(log, &parent);
+                return Some(copy(log, parent));
+            }
             Side::Normal => {
                 // It is never in the table.
                 state.detaching.store(0, SeqCst);
@@ -463,6 +479,7 @@ fn synchronise(
     // before one instruction of the program runs.
     let child = unsafe { call(nr::CLONE, &[CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0]) };
     if child == 0 {
+        speculative::stand_alone(log, &parent);
         return Some(copy(log, parent));
     }
     regions.unmark();

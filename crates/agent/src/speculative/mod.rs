@@ -18,9 +18,11 @@ pub mod scout;
 pub mod shared;
 mod signals;
 
+use crate::apart::Left;
 use crate::arch::{Frame, SignalContext, nr, on_stack};
+use crate::import::handover;
 use crate::state::{State, role};
-use crate::sys::call as system_call;
+use crate::sys::{self, call as system_call};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -47,6 +49,12 @@ pub struct Parent {
     pub signal_mask: u64,
     /// Whether the aide has made this process, not the thread itself.
     pub handed: bool,
+    /// The stack that the thread has left, on which the copy goes on.
+    pub left: Left,
+    /// The word at [`Left::returns_at`].
+    pub returns: usize,
+    /// A place on the stack on which it has a fault's registers; 0: none.
+    pub faulted: usize,
 }
 
 /// Memory that only the speculative process uses: its first thread, without
@@ -63,6 +71,33 @@ static STACK: Own<[u8; STACK_LEN]> = Own(UnsafeCell::new([0; STACK_LEN]));
 static EMULATOR: Own<MaybeUninit<Emulator>> = Own(UnsafeCell::new(MaybeUninit::zeroed()));
 static LOG: AtomicPtr<Log> = AtomicPtr::new(core::ptr::null_mut());
 static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// First of all in the child of the clone, on a stack of the agent's: leaves what is the
+/// program's, and sees to it that the stacks which it goes on with are its own. Nothing of
+/// them may be touched before: they may be memory that the program shares with its
+/// children, or does not leave to them. Does not return where a step fails.
+pub fn stand_alone(log: &'static Log, parent: &Parent) {
+    // Where this thread was led when it stood still last is not for a copy.
+    crate::arch::allow(false);
+    LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+    prologue::leave_table(log, parent);
+    let is_own = |at| at == 0 || shared::is_private(at) && word(at).is_some();
+    let own = is_own(parent.left.at) && is_own(parent.faulted);
+    // What the program has written there meanwhile is not of this moment.
+    let restored = own && (!parent.handed || handover::take_up_stack());
+    // A child may find it empty (MADV_WIPEONFORK).
+    if !restored || word(parent.left.returns_at()) != Some(parent.returns) {
+        park(Park::Stack, -1);
+    }
+}
+
+/// A word of this process's memory, if it is there.
+fn word(at: usize) -> Option<usize> {
+    let mut word = 0usize;
+    let into = core::ptr::from_mut(&mut word).cast();
+    // SAFETY: into a word of ours.
+    unsafe { sys::copy_own(at, into, size_of::<usize>()) }.then_some(word)
+}
 
 /// In the child of the clone: becomes the speculative process and returns
 /// what the stalled read comes to there. Does not return where a step fails.
@@ -101,10 +136,6 @@ pub fn begin_at_fault(
 }
 
 fn enter(state: &'static State, log: &'static Log, parent: Parent) {
-    // Where this thread was led when it stood still last is not for a copy.
-    crate::arch::allow(false);
-    prologue::leave_table(log, &parent);
-    LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
     let mut start = Start { log, parent };
     let at = core::ptr::from_mut(&mut start) as usize;
     // SAFETY: the stack of the emulator, which nothing uses yet.

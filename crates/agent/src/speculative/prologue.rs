@@ -29,8 +29,9 @@ const CLONE_FILES: usize = 0x400;
 const SCHED_IDLE: usize = 5;
 /// `SCHED_RESET_ON_FORK`, a bit beside the policy.
 const SCHED_RESET_ON_FORK: isize = 0x4000_0000;
-/// `RLIMIT_CPU`.
+/// `RLIMIT_CPU`, `RLIMIT_CORE`.
 const RLIMIT_CPU: usize = 0;
+const RLIMIT_CORE: usize = 4;
 /// Processor time of one speculative process, in s.
 const CPU_LIMIT_S: u64 = 5;
 /// Memory that one may map, in bytes.
@@ -41,10 +42,11 @@ const MEMORY_MAX_BYTES: u64 = 1 << 30;
 const IOPRIO_LOWEST: usize = 2 << 13 | 7;
 const IOPRIO_WHO_PROCESS: usize = 1;
 
-/// The first step, on the stack that the program waits on and before anything
-/// else that could fault: a program that closes something meanwhile waits for
-/// its end (`normal::waiting::await_detached`).
+/// The first step, before anything else that could fault: a program that closes
+/// something meanwhile waits for its end (`normal::waiting::await_detached`).
 pub fn leave_table(log: &'static Log, parent: &Parent) {
+    // Whatever becomes of it, it leaves nothing in the program's directory.
+    limit(RLIMIT_CORE, [0, 0]);
     // The child of a thread that has died meanwhile gets no death signal.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // SAFETY: a query.
@@ -208,7 +210,7 @@ fn go_out_of_the_way() {
 /// no privilege to gain.
 fn restrict() {
     prctl(PR_SET_DUMPABLE, 0);
-    limit_cpu();
+    limit(RLIMIT_CPU, [CPU_LIMIT_S, CPU_LIMIT_S + 1]);
     // SAFETY: concerns this process only.
     unsafe { call(nr::IOPRIO_SET, &[IOPRIO_WHO_PROCESS, 0, IOPRIO_LOWEST]) };
     if prctl(PR_SET_NO_NEW_PRIVS, 1) != 0 {
@@ -301,8 +303,7 @@ fn first_for_the_oom_killer() {
     }
 }
 
-fn limit_cpu() {
-    let limit = [CPU_LIMIT_S, CPU_LIMIT_S + 1];
+fn limit(resource: usize, limit: [u64; 2]) {
     // SAFETY: reads one struct rlimit64; concerns this process only.
-    unsafe { call(nr::PRLIMIT64, &[0, RLIMIT_CPU, limit.as_ptr() as usize, 0]) };
+    unsafe { call(nr::PRLIMIT64, &[0, resource, limit.as_ptr() as usize, 0]) };
 }

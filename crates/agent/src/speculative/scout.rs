@@ -4,7 +4,7 @@
 //! blocked: whatever goes wrong in it ends it.
 
 use super::kernel::Inside;
-use super::{LOG, Parent, exit, park, prologue, readers, stack_top};
+use super::{exit, park, prologue, readers, stack_top};
 use crate::arch::on_stack;
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -38,10 +38,7 @@ pub fn shares_time(usual_ns: u64) -> bool {
 }
 
 /// In the child of the clone: becomes the scout.
-pub fn begin(log: &'static Log, parent: Parent) -> ! {
-    crate::arch::allow(false);
-    prologue::leave_table(log, &parent);
-    LOG.store(core::ptr::from_ref(log).cast_mut(), Relaxed);
+pub fn begin(log: &'static Log) -> ! {
     // SAFETY: the stack of the emulator, which no scout uses.
     unsafe { on_stack(stack_top(), on_own_stack, core::ptr::from_ref(log) as usize) };
     exit()

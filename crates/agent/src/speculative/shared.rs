@@ -123,6 +123,12 @@ pub fn make_private_on_touch(log: &Log) -> bool {
     ok
 }
 
+/// Whether a place is memory that this process shares with none.
+pub fn is_private(at: usize) -> bool {
+    // SAFETY: one thread, before anything else uses it.
+    maps::is_private(unsafe { &mut *SCRATCH.0.get() }, at)
+}
+
 /// Whether the kernel counts what a copy still shares after it has left the
 /// descriptor table: attachments of System V segments, the descriptions that are
 /// mapped and locked, and devices that are mapped. Nobody knows where mmap(2) is

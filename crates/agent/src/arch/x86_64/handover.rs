@@ -11,8 +11,10 @@ use core::mem::offset_of;
 /// AMX among it.
 const EXTENDED_LEN: usize = 12 * 1024;
 
-/// Bytes of stack that go with the registers.
+/// Bytes of stack that go with the registers, and of the one that the thread has left
+/// for that.
 const STACK_LEN: usize = 8 * 1024;
+const LEFT_LEN: usize = 4 * 1024;
 
 /// A thread's registers, and the end of its stack.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ pub struct Context {
     // The kernel wants it aligned to 64, and its header zeroed at first.
     extended: Extended,
     stack: [u8; STACK_LEN],
+    /// Where the stack ends that the thread has left.
+    left_at: usize,
+    left_len: usize,
+    left: [u8; LEFT_LEN],
 }
 
 #[derive(Debug)]
@@ -47,11 +53,14 @@ impl Context {
         refused: false,
         extended: Extended([0; EXTENDED_LEN]),
         stack: [0; STACK_LEN],
+        left_at: 0,
+        left_len: 0,
+        left: [0; LEFT_LEN],
     };
 
-    /// Whether the registers of a thread of this process, and its stack from
-    /// here up to `end`, can be handed over.
-    pub fn holds(&mut self, end: usize) -> bool {
+    /// Whether the registers of a thread of this process can be handed over, its stack
+    /// from here up to `end`, and that which it has left, from `left.0` up to `left.1`.
+    pub fn holds(&mut self, end: usize, left: (usize, usize)) -> bool {
         if self.components == 0 && !self.refused {
             self.components = components();
             self.refused = self.components == 0 || has_shadow_stack();
@@ -59,18 +68,48 @@ impl Context {
         // What the caller and this module put on the stack meanwhile.
         const MARGIN: usize = 1024;
         let len = end.wrapping_sub(super::stack_pointer());
-        !self.refused && len <= STACK_LEN - MARGIN
+        !self.refused && len <= STACK_LEN - MARGIN && left.1.wrapping_sub(left.0) <= LEFT_LEN
+    }
+
+    /// Takes down the stack that the thread has left.
+    ///
+    /// # Safety
+    /// It must be readable, and [`LEFT_LEN`] bytes long at most.
+    unsafe fn keep_left(&mut self, (at, end): (usize, usize)) {
+        (self.left_at, self.left_len) = (at, end.wrapping_sub(at).min(LEFT_LEN));
+        let into = self.left.as_mut_ptr();
+        // SAFETY: the caller's.
+        unsafe { core::ptr::copy_nonoverlapping(at as *const u8, into, self.left_len) };
+    }
+
+    /// Where the stack that the thread had left ended, and how many bytes of it are here.
+    pub fn left(&self) -> (usize, usize) {
+        (self.left_at, self.left_len.min(LEFT_LEN))
+    }
+
+    /// Puts the stack that the thread had left back as it was then, in the process that
+    /// has arrived.
+    ///
+    /// # Safety
+    /// It must be there, and this process's own.
+    pub unsafe fn restore_left(&self) {
+        let (from, len) = (self.left.as_ptr(), self.left_len.min(LEFT_LEN));
+        // SAFETY: so many bytes were there when they were taken down.
+        unsafe { core::ptr::copy_nonoverlapping(from, self.left_at as *mut u8, len) };
     }
 }
 
-/// Takes down the registers of this thread and its stack up to `end`; false in
-/// this process, and true in the one that [`arrive`]s.
+/// Takes down the registers of this thread, its stack up to `end` and the one that it
+/// has left; false in this process, and true in the one that [`arrive`]s, where the latter
+/// is as this process has it by then ([`Context::restore_left`]).
 ///
 /// # Safety
-/// [`Context::holds`] must have said so of this `end`; nothing else uses the
-/// context meanwhile.
-pub unsafe fn hand_over(context: &mut Context, end: usize) -> bool {
+/// [`Context::holds`] must have said so of these; nothing else uses the context
+/// meanwhile.
+pub unsafe fn hand_over(context: &mut Context, end: usize, left: (usize, usize)) -> bool {
     context.gs = gs_base();
+    // SAFETY: stack of this thread's, which does not change while it is on another.
+    unsafe { context.keep_left(left) };
     // SAFETY: fork-like: returns once in each of two processes.
     unsafe { ra_hand_over(context, end) != 0 }
 }
@@ -240,13 +279,22 @@ mod tests {
         let mut context = Box::new(Context::NONE);
         let words = core::hint::black_box([7u64, 8, 9]);
         let end = core::ptr::from_ref(&words) as usize + size_of_val(&words);
-        assert!(context.holds(end));
+        let mut left = Box::new([1u8, 2, 3]);
+        let left_at = left.as_mut_ptr() as usize;
+        assert!(context.holds(end, (left_at, left_at + 3)));
+        // SAFETY: of three bytes.
+        unsafe { context.keep_left((left_at, left_at + 3)) };
         let (arrived, vector) = with_vector(&mut context, end);
         if arrived {
-            // SAFETY: the child that has just arrived.
-            unsafe { _exit(if words == [7, 8, 9] && vector == VECTOR { 77 } else { 1 }) };
+            // SAFETY: the child that has just arrived; the bytes are its own.
+            unsafe {
+                context.restore_left();
+                let same = words == [7, 8, 9] && vector == VECTOR && *left == [1, 2, 3];
+                _exit(if same { 77 } else { 1 })
+            };
         }
         assert_eq!(vector, VECTOR);
+        *left = core::hint::black_box([4, 5, 6]);
         // SAFETY: another value, which the child is not to have.
         unsafe { asm!("xorps xmm7, xmm7", out("xmm7") _) };
         // SAFETY: fork, and in the child only what may be done there.
@@ -280,8 +328,11 @@ mod tests {
     fn a_deep_stack_is_not_held() {
         let mut context = Box::new(Context::NONE);
         let here = super::super::stack_pointer();
-        assert!(context.holds(here + 512));
-        assert!(!context.holds(here + STACK_LEN));
-        assert!(!context.holds(here - 4096), "not above");
+        let none = (here, here);
+        assert!(context.holds(here + 512, none));
+        assert!(!context.holds(here + STACK_LEN, none));
+        assert!(!context.holds(here - 4096, none), "not above");
+        assert!(context.holds(here + 512, (here, here + LEFT_LEN)));
+        assert!(!context.holds(here + 512, (here, here + LEFT_LEN + 1)));
     }
 }

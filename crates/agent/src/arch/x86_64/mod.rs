@@ -388,7 +388,7 @@ global_asm!(
     "mov eax, 15",
     "syscall",
     // ra_on_stack(top, function, argument): calls function(argument) on
-    // another stack.
+    // another stack, whose first word says where the one before ends (`left_at`).
     ".globl ra_on_stack",
     ".hidden ra_on_stack",
     "ra_on_stack:",
@@ -399,6 +399,8 @@ global_asm!(
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
     "mov rsp, rdi",
+    "push rbp",
+    "push rbp",
     "mov rdi, rdx",
     "call rsi",
     "mov rsp, rbp",
@@ -494,6 +496,16 @@ pub unsafe fn on_stack(
 ) -> isize {
     // SAFETY: forwarded to the caller.
     unsafe { ra_on_stack(top, function, argument) }
+}
+
+/// Where the stack ends that a thread has left for the one with this `top`
+/// ([`on_stack`]): what lies there and above does not change until it is back.
+///
+/// # Safety
+/// The caller must run on that stack.
+pub unsafe fn left_at(top: usize) -> usize {
+    // SAFETY: `ra_on_stack` has put it there.
+    unsafe { *((top - size_of::<usize>()) as *const usize) }
 }
 
 /// Time-stamp counter; 0 where nobody knows its rate.
