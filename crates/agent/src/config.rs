@@ -129,6 +129,8 @@ pub struct Config {
     /// 1: the program has said who may look at it (`PR_SET_PTRACER`), or a
     /// parent has.
     pub says_tracer: AtomicU32,
+    /// 1: this process or a parent has called ptrace(2), or was traced when it began.
+    pub traces: AtomicU32,
     /// First address of the agent's own image.
     pub image_start: AtomicUsize,
     /// Address after it.
@@ -216,6 +218,7 @@ pub static CONFIG: Config = Config {
     filtered: AtomicU32::new(0),
     first_thread: AtomicUsize::new(0),
     says_tracer: AtomicU32::new(0),
+    traces: AtomicU32::new(0),
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
     session: Text::new(),

@@ -114,6 +114,7 @@ fn begin(session: &Session<'_>, text: &[u8], passed: bool) -> Tier {
         return Tier::None;
     }
     CONFIG.filtered.store(u32::from(status.seccomp != 0), Relaxed);
+    CONFIG.traces.store(u32::from(status.tracer != 0), Relaxed);
     CONFIG.first_thread.store(crate::arch::thread_pointer(), Relaxed);
     let Some(state) = state() else { return Tier::None };
     begin_process(state);

@@ -96,6 +96,45 @@ fn short_processes_are_left_alone_after_a_while() {
     assert_eq!(with_agent(&said), EXECUTIONS);
 }
 
+/// Traces a child that it has made before it traces any, then makes one that it does not;
+/// both execute the program that the argument names.
+const TRACER: &str = r#"
+#define _GNU_SOURCE
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static pid_t child(const char *program, int stops) {
+    pid_t child = fork();
+    if (child == 0) {
+        if (stops) raise(SIGSTOP);
+        execl(program, program, (char *)0);
+        _exit(99);
+    }
+    return child;
+}
+int main(int argc, char **argv) {
+    int status;
+    pid_t traced = child(argv[1], 1);
+    if (waitpid(traced, &status, WUNTRACED) != traced || !WIFSTOPPED(status)) return 9;
+    if (ptrace(PTRACE_SEIZE, traced, 0, PTRACE_O_EXITKILL) || kill(traced, SIGCONT)) return 8;
+    while (waitpid(traced, &status, 0) == traced && WIFSTOPPED(status)) ptrace(PTRACE_CONT, traced, 0, 0);
+    if (status) return 7;
+    waitpid(child(argv[1], 0), &status, 0);
+    return status != 0;
+}
+"#;
+
+#[test]
+fn who_is_about_to_be_traced_executes_plainly() {
+    let scratch = Scratch::new();
+    let [tracer, probe] = [("tracer", TRACER), ("probe", PROBE)]
+        .map(|(name, source)| scratch.compile(name, source, &[]));
+    let output = runahead(&scratch, &[]).arg(tracer).arg(probe).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n1\n");
+}
+
 /// The probe, built as dynamic and as static program.
 fn both_probes(scratch: &Scratch) -> [PathBuf; 2] {
     let built = |name, flags: &[&str]| scratch.try_compile(name, PROBE, flags);

@@ -32,6 +32,9 @@ pub const SHARERS_MAX: usize = 64;
 /// Processes that are remembered for a child that has waited; a power of two.
 pub const PARENTS_MAX: usize = 256;
 
+/// Of a process's number in [`Table::parents`]: it is traced. No number has that bit.
+const TRACED: u32 = 1 << 31;
+
 /// A program that has not said for so long that it still prefetches does so
 /// no more, in ns: it waits for nothing, or was killed.
 pub const SHARING_NS: u64 = 200_000_000;
@@ -42,8 +45,8 @@ pub const SHARING_NS: u64 = 200_000_000;
 pub struct Table {
     entries: [Entry; ENTRIES_MAX],
     sharers: [Sharer; SHARERS_MAX],
-    /// By process id: those that made one that has waited. With more at once, some
-    /// are forgotten.
+    /// By process id: those that made one that has waited, or are traced. With more at
+    /// once, some are forgotten.
     parents: [AtomicU32; PARENTS_MAX],
 }
 
@@ -176,6 +179,18 @@ impl Table {
         found.map(|cell| cell.store(0, Relaxed)).is_some()
     }
 
+    /// Process `pid` is about to be traced.
+    pub fn traced(&self, pid: u32) {
+        if let Some(cell) = self.parent(pid) {
+            cell.store(pid | TRACED, Relaxed);
+        }
+    }
+
+    /// Whether somebody was about to trace process `pid`, or another that had its number.
+    pub fn is_traced(&self, pid: u32) -> bool {
+        self.parent(pid).is_some_and(|cell| cell.load(Relaxed) == pid | TRACED)
+    }
+
     fn parent(&self, pid: u32) -> Option<&AtomicU32> {
         self.parents.get(pid as usize % PARENTS_MAX)
     }
@@ -252,6 +267,16 @@ mod tests {
         assert!(!table.has_waiting_child(100 + PARENTS_MAX as u32));
         assert!(table.has_waiting_child(100));
         assert!(!table.has_waiting_child(100), "the next process of that number is another");
+    }
+
+    #[test]
+    fn who_is_traced_is_told_from_parents() {
+        let table = table();
+        table.traced(100);
+        assert!(table.is_traced(100) && !table.is_traced(100 + PARENTS_MAX as u32));
+        assert!(!table.has_waiting_child(100) && table.is_traced(100));
+        table.child_waited(100);
+        assert!(!table.is_traced(100) && table.has_waiting_child(100));
     }
 
     #[test]

@@ -131,6 +131,8 @@ const INTERESTING: &[c_long] = &[
     // The limit of queued signals, which notices of page faults count against.
     libc::SYS_prlimit64,
     libc::SYS_setrlimit,
+    // What traced processes execute runs without the agent.
+    libc::SYS_ptrace,
     // Delicate users, beside whom nothing is reopened.
     libc::SYS_inotify_init,
     libc::SYS_inotify_init1,

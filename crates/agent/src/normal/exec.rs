@@ -4,7 +4,7 @@
 
 use super::capture::UNSEEN_END;
 use super::loadable::{self, Known, Loads, Place, ROOM_WORDS};
-use super::{bars, end_speculation, learnt, own, scratch};
+use super::{bars, end_speculation, learnt, own, scratch, tracing};
 use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
@@ -35,6 +35,12 @@ const LISTS: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
 #[cold]
 pub fn execute(state: &'static State, frame: &mut Frame, environment_arg: usize) -> isize {
     let mut plainly = CONFIG.forbidden.load(Relaxed) != 0;
+    if !plainly && tracing::is_traced(state) {
+        plainly = true;
+        if is_bare(state) {
+            return plain(frame);
+        }
+    }
     let mut found = None;
     if !plainly {
         let (asked, file) = target(&frame.args, environment_arg);

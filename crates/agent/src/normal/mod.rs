@@ -32,6 +32,7 @@ mod silence;
 mod stall;
 mod streams;
 mod synchronise;
+mod tracing;
 mod waiting;
 mod watch;
 mod whole_files;
@@ -43,6 +44,7 @@ use crate::import::handover;
 use crate::state::{State, role};
 use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use runahead_emulate::arch::nr as all_nr;
 use runahead_protocol::stats::{Counter, Loss};
 
 pub use areas::LARGE_BYTES;
@@ -112,6 +114,8 @@ enum Watch {
     ThreadEnds,
     /// Sets a limit, or asks what it is.
     Limit,
+    /// Traces, or is traced.
+    Trace,
 }
 
 /// The one list of what is watched.
@@ -148,6 +152,7 @@ const fn watch(number: usize) -> Watch {
         nr::RT_SIGPROCMASK => Watch::Mask,
         nr::EXIT => Watch::ThreadEnds,
         nr::PRLIMIT64 | nr::SETRLIMIT => Watch::Limit,
+        all_nr::PTRACE => Watch::Trace,
         _ => Watch::Nothing,
     }
 }
@@ -255,6 +260,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             }
         }
         Watch::Limit => notice::before_limit(state, frame),
+        Watch::Trace => tracing::before_ptrace(state, first, second),
         Watch::Delicate => delicate(state),
         Watch::Files => watches(state),
         Watch::Asynchronous => before_asynchronous(state),
