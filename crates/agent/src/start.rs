@@ -166,7 +166,8 @@ fn unrestricted(session: &Session<'_>, status: &Status) -> bool {
 fn configure(session: &Session<'_>) -> bool {
     CONFIG.mode.store(session.mode as u32, Relaxed);
     CONFIG.test.store(session.test, Relaxed);
-    CONFIG.ticks_per_us.store(session.tsc_per_us, Relaxed);
+    let tsc_per_us = if reads_ticks() { session.tsc_per_us } else { 0 };
+    CONFIG.ticks_per_us.store(tsc_per_us, Relaxed);
     CONFIG.horizon.store(session.horizon, Relaxed);
     CONFIG.depth.store(session.depth.min(1 << 16) as u32, Relaxed);
     let (start, end) = elf::own_image();
@@ -192,6 +193,18 @@ fn configure(session: &Session<'_>) -> bool {
     CONFIG.stats.store(statistics.cast_mut(), Relaxed);
     CONFIG.reads.store(map_reads(session).cast_mut(), Relaxed);
     true
+}
+
+/// Whether this process may read the time-stamp counter: what executed it may have
+/// forbidden that (PR_SET_TSC), which an execution does not change.
+fn reads_ticks() -> bool {
+    const PR_GET_TSC: usize = 25;
+    const PR_TSC_SIGSEGV: u32 = 2;
+    let mut answer = 0u32;
+    let at = core::ptr::from_mut(&mut answer) as usize;
+    // SAFETY: the kernel writes one int.
+    unsafe { call(nr::PRCTL, &[PR_GET_TSC, at]) };
+    answer != PR_TSC_SIGSEGV
 }
 
 /// Fills in the state of this process.

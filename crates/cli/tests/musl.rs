@@ -160,6 +160,41 @@ fn programs_are_spawned_from_small_stacks() {
     assert_eq!(found.matches(" agent").count(), spawned, "{found}");
 }
 
+/// What a process executes that has forbidden itself the time-stamp counter may not read it,
+/// either; with glibc it would end by that alone.
+#[test]
+fn programs_that_may_not_read_the_time_stamp_counter_go_on() {
+    let scratch = Scratch::new();
+    let noise = speculation::noise(&scratch, 4);
+    let source = r#"
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <sys/prctl.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            if (argc == 2) {
+                if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV)) return 9;
+                execl("/proc/self/exe", argv[0], argv[1], "executed", (char *)0);
+                return 8;
+            }
+            int fd = open(argv[1], O_RDONLY);
+            unsigned char bytes[4096];
+            unsigned sum = 0;
+            while (read(fd, bytes, sizeof bytes) == sizeof bytes) sum = sum * 31 + bytes[7];
+            printf("%s %u\n", argv[2], sum);
+            return 3;
+        }
+    "#;
+    let Some(program) = compile(&scratch, "executes", source, &["-O1"]) else { return };
+    let expected = speculation::plainly(Command::new(&program).arg(&noise));
+    assert_eq!(expected.1, Some(3), "{}", expected.0);
+    let command = [program.to_str().unwrap(), noise.to_str().unwrap()];
+    for test in [0, EVERY_READ_STALLS] {
+        let run = speculation::run(&scratch, test, &command, |_| {});
+        assert_eq!((&run.stdout, run.status), (&expected.0, expected.1), "{test}");
+    }
+}
+
 /// The signal by which musl tells its threads of timers is the notices', too, and has no
 /// handler any more once there is such a timer.
 #[test]
