@@ -1,8 +1,8 @@
-//! What `/proc/self/status` says of this process (proc(5)). Reading it is
+//! What `/proc/PID/status` says of this process (proc(5)). Reading it is
 //! what the dynamic linker has just done with other files, so no seccomp
 //! filter that let the program start is offended, as it may be by prctl(2).
 
-use crate::procfs::Line;
+use crate::procfs::{self, Line};
 use crate::{opening, sys};
 
 const STATUS: &[u8] = b"/proc/self/status\0";
@@ -18,6 +18,17 @@ pub struct Status {
     pub seccomp: u64,
     /// Seccomp filters (Linux 5.9); 0 where the kernel does not say.
     pub filters: u64,
+    /// Signals that have a handler: a bit each, from 1 on.
+    pub caught: u64,
+}
+
+impl Status {
+    /// Whether there is a handler for accesses to memory that fail: SIGBUS, which says too
+    /// that the storage behind it did, or SIGSEGV.
+    pub fn catches_bad_accesses(&self) -> bool {
+        const SIGBUS_SIGSEGV: u64 = 1 << (7 - 1) | 1 << (11 - 1);
+        self.caught & SIGBUS_SIGSEGV != 0
+    }
 }
 
 /// Bytes read at once where the program calls.
@@ -31,6 +42,14 @@ const LINE_LEN: usize = 40;
 /// Reads it, so many bytes at once; `None` where /proc is not there.
 pub fn read<const CHUNK_LEN: usize>() -> Option<Status> {
     opening::with(STATUS, read_from::<CHUNK_LEN>)
+}
+
+/// The same of another process, read in the descriptor table of the caller's own.
+pub fn read_of(pid: usize) -> Option<Status> {
+    let (mut room, mut path) = ([0u8; 20], [0u8; 64]);
+    let number = procfs::digits(pid, &mut room);
+    let path = procfs::path(&[b"/proc/", number, b"/status\0"], &mut path)?;
+    opening::undisturbed(path, read_from::<AT_START>)
 }
 
 /// The same before anybody knows whether calls are filtered.
@@ -71,6 +90,9 @@ impl Status {
                 });
             }
         }
+        if let Some(caught) = line.strip_prefix(b"SigCgt:\t").and_then(procfs::hexadecimal) {
+            self.caught = caught as u64;
+        }
     }
 }
 
@@ -82,9 +104,11 @@ mod tests {
     fn lines_are_found_wherever_the_text_is_cut() {
         let groups = format!("Groups:\t{}", "1000 ".repeat(900));
         let text = format!(
-            "Name:\tx\nTracerPid:\t12\n{groups}\nThreads:\t3\nSeccomp:\t2\nSeccomp_filters:\t17\n"
+            "Name:\tx\nTracerPid:\t12\n{groups}\nThreads:\t3\nSigCgt:\t00000001800004c8\n\
+             Seccomp:\t2\nSeccomp_filters:\t17\n"
         );
-        let expected = Status { threads: 3, tracer: 12, seccomp: 2, filters: 17 };
+        let expected =
+            Status { threads: 3, tracer: 12, seccomp: 2, filters: 17, caught: 0x1_8000_04c8 };
         for cut in 0..text.len() {
             let mut status = Status::default();
             let mut line = Line::<LINE_LEN>::EMPTY;
@@ -98,5 +122,12 @@ mod tests {
     fn the_real_one_is_understood() {
         let status = read::<AT_STALL>().unwrap();
         assert!(status.threads >= 1);
+        let again = read_of(std::process::id() as usize).unwrap();
+        assert_eq!(again.caught, status.caught);
+        // The tests' own library has handlers for both.
+        assert!(status.catches_bad_accesses());
+        let without = |signal: u64| Status { caught: !(1 << (signal - 1)), ..status };
+        assert!(without(7).catches_bad_accesses() && without(11).catches_bad_accesses());
+        assert!(!Status { caught: !(1 << 6 | 1 << 10), ..status }.catches_bad_accesses());
     }
 }

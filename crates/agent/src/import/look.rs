@@ -11,6 +11,7 @@ use crate::arch::{Bytes, INSTRUCTION_LEN_MAX, import_nr, nr, redirect_of};
 use crate::config::CONFIG;
 use crate::procfs;
 use crate::state::{State, watched};
+use crate::status;
 use crate::sys::{self, IoVec, call};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -86,15 +87,18 @@ impl Look {
         };
         self.refusals = 0;
         let shortest = LOOK_NS << state.watch_slower.load(Relaxed).min(8);
-        match text.get(..got).and_then(waits_at) {
-            Some(instruction) => {
-                if lead(state, instruction) {
+        let led = text.get(..got).and_then(waits_at).map(|at| lead(state, pid, at));
+        match led {
+            Some(led @ (Led::Now | Led::Otherwise)) => {
+                if led == Led::Now {
                     state.watch_gap_ns.store(self.interval_ns.max(shortest), Relaxed);
                     state.watch_seen_ns.store(sys::now_ns(), Relaxed);
                 }
                 self.interval_ns = shortest;
             }
-            None => self.interval_ns = (self.interval_ns * 2).max(shortest).min(LOOK_MAX_NS),
+            Some(Led::Not) | None => {
+                self.interval_ns = (self.interval_ns * 2).max(shortest).min(LOOK_MAX_NS)
+            }
         }
     }
 }
@@ -106,6 +110,14 @@ fn open(pid: usize) -> Option<usize> {
     usize::try_from(sys::open_read(path)).ok()
 }
 
+/// Whether the program takes no notice of where an access fails. The kernel leads a thread
+/// away before it runs a handler, which is told then that it was our stub that failed; many
+/// handlers look that up. Asked each time, while the thread waits: it can change nothing
+/// of it meanwhile.
+fn may_be_led(pid: usize) -> bool {
+    status::read_of(pid).is_some_and(|status| !status.catches_bad_accesses())
+}
+
 /// The instruction of a line "-1 0xSP 0xPC": off its processor, in no system
 /// call (proc_pid_syscall(5)).
 fn waits_at(text: &[u8]) -> Option<u64> {
@@ -115,26 +127,40 @@ fn waits_at(text: &[u8]) -> Option<u64> {
     (value != 0 && value < ADDRESS_END).then_some(value)
 }
 
-/// Has the thread go on at its instruction by way of the agent; false where it
-/// will do so already, or cannot.
-fn lead(state: &State, instruction: u64) -> bool {
+/// What becomes of a thread that waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Led {
+    /// It goes on by way of the agent, since now.
+    Now,
+    /// It will do so already, or cannot here.
+    Otherwise,
+    /// It may not.
+    Not,
+}
+
+/// Has the thread go on at its instruction by way of the agent.
+fn lead(state: &State, pid: usize, instruction: u64) -> Led {
     let image = CONFIG.image_start.load(Relaxed) as u64..CONFIG.image_end.load(Relaxed) as u64;
     let area = state.watch_area.load(Relaxed);
     if area == 0 || image.contains(&instruction) {
-        return false;
+        return Led::Otherwise;
     }
     let Some(redirect) = redirect_of(instruction, || bytes_at(instruction as usize)) else {
-        return false;
+        return Led::Otherwise;
     };
-    if redirect.is_entered() {
-        return false;
-    }
     // SAFETY: a word of the first thread's area, which the kernel has confirmed
     // (`normal::watch`): in the block of the first thread, which stays mapped.
     let sequence = unsafe { &*((area + SEQUENCE_AT) as *const AtomicU64) };
+    if redirect.is_entered() || sequence.load(Relaxed) != 0 {
+        return Led::Otherwise;
+    }
+    if !may_be_led(pid) {
+        return Led::Not;
+    }
     // A sequence of the program's own is left alone. One that it begins now
     // takes the place of this one.
-    sequence.compare_exchange(0, redirect.address(), AcqRel, Relaxed).is_ok()
+    let put = sequence.compare_exchange(0, redirect.address(), AcqRel, Relaxed);
+    if put.is_ok() { Led::Now } else { Led::Otherwise }
 }
 
 /// The bytes of an instruction; `None` where it is, or follows, a system call:
