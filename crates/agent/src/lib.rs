@@ -15,7 +15,7 @@
 )]
 
 pub mod apart;
-mod arch;
+pub mod arch;
 pub mod arena;
 pub mod config;
 pub mod elf;
