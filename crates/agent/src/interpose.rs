@@ -44,6 +44,7 @@ enum Kind {
     /// Closes a descriptor that its arguments do not tell.
     ClosesSome,
     Fcntl,
+    Ioctl,
     Execs,
     Ends,
     Delicate,
@@ -100,6 +101,7 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"freopen64", Kind::ClosesSome),
     (b"fcntl", Kind::Fcntl),
     (b"fcntl64", Kind::Fcntl),
+    (b"ioctl", Kind::Ioctl),
     (b"execve", Kind::Execs),
     (b"execv", Kind::Execs),
     (b"execvp", Kind::Execs),
@@ -394,6 +396,7 @@ impl Kind {
             Kind::CloseRange => state.forget_range(first as u32 as usize, second as u32 as usize),
             Kind::ClosesSome => state.forget_range(0, usize::MAX),
             Kind::Fcntl => normal::before_fcntl(state, first, second),
+            Kind::Ioctl => normal::before_ioctl(state, second),
             Kind::Execs if normal::own(state) => normal::end_speculation(state),
             Kind::Ends => normal::ending(state, first as i32),
             Kind::Waits if normal::waits_for_all(third) => normal::before_alone(state),
@@ -420,6 +423,7 @@ impl Kind {
             Kind::Syscall if matches!(first, nr::IO_URING_SETUP | nr::USERFAULTFD) => {
                 normal::delicate(state);
             }
+            Kind::Syscall if first == nr::IOCTL => normal::before_ioctl(state, third),
             Kind::Syscall if first == nr::IO_SETUP => normal::before_asynchronous(state),
             _ => {}
         }

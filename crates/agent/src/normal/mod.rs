@@ -82,6 +82,8 @@ enum Watch {
     Fcntl,
     /// Uses something that a second process would disturb.
     Delicate,
+    /// Asks a device, perhaps for a userfaultfd.
+    Ioctl,
     /// Watches files.
     Files,
     /// Sets up asynchronous I/O (io_setup(2)).
@@ -132,6 +134,7 @@ const fn watch(number: usize) -> Watch {
         nr::FCNTL => Watch::Fcntl,
         nr::INOTIFY_INIT | nr::INOTIFY_INIT1 | nr::FANOTIFY_INIT => Watch::Files,
         nr::IO_URING_SETUP | nr::USERFAULTFD => Watch::Delicate,
+        nr::IOCTL => Watch::Ioctl,
         nr::IO_SETUP => Watch::Asynchronous,
         nr::PRCTL | nr::SECCOMP => Watch::Restrict,
         nr::WAIT4 => Watch::Wait(2),
@@ -167,6 +170,7 @@ pub const fn stub_kind(number: usize) -> StubKind {
         Watch::Open => StubKind::Open,
         Watch::Close => StubKind::Close,
         Watch::Fcntl => StubKind::Fcntl,
+        Watch::Ioctl => StubKind::Ioctl,
         _ => StubKind::Hook,
     }
 }
@@ -204,6 +208,10 @@ pub fn call(state: &'static State, frame: &mut Frame) -> isize {
             closing(state, frame)
         }
         Watch::Fcntl => fcntl(state, frame, first, second),
+        Watch::Ioctl => {
+            before_ioctl(state, second);
+            plain(frame)
+        }
         rare => self::rare(state, frame, rare),
     }
 }
@@ -515,6 +523,16 @@ pub fn delicate(state: &'static State) {
     if own(state) {
         is_delicate(state);
         end_speculation(state);
+    }
+}
+
+/// `USERFAULTFD_IOC_NEW`, which /dev/userfaultfd answers (Linux 6.1).
+pub const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
+
+/// Before an ioctl(2): a descriptor like that of userfaultfd(2) comes from a device, too.
+pub fn before_ioctl(state: &'static State, request: usize) {
+    if request as u32 == USERFAULTFD_IOC_NEW {
+        delicate(state);
     }
 }
 

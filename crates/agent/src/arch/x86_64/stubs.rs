@@ -24,7 +24,7 @@
 //! called by the original site.
 
 use super::{jump, nr, ra_before_entry, ra_closed_entry, ra_hook_entry};
-use crate::normal::stub_kind;
+use crate::normal::{USERFAULTFD_IOC_NEW, stub_kind};
 use crate::state::{FDS_MAX, STATE, State, class, role};
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -72,6 +72,8 @@ pub enum StubKind {
     /// `fcntl`: what only looks at flags, or sets those of the descriptor
     /// itself, needs nothing.
     Fcntl,
+    /// `ioctl`: all but what makes a userfaultfd need nothing.
+    Ioctl,
 }
 
 global_asm!(
@@ -194,6 +196,13 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
             code.put(&[0x44, 0x8d, 0x5e, 0xff])?; // lea r11d, [rsi - 1]
             code.put(&[0x41, 0x83, 0xfb, 2])?; // cmp r11d, 2
             code.slow_if(ABOVE)?;
+            code.put(&SYSCALL)?;
+        }
+        StubKind::Ioctl => {
+            code.normal_only()?;
+            code.put(&[0x81, 0xfe])?; // cmp esi, USERFAULTFD_IOC_NEW
+            code.put(&USERFAULTFD_IOC_NEW.to_le_bytes())?;
+            code.slow_if(EQUAL)?;
             code.put(&SYSCALL)?;
         }
     }
@@ -355,7 +364,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    const KINDS: [StubKind; 8] = [
+    const KINDS: [StubKind; 9] = [
         StubKind::Hook,
         StubKind::Before,
         StubKind::Through,
@@ -364,6 +373,7 @@ mod tests {
         StubKind::Open,
         StubKind::Close,
         StubKind::Fcntl,
+        StubKind::Ioctl,
     ];
 
     /// The usual site: `syscall; cmp rax, -4096`.
@@ -472,7 +482,7 @@ mod tests {
         let state = machine.state;
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let fd = file.as_raw_fd() as usize;
-        let [_, _, through, any, read, renumber, close, fcntl] =
+        let [_, _, through, any, read, renumber, close, fcntl, ioctl] =
             KINDS.map(|kind| machine.function(kind));
         // Off: the hook makes each call plainly. Normal: the stub does.
         for role in [role::OFF, role::NORMAL] {
@@ -486,6 +496,7 @@ mod tests {
             let garbage = 0xdead_0000_0000_0000usize | fd;
             state.classes[fd].store(class::FILE, Relaxed);
             assert_eq!(fcntl(nr::FCNTL, garbage, libc::F_GETFD as usize, 0), 1);
+            assert_eq!(ioctl(nr::IOCTL, usize::MAX, 0, 0), -9, "EBADF comes through");
             state.classes[COPY].store(class::FILE, Relaxed);
             assert_eq!(renumber(nr::DUP3, garbage, COPY, 0), COPY as isize);
             if role == role::NORMAL {
