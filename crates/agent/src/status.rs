@@ -18,6 +18,8 @@ pub struct Status {
     pub seccomp: u64,
     /// Seccomp filters (Linux 5.9); 0 where the kernel does not say.
     pub filters: u64,
+    /// Huge pages of the process (hugetlb), shared ones counted, in KiB (Linux 4.4).
+    pub huge_kib: u64,
     /// Signals that have a handler: a bit each, from 1 on.
     pub caught: u64,
 }
@@ -77,15 +79,18 @@ fn read_from<const CHUNK_LEN: usize>(fd: i32) -> Status {
 
 impl Status {
     fn take(&mut self, line: &[u8]) {
-        let fields: [(&[u8], &mut u64); 4] = [
+        let fields: [(&[u8], &mut u64); 5] = [
             (b"Threads:\t", &mut self.threads),
             (b"TracerPid:\t", &mut self.tracer),
             (b"Seccomp:\t", &mut self.seccomp),
             (b"Seccomp_filters:\t", &mut self.filters),
+            (b"HugetlbPages:\t", &mut self.huge_kib),
         ];
         for (name, field) in fields {
             if let Some(digits) = line.strip_prefix(name) {
-                *field = digits.iter().fold(0, |value: u64, digit| {
+                // "       0 kB".
+                let digits = digits.iter().filter(|byte| byte.is_ascii_digit());
+                *field = digits.fold(0, |value: u64, digit| {
                     value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')))
                 });
             }
@@ -105,10 +110,16 @@ mod tests {
         let groups = format!("Groups:\t{}", "1000 ".repeat(900));
         let text = format!(
             "Name:\tx\nTracerPid:\t12\n{groups}\nThreads:\t3\nSigCgt:\t00000001800004c8\n\
-             Seccomp:\t2\nSeccomp_filters:\t17\n"
+             Seccomp:\t2\nSeccomp_filters:\t17\nHugetlbPages:\t    2048 kB\n"
         );
-        let expected =
-            Status { threads: 3, tracer: 12, seccomp: 2, filters: 17, caught: 0x1_8000_04c8 };
+        let expected = Status {
+            threads: 3,
+            tracer: 12,
+            seccomp: 2,
+            filters: 17,
+            huge_kib: 2048,
+            caught: 0x1_8000_04c8,
+        };
         for cut in 0..text.len() {
             let mut status = Status::default();
             let mut line = Line::<LINE_LEN>::EMPTY;

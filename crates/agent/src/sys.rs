@@ -79,7 +79,8 @@ pub struct Stat {
     pub rdev: u64,
     /// Size in bytes.
     pub size: i64,
-    block_len: i64,
+    /// Its file system's unit, in bytes.
+    pub block_len: i64,
     /// What it takes on its device, in 512 bytes.
     pub blocks: i64,
     accessed: [u64; 2],
@@ -201,7 +202,9 @@ pub fn fstat(fd: i32, stat: &mut Stat) -> isize {
 #[derive(Default)]
 #[repr(C)]
 pub struct Statx {
-    before: [u64; 2],
+    mask: u32,
+    block_len: u32,
+    attributes: u64,
     nlink: u32,
     uid: u32,
     gid: u32,
@@ -259,6 +262,7 @@ pub fn known_fstat(fd: i32, stat: &mut Stat) -> bool {
     stat.uid = statx.uid;
     stat.rdev = device(statx.rdev_major, statx.rdev_minor);
     stat.size = statx.size as i64;
+    stat.block_len = statx.block_len.into();
     stat.blocks = statx.blocks as i64;
     true
 }

@@ -221,8 +221,9 @@ losses! {
     NotDumpable = "it is not dumpable, so its descriptors cannot be opened again: no speculation",
     /// /proc is not there.
     NoProc = "/proc is not mounted: no speculation",
-    /// The program uses leases, inotify or io_uring, or direct I/O on an old kernel.
-    Delicate = "it uses leases, inotify, io_uring, userfaultfd or, before Linux 6.5, direct or asynchronous I/O, which a second process could disturb: no speculation",
+    /// The program uses leases, inotify or io_uring, huge pages of its own, or direct I/O
+    /// on an old kernel.
+    Delicate = "it uses leases, inotify, io_uring, userfaultfd, huge pages (hugetlb) of its own or, before Linux 6.5, direct or asynchronous I/O, which a second process could disturb: no speculation",
     /// The program makes or enters namespaces.
     Namespace = "it makes or enters namespaces, whose first process must be its own: no speculation",
     /// No notice of page faults.

@@ -30,7 +30,7 @@ pub const SWAPPED_BYTES: usize = 24 << 20;
 const SEQUENCE_BYTES: usize = 16 << 20;
 
 /// `MAP_TYPE`: of the flags of mmap(2), which kind of mapping it is.
-const MAP_TYPE: usize = 0xf;
+pub const MAP_TYPE: usize = 0xf;
 
 /// `MAP_DENYWRITE`, which the kernel ignores (mmap(2)).
 const MAP_DENYWRITE: usize = 0x800;

@@ -16,6 +16,7 @@ pub mod ending;
 mod exec;
 mod faults;
 pub mod group;
+mod huge;
 mod idle;
 mod learnt;
 mod loadable;
@@ -237,6 +238,9 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         Watch::Map => {
             areas::before_mapped(state, &frame.args);
             let result = plain(frame);
+            if huge::may_be(&frame.args) {
+                huge::mapped(state, frame, result);
+            }
             return match areas::mapped(state, result, &frame.args) {
                 Some(bytes) => sequence::before_sequence(state, result, bytes),
                 None => result,

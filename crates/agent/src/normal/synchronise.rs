@@ -10,7 +10,9 @@ use super::ending::{end, end_accounted, reap, runs, scout_beside, unreaped, wait
 use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
-use super::{OFFSET_NONE, Request, areas, bars, capture, credit, direct, learnt, quota, sequence};
+use super::{
+    OFFSET_NONE, Request, areas, bars, capture, credit, direct, huge, learnt, quota, sequence,
+};
 use crate::apart;
 use crate::arch::{Frame, nr};
 use crate::config::{CONFIG, LOGS, stalls_always};
@@ -309,7 +311,7 @@ pub(super) fn permitted(state: &State) -> bool {
         state.disable(Loss::Namespace);
         return false;
     }
-    true
+    !huge::are_there(state, &status)
 }
 
 /// Whether the next child would be in another namespace of processes than this
@@ -341,6 +343,8 @@ fn synchronise(
         }
         // From here on it is known what is taken of it.
         quota::is_spent(now_ns);
+    } else if huge::came_unseen(state) {
+        return None;
     }
     let readers_max = if may_read_ahead(state, &mut rations.control) { READERS_MAX } else { 0 };
     if readers_max == 0 && matches!(stall, Stall::Names(_)) {

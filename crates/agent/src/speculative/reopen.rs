@@ -55,6 +55,9 @@ fn open_inode(
     };
     match before_opening(&mut Gate, methods, &candidate, &log.opening) {
         Method::Delicate | Method::Unopened => None,
+        // Nothing is waited for there; and where it is hugetlbfs, the mappings that a copy
+        // makes in the place of the program's would take pages from the machine's pool.
+        Method::MadeUp | Method::Sysfs => None,
         _ => open_for_reading(name.as_ptr() as usize),
     }
 }
