@@ -410,6 +410,12 @@ impl Kind {
                 normal::before_lock(state, second as i32, third);
             }
             Kind::Syscall if normal::changes_rights(first) => normal::before_alone(state),
+            Kind::Prctl if normal::dispatches(nr::PRCTL, first, second) => {
+                normal::before_dispatch(state);
+            }
+            Kind::Syscall if normal::dispatches(first, second, third) => {
+                normal::before_dispatch(state);
+            }
             Kind::Prctl if normal::restricts(nr::PRCTL, first) => normal::restricted(state),
             Kind::Syscall if normal::restricts(first, second) => normal::restricted(state),
             Kind::Prctl => normal::before_prctl(first),

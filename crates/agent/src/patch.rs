@@ -3,10 +3,12 @@
 //! table). A site that does not look exactly as the table says is left alone.
 
 use crate::arch::{
-    STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, stub, stubs_address, ticks,
+    STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, original, put_back, stub, stubs_address,
+    ticks,
 };
 use crate::config::CONFIG;
 use crate::elf::{self, Object};
+use crate::import::regions::is_single_threaded;
 use crate::normal;
 use crate::state::State;
 use crate::status::Status;
@@ -195,6 +197,47 @@ fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
         core::ptr::write_bytes((at + JUMP_LEN) as *mut u8, 0xcc, len - JUMP_LEN);
     }
     true
+}
+
+/// Puts back what stood at the sites: from here on nothing leads to a stub, but who is in
+/// one comes out of it behind its site as before. A site that somebody else has changed
+/// since is left alone, and so is one that may not be written to any more.
+#[cold]
+pub fn undo() {
+    let alone = is_single_threaded();
+    // Nobody who handles a signal may come to a site that is being written.
+    sys::undisturbed(|| {
+        let mut opened = None;
+        for stub_at in (0..STUBS_MAX).map(|index| stubs_address() + index * STUB_LEN) {
+            // SAFETY: room of ours, which nobody writes to after the start.
+            let code = unsafe { &*(stub_at as *const [u8; STUB_LEN]) };
+            let Some(original) = original(stub_at, code) else { break };
+            // The sites of an object are in order, some on each page.
+            let here = pages(original.site, original.bytes().len());
+            if opened != Some(here) {
+                shut(opened);
+                opened = open(here).then_some(here);
+            }
+            let jump = jump(original.site, stub_at + STUB_ENTRY);
+            // SAFETY: a site of a library that is loaded; it is text, and readable.
+            let found = unsafe { *(original.site as *const [u8; JUMP_LEN]) };
+            if opened.is_some() && jump == Some(found) {
+                // SAFETY: opened, it jumps to its stub, and all signals are blocked.
+                unsafe { put_back(&original, alone) };
+            }
+        }
+        shut(opened);
+    });
+}
+
+fn open((start, end): (usize, usize)) -> bool {
+    protect(start, end - start, sys::PROT_READ | sys::PROT_WRITE | sys::PROT_EXEC)
+}
+
+fn shut(opened: Option<(usize, usize)>) {
+    if let Some((start, end)) = opened {
+        protect(start, end - start, sys::PROT_READ | sys::PROT_EXEC);
+    }
 }
 
 /// What a site's stub decides by itself.

@@ -277,6 +277,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         Watch::Files => watches(state),
         Watch::Asynchronous => before_asynchronous(state),
         Watch::Restrict if restricts(frame.number, first) => return filtered(state, frame),
+        Watch::Restrict if dispatches(frame.number, first, second) => before_dispatch(state),
         Watch::Restrict if frame.number == nr::PRCTL => before_prctl(first),
         Watch::Wait(at) if frame.args.get(at).is_some_and(|&options| waits_for_all(options)) => {
             return alone(state, frame);
@@ -592,11 +593,33 @@ pub fn restricted(state: &'static State) {
         silence::begin(state);
         return;
     }
-    state.disable(Loss::Seccomp);
+    leave_alone(state, Loss::Seccomp);
+}
+
+/// From here on the agent does nothing any more, here and in every child.
+fn leave_alone(state: &'static State, loss: Loss) {
+    state.disable(loss);
     end_speculation(state);
     notice::disarm(state);
     CONFIG.forbidden.store(1, Relaxed);
     state.role.store(role::OFF, Relaxed);
+}
+
+/// Whether a call (`number` with these first arguments) has the kernel tell the program of
+/// calls by where they are made.
+pub fn dispatches(number: usize, option: usize, operation: usize) -> bool {
+    const PR_SET_SYSCALL_USER_DISPATCH: u32 = 59;
+    number == nr::PRCTL && option as u32 == PR_SET_SYSCALL_USER_DISPATCH && operation != 0
+}
+
+/// Before such a call: what the C library calls is to be made there again, and by nobody
+/// else. In a child by vfork(2) too much is its parent's.
+#[cold]
+pub fn before_dispatch(state: &'static State) {
+    if own(state) {
+        leave_alone(state, Loss::Dispatch);
+        crate::patch::undo();
+    }
 }
 
 /// How long a filter for all threads is held back, in ns: more than a stall takes us

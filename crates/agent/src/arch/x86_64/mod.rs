@@ -17,7 +17,10 @@ pub use handover::{Context, arrive, hand_over};
 pub use redirect::{
     Bytes, INSTRUCTION_LEN_MAX, Redirect, Registers, SIGNATURE, allow, numbered, of as redirect_of,
 };
-pub use stubs::{STUB_ENTRY, STUB_LEN, STUB_TAIL_MAX, STUBS_MAX, StubKind, stub, stubs_address};
+pub use stubs::{
+    STUB_ENTRY, STUB_LEN, STUB_TAIL_MAX, STUBS_MAX, StubKind, original, put_back, stub,
+    stubs_address,
+};
 
 use core::arch::{asm, global_asm};
 

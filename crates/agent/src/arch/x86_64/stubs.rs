@@ -26,8 +26,9 @@
 use super::{jump, nr, ra_before_entry, ra_closed_entry, ra_hook_entry};
 use crate::normal::{USERFAULTFD_IOC_NEW, stub_kind};
 use crate::state::{FDS_MAX, STATE, State, class, role};
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use core::mem::offset_of;
+use runahead_protocol::sites::JUMP_LEN;
 
 /// Room of one stub in bytes; a power of two.
 pub const STUB_LEN: usize = 128;
@@ -43,6 +44,12 @@ pub const STUB_ENTRY: usize = 8;
 pub const STUB_TAIL_MAX: usize = 24;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// A jump to itself, as long as the `syscall`.
+const WAITS: [u8; 2] = [0xeb, 0xfe];
+
+/// What one store writes whole, whoever executes it meanwhile.
+const CACHE_LINE: usize = 64;
 
 /// What a stub decides by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +82,19 @@ pub enum StubKind {
     /// `ioctl`: all but what makes a userfaultfd need nothing.
     Ioctl,
 }
+
+/// All of them.
+const KINDS: [StubKind; 9] = [
+    StubKind::Hook,
+    StubKind::Before,
+    StubKind::Through,
+    StubKind::Any,
+    StubKind::Read,
+    StubKind::Open,
+    StubKind::Close,
+    StubKind::Fcntl,
+    StubKind::Ioctl,
+];
 
 global_asm!(
     // In memory without a file behind it: what is not used takes nothing.
@@ -215,6 +235,92 @@ pub fn stub(at: usize, site: usize, original: &[u8], kind: StubKind) -> Option<[
     code.jump(site + original.len())?;
     code.slow(tail_at)?;
     Some(code.bytes)
+}
+
+/// What stood at a site before it was patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Original {
+    /// Where.
+    pub site: usize,
+    bytes: [u8; SYSCALL.len() + STUB_TAIL_MAX],
+    len: usize,
+}
+
+impl Original {
+    /// The bytes, beginning with `syscall`.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// What the stub at address `at`, whose bytes are `code`, was made from; `None` where
+/// there is none.
+pub fn original(at: usize, code: &[u8; STUB_LEN]) -> Option<Original> {
+    const JUMP: u8 = 0xe9;
+    let behind = usize::from_le_bytes(*code.first_chunk()?);
+    let site = behind.checked_sub(SYSCALL.len())?;
+    // The tail ends with a jump behind itself, where it was.
+    (STUB_ENTRY..STUB_LEN).find_map(|end| {
+        let (&opcode, rest) = code.get(end..)?.split_first()?;
+        let distance = i32::from_le_bytes(*rest.first_chunk()?);
+        let target = (at + end + JUMP_LEN).wrapping_add_signed(distance as isize);
+        let tail = code.get(end.checked_sub(target.wrapping_sub(behind))?..end)?;
+        if opcode != JUMP || tail.len() > STUB_TAIL_MAX {
+            return None;
+        }
+        let mut found = Original {
+            site,
+            bytes: [0; SYSCALL.len() + STUB_TAIL_MAX],
+            len: SYSCALL.len() + tail.len(),
+        };
+        let (call, moved) = found.bytes.split_first_chunk_mut()?;
+        *call = SYSCALL;
+        moved.get_mut(..tail.len())?.copy_from_slice(tail);
+        // Bytes that only look like it would not give this stub.
+        let gives = |&kind: &StubKind| stub(at, site, found.bytes(), kind).as_ref() == Some(code);
+        KINDS.iter().any(gives).then_some(found)
+    })
+}
+
+/// Puts back what stood at a site, which jumps to its stub. Other threads may be about to
+/// execute it: who comes there meanwhile stays at the first instruction. Not where its two
+/// bytes are in two cache lines, unless this thread is `alone`; false then.
+///
+/// # Safety
+/// The site must be writable and jump to the stub that `original` was made from, and no
+/// signal may be delivered to this thread.
+pub unsafe fn put_back(original: &Original, alone: bool) -> bool {
+    let Original { site, .. } = *original;
+    let Some((_, tail)) = original.bytes().split_first_chunk::<{ SYSCALL.len() }>() else {
+        return false;
+    };
+    if !alone && site % CACHE_LINE == CACHE_LINE - 1 {
+        return false;
+    }
+    // SAFETY: nothing but the jump leads to the bytes behind the first two.
+    unsafe {
+        store_pair(site, WAITS);
+        core::ptr::copy_nonoverlapping(
+            tail.as_ptr(),
+            (site + SYSCALL.len()) as *mut u8,
+            tail.len(),
+        );
+        store_pair(site, SYSCALL);
+    }
+    true
+}
+
+/// Writes two bytes in one store, at any address.
+///
+/// # Safety
+/// They must be writable.
+unsafe fn store_pair(at: usize, bytes: [u8; 2]) {
+    let bytes = u16::from_le_bytes(bytes);
+    // SAFETY: as the caller promises.
+    unsafe {
+        asm!("mov word ptr [{at}], {bytes:x}", at = in(reg) at, bytes = in(reg) bytes,
+            options(nostack, preserves_flags));
+    }
 }
 
 /// Conditional jumps to the slow road that a stub may hold.
@@ -364,18 +470,6 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    const KINDS: [StubKind; 9] = [
-        StubKind::Hook,
-        StubKind::Before,
-        StubKind::Through,
-        StubKind::Any,
-        StubKind::Read,
-        StubKind::Open,
-        StubKind::Close,
-        StubKind::Fcntl,
-        StubKind::Ioctl,
-    ];
-
     /// The usual site: `syscall; cmp rax, -4096`.
     const ORIGINAL: [u8; 8] = [0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
 
@@ -409,6 +503,47 @@ mod tests {
             // All but the hook's make the call themselves.
             let calls = code[8..].windows(2).filter(|pair| *pair == SYSCALL).count();
             assert_eq!(calls, usize::from(kind != StubKind::Hook), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_stub_tells_what_stood_at_its_site() {
+        let at = stubs_address() + 5 * STUB_LEN;
+        for kind in KINDS {
+            for len in 3..=STUB_TAIL_MAX {
+                // As confusing as can be: another jump.
+                for byte in [0x90, 0xe9] {
+                    let bytes = [&SYSCALL[..], &[byte; STUB_TAIL_MAX][..len]].concat();
+                    let site = at + 0x10_0000;
+                    let code = stub(at, site, &bytes, kind).unwrap();
+                    let found = original(at, &code).unwrap();
+                    assert_eq!((found.site, found.bytes()), (site, &bytes[..]), "{kind:?}");
+                }
+            }
+        }
+        assert_eq!(original(at, &[0; STUB_LEN]), None);
+        assert_eq!(original(at, &[0xcc; STUB_LEN]), None);
+    }
+
+    #[test]
+    fn a_site_is_put_back_whole_or_not_at_all() {
+        #[repr(align(64))]
+        struct Lines([u8; 2 * CACHE_LINE]);
+        for offset in 0..CACHE_LINE {
+            for alone in [true, false] {
+                let mut lines = Lines([0xe9; 2 * CACHE_LINE]);
+                let site = lines.0[offset..].as_ptr() as usize;
+                let mut bytes = [0; SYSCALL.len() + STUB_TAIL_MAX];
+                bytes[..ORIGINAL.len()].copy_from_slice(&ORIGINAL);
+                let original = Original { site, bytes, len: ORIGINAL.len() };
+                // SAFETY: memory of ours that nobody executes.
+                let done = unsafe { put_back(&original, alone) };
+                assert_eq!(done, alone || offset != CACHE_LINE - 1);
+                let found = core::hint::black_box(&mut lines);
+                let expected = if done { ORIGINAL } else { [0xe9; 8] };
+                assert_eq!(found.0[offset..][..8], expected, "at {offset}");
+                assert_eq!(found.0[offset + 8], 0xe9);
+            }
         }
     }
 
