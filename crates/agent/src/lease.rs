@@ -24,38 +24,33 @@ pub struct Lease {
     thread: AtomicUsize,
 }
 
-/// The word that the kernel would have emptied otherwise; 0: none.
-#[derive(Debug)]
-pub struct Before(usize);
-
 impl Lease {
     /// Nobody's.
     pub const fn free() -> Lease {
         Lease { taken: AtomicU32::new(FREE), thread: AtomicUsize::new(0) }
     }
 
-    /// Takes it for the child that calls; `None` where another has it, or the
-    /// kernel would not give it back.
+    /// Takes it for the child that calls. False where another has it, the kernel would
+    /// not give it back, or the child has named a word already (`CLONE_CHILD_CLEARTID`):
+    /// somebody waits for that, and the kernel empties one.
     #[cold]
-    pub fn take(&self) -> Option<Before> {
-        const PR_GET_TID_ADDRESS: usize = 40;
-        self.taken.compare_exchange(FREE, TAKING, AcqRel, Relaxed).ok()?;
+    pub fn take(&self) -> bool {
+        if !has_named_none() || self.taken.compare_exchange(FREE, TAKING, AcqRel, Relaxed).is_err()
+        {
+            return false;
+        }
         self.thread.store(thread_pointer(), Relaxed);
         self.taken.store(TAKEN, Release);
-        let mut before = Before(0);
-        // SAFETY: the kernel writes one word. A kernel that cannot tell
-        // (CONFIG_CHECKPOINT_RESTORE) leaves it: vfork(2) and posix_spawn(3) name none.
-        unsafe { call(nr::PRCTL, &[PR_GET_TID_ADDRESS, &raw mut before.0 as usize]) };
-        if !name(self.taken.as_ptr() as usize) {
+        let is_taken = name(self.taken.as_ptr() as usize);
+        if !is_taken {
             self.taken.store(FREE, Release);
-            return None;
         }
-        Some(before)
+        is_taken
     }
 
     /// Gives it back before that: the child goes on in this memory.
-    pub fn give_back(&self, before: Before) {
-        name(before.0);
+    pub fn give_back(&self) {
+        name(0);
         self.taken.store(FREE, Release);
     }
 
@@ -65,9 +60,19 @@ impl Lease {
     }
 }
 
-/// Names the word that the kernel is to empty; whether it will.
+/// Whether the kernel knows of no such word of this thread's; not, where it cannot tell
+/// (`CONFIG_CHECKPOINT_RESTORE`).
+fn has_named_none() -> bool {
+    const PR_GET_TID_ADDRESS: usize = 40;
+    let mut word = usize::MAX;
+    // SAFETY: the kernel writes one word.
+    let result = unsafe { call(nr::PRCTL, &[PR_GET_TID_ADDRESS, &raw mut word as usize]) };
+    result == 0 && word == 0
+}
+
+/// Names the word that the kernel is to empty, 0 for none; whether it will.
 fn name(word: usize) -> bool {
-    // SAFETY: a word of ours that lives as long as the memory, or the one from before.
+    // SAFETY: a word of ours that lives as long as the memory.
     (unsafe { call(nr::SET_TID_ADDRESS, &[word]) }) > 0
 }
 
@@ -94,7 +99,7 @@ mod tests {
     }
 
     extern "C" fn ends(_: *mut libc::c_void) -> i32 {
-        let taken = LEASE.take().is_some() && LEASE.take().is_none() && LEASE.is_mine();
+        let taken = LEASE.take() && !LEASE.take() && LEASE.is_mine();
         i32::from(taken)
     }
 
@@ -112,10 +117,10 @@ mod tests {
     }
 
     extern "C" fn gives_back(_: *mut libc::c_void) -> i32 {
-        let (Some(_), Some(second)) = (LEASE.take(), OTHER.take()) else { return 0 };
-        // From here on the kernel is to empty the first again.
-        OTHER.give_back(second);
-        i32::from(!OTHER.is_mine() && LEASE.is_mine())
+        // The kernel would empty the second only.
+        let one_only = LEASE.take() && !OTHER.take();
+        LEASE.give_back();
+        i32::from(one_only && !LEASE.is_mine() && OTHER.take() && OTHER.is_mine())
     }
 
     #[test]

@@ -24,12 +24,11 @@ pub fn with<R>(state: &State, words: usize, action: impl FnOnce(&mut [usize]) ->
         return None;
     }
     let mut scratches = state.scratches.iter().enumerate();
-    let (number, lease, before) =
-        scratches.find_map(|(number, free)| Some((number, &free.0, free.0.take()?)))?;
+    let (number, Scratch(lease)) = scratches.find(|(_, free)| free.0.take())?;
     // SAFETY: of this length or longer, and nobody else's now.
     let result = action(unsafe { slice(number, words) });
     // Only what goes on in this memory comes here.
-    lease.give_back(before);
+    lease.give_back();
     Some(result)
 }
 

@@ -5,7 +5,7 @@
 use crate::arch::Frame;
 use crate::config::CONFIG;
 use crate::hook::plain;
-use crate::lease::{Before, Lease};
+use crate::lease::Lease;
 use crate::state::{State, role};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,8 +22,8 @@ fn has_silent() -> bool {
 
 /// From here on no call is made for this child.
 #[cold]
-pub fn begin(state: &State) -> Option<(&'static Lease, Before)> {
-    let taken = CONFIG.silent.iter().find_map(|lease| Some((lease, lease.take()?)));
+pub fn begin(state: &State) -> Option<&'static Lease> {
+    let taken = CONFIG.silent.iter().find(|lease| lease.take());
     CONFIG.silenced.store(1, Relaxed);
     if taken.is_none() {
         // Nobody would tell when it has left: the parent does without, too.
@@ -41,7 +41,7 @@ pub fn around(state: &State, frame: &Frame) -> isize {
     if result < 0 {
         // It was refused: nothing has changed.
         match taken {
-            Some((lease, before)) => lease.give_back(before),
+            Some(lease) => lease.give_back(),
             None => {
                 CONFIG.forbidden.store(0, Relaxed);
                 state.role.store(role::NORMAL, Relaxed);
