@@ -43,6 +43,7 @@ test: setup
 # tests. Outputs are compared, on an emulated device.
 test-command: setup build
 	scripts/front $(RUNAHEAD)
+	scripts/blocked $(RUNAHEAD)
 	$(RUNAHEAD) /bin/true
 	$(RUNAHEAD) doctor
 	$(SUDO) $(RUNAHEAD) bench explicit --app grep2000,cp --scale 0.1 --runs 1 --json target/test-command.json

@@ -1,10 +1,11 @@
 //! What the process was started with and changes before it becomes the
 //! program: Rust's runtime sets SIGPIPE to ignored and opens closed standard
-//! descriptors on /dev/null, and the launcher must survive a file size limit
-//! (SIGXFSZ). The program must get all of it as it was, so it is noted before
-//! the runtime starts and put back before the program is executed.
+//! descriptors on /dev/null, musl unblocks two signals of its own, and the
+//! launcher must survive a file size limit (SIGXFSZ). The program must get all
+//! of it as it was, so it is noted before the runtime starts and put back
+//! before the program is executed.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use runahead_usual::words::{Given, Words};
 
@@ -13,8 +14,20 @@ const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 /// Bit of the first of [`SIGNALS`] in [`NOTED`], if it was ignored.
 const FIRST_SIGNAL_BIT: usize = 3;
 
+/// Signals that musl unblocks with the first handler that it installs, which is
+/// Rust's runtime's: to it they are its own, to glibc's programs one is SIGRTMIN.
+/// One that is pending would end this process.
+const UNBLOCKED: [u32; 2] = [33, 34];
+/// Signals that Rust's runtime handles where they have their default action.
+const HANDLED: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+/// Bit of the first of [`HANDLED`] in [`NOTED`], if it is kept from being handled.
+const FIRST_HANDLED_BIT: usize = FIRST_SIGNAL_BIT + SIGNALS.len();
+
 /// Bits 0 to 2: this descriptor was closed; then one for each signal.
 static NOTED: AtomicU32 = AtomicU32::new(0);
+
+/// Which signals were blocked: signal n is bit n - 1.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Stack pointer at the process's entry; null before it.
 static STACK: AtomicPtr<usize> = AtomicPtr::new(std::ptr::null_mut());
@@ -72,17 +85,56 @@ extern "C" fn note() {
         }
     }
     for (index, signal) in SIGNALS.into_iter().enumerate() {
-        // SAFETY: zero bytes are a valid sigaction, which the call fills in.
-        let action = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &mut action);
-            action
-        };
-        if action.sa_sigaction == libc::SIG_IGN {
+        if action_of(signal) == libc::SIG_IGN {
             noted |= 1 << (FIRST_SIGNAL_BIT + index);
         }
     }
+    let blocked = swap_mask(None);
+    BLOCKED.store(blocked, Ordering::Relaxed);
+    if UNBLOCKED.iter().any(|signal| blocked & 1 << (signal - 1) != 0) {
+        for (index, signal) in HANDLED.into_iter().enumerate() {
+            if action_of(signal) == libc::SIG_DFL {
+                noted |= 1 << (FIRST_HANDLED_BIT + index);
+                // SAFETY: to ignore a signal runs no code of ours.
+                unsafe { libc::signal(signal, libc::SIG_IGN) };
+            }
+        }
+    }
     NOTED.store(noted, Ordering::Relaxed);
+}
+
+/// What this process does with a signal.
+fn action_of(signal: libc::c_int) -> libc::sighandler_t {
+    // SAFETY: zero bytes are a valid sigaction, which the call fills in.
+    let action = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action);
+        action
+    };
+    action.sa_sigaction
+}
+
+/// The signals that are blocked; from now on `mask` are. The C library's own call
+/// conceals its own signals.
+fn swap_mask(mask: Option<u64>) -> u64 {
+    let mut before = 0u64;
+    let mask = mask.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the kernel reads one mask of its own length and writes another.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, &raw mut before, 8usize);
+    }
+    before
+}
+
+/// Rust's runtime has started: what was to keep it from handling signals is over.
+pub fn started() {
+    let noted = NOTED.load(Ordering::Relaxed);
+    for (index, signal) in HANDLED.into_iter().enumerate() {
+        if noted & 1 << (FIRST_HANDLED_BIT + index) != 0 {
+            // SAFETY: the default action runs no code of ours.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
 }
 
 /// Writing more than the file size limit allows is an error from now on, not
@@ -112,6 +164,7 @@ pub fn restore() {
             unsafe { libc::close(fd) };
         }
     }
+    swap_mask(Some(BLOCKED.load(Ordering::Relaxed)));
 }
 
 /// Puts back what was found of one of [`SIGNALS`].
@@ -140,4 +193,57 @@ fn given() -> Given {
     // SAFETY: it is the stack pointer at the entry, and the launcher changes
     // no argument and sets no variable.
     unsafe { Given::at(stack) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a process of its own, as any of them is started in.
+    fn is_true_in_a_child(check: fn() -> bool) -> bool {
+        // SAFETY: the child calls the kernel and no more, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let status = i32::from(!check());
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child above.
+        unsafe { libc::waitpid(child, &mut status, 0) == child && status == 0 }
+    }
+
+    #[test]
+    fn blocked_signals_stay_blocked() {
+        const BLOCKED_THEN: u64 = 1 << (34 - 1) | 1 << (libc::SIGUSR1 - 1);
+        assert!(is_true_in_a_child(|| {
+            swap_mask(Some(BLOCKED_THEN));
+            note();
+            swap_mask(Some(0));
+            restore();
+            swap_mask(None) == BLOCKED_THEN
+        }));
+    }
+
+    /// The handler of Rust's runtime has musl unblock them.
+    #[test]
+    fn the_runtime_handles_nothing_beside_blocked_signals() {
+        assert!(is_true_in_a_child(|| {
+            let actions = || HANDLED.map(action_of);
+            for signal in HANDLED {
+                // SAFETY: no handler is set.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            swap_mask(Some(0));
+            note();
+            let free = actions();
+            swap_mask(Some(1 << (34 - 1)));
+            note();
+            let beside = actions();
+            started();
+            free == [libc::SIG_DFL; 2]
+                && beside == [libc::SIG_IGN; 2]
+                && actions() == [libc::SIG_DFL; 2]
+        }));
+    }
 }

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 static ALLOCATOR: arena::Arena = arena::Arena;
 
 fn main() -> ExitCode {
+    inherited::started();
     match commands::run() {
         Ok(code) => code,
         Err(error) => {

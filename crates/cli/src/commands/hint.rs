@@ -136,16 +136,8 @@ fn spawn(command: &mut Command, from_stdin: bool) -> io::Result<Child> {
     if from_stdin {
         command.stdin(Stdio::null());
     }
-    // SAFETY: zero bytes are a valid set, which the call fills in.
-    let mask = unsafe {
-        let mut mask: libc::sigset_t = std::mem::zeroed();
-        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
-        mask
-    };
-    let as_given = move || {
+    let as_given = || {
         inherited::restore();
-        // SAFETY: reads a set of this closure's own.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
         Ok(())
     };
     // SAFETY: it makes system calls only, and allocates nothing.
