@@ -237,3 +237,45 @@ fn timers_that_tell_threads_do_not_kill_beside_page_faults() {
     assert_eq!((&run.stdout, run.status), (&expected.0, expected.1), "{}", run.stats);
     assert_eq!(run.count("/faults/notices"), 0, "{}", run.stats);
 }
+
+/// Of several `LD_PRELOAD`, musl's dynamic linker uses the first and glibc's the last: what
+/// has several is executed plainly.
+#[test]
+fn an_environment_with_several_lists_is_left_alone() {
+    let source = r#"
+        #include <stdio.h>
+        #include <string.h>
+        #include <unistd.h>
+        extern char **environ;
+        int main(int argc, char **argv) {
+            if (!strcmp(argv[1], "show")) {
+                for (char **e = environ; *e; e++) puts(*e);
+                return 0;
+            }
+            char *some[512] = { "LD_PRELOAD=/nonexistent.so", "LD_PRELOAD=", "B=2" };
+            int count = 3;
+            for (char **e = environ; *e && count < 511; e++)
+                if (strncmp(*e, "LD_PRELOAD=", 11)) some[count++] = *e;
+            execve(argv[1], argv + 1, some);
+            return 1;
+        }"#;
+    let scratch = Scratch::new();
+    let Some(program) = compile(&scratch, "several", source, &[]) else { return };
+    let program = program.to_str().unwrap();
+    let runahead = env!("CARGO_BIN_EXE_runahead");
+    let shown = |mut command: Command| {
+        command.env_clear().env("HOME", scratch.path()).env("XDG_RUNTIME_DIR", scratch.path());
+        support::stdout_of(&mut command)
+    };
+    let mut plain = Command::new(program);
+    plain.args([program, "show"]);
+    let plain = shown(plain);
+    assert_eq!(plain.matches("LD_PRELOAD=").count(), 2, "{plain}");
+    // Executed by another one, then launched.
+    let mut executed = scratch.runahead();
+    executed.args([program, program, "show"]);
+    assert_eq!(shown(executed), plain);
+    let mut launched = Command::new(program);
+    launched.args([runahead, program, "show"]);
+    assert_eq!(shown(launched), plain);
+}

@@ -318,8 +318,7 @@ fn with(frame: &Frame, environment_arg: usize, given: &Given, scratch: &mut [usi
 struct Given {
     array: usize,
     variables: usize,
-    /// Which of them is `LD_PRELOAD`: the last, where there are several, which
-    /// is the one that the dynamic linker uses.
+    /// Which of them is `LD_PRELOAD`.
     preload_at: Option<usize>,
     /// Bytes of its value, the separator counted in; 0: none.
     preload_len: usize,
@@ -328,7 +327,8 @@ struct Given {
 impl Given {
     /// Looks at it; `None` where the call is to be made as it is: something
     /// is not readable, too long, opted out, or another launcher's (a
-    /// runahead inside this one).
+    /// runahead inside this one), or there are several `LD_PRELOAD`, of which
+    /// glibc's dynamic linker uses the last and musl's the first.
     fn at(array: usize) -> Option<Given> {
         let variables = count(array, VARIABLES_MAX)?;
         if variables == VARIABLES_MAX {
@@ -351,6 +351,9 @@ impl Given {
                     return None;
                 }
                 if begins(pointer, PRELOAD) {
+                    if given.preload_at.is_some() {
+                        return None;
+                    }
                     given.preload_at = Some(index);
                     given.preload_len = 1 + string_len(pointer + PRELOAD.len())?;
                 }

@@ -48,6 +48,9 @@ pub use recorder::Target;
 use resolve::Kind;
 pub use resolve::SHELL;
 
+/// Beginning of the variable that names what is preloaded.
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
 /// What the user asked for.
 #[derive(Debug, Default)]
 pub struct Options {
@@ -217,6 +220,11 @@ fn agent_files(
         return None;
     }
     let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if inherited::environment().iter().filter(|variable| variable.starts_with(PRELOAD)).count() > 1
+    {
+        losses.push(format!("{name}: LD_PRELOAD is set more than once, so it ran plainly"));
+        return None;
+    }
     if first::names_one(preloaded.as_bytes()) {
         losses.push(format!("{name}: {}; it ran plainly", resolve::Plain::Sanitized.text()));
         return None;
@@ -274,16 +282,14 @@ fn without_collector(was_asked_for: bool, error: &std::io::Error) {
 }
 
 /// Puts the agent and its session into the environment: the agent in front of
-/// the list that the dynamic linker will use (the last, where there are
-/// several), everything else where and as it was, so that the agent can take
-/// both out again without a trace.
+/// the list that the dynamic linker uses, everything else where and as it was,
+/// so that the agent can take both out again without a trace.
 fn enlist(environment: &mut Vec<Vec<u8>>, session: &Session<'_>) {
-    const PRELOAD: &[u8] = b"LD_PRELOAD=";
     let Some(text) = session::format(session) else { return };
     let name = SESSION_VARIABLE.as_bytes();
     environment
         .retain(|variable| !variable.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")));
-    match environment.iter_mut().rfind(|variable| variable.starts_with(PRELOAD)) {
+    match environment.iter_mut().find(|variable| variable.starts_with(PRELOAD)) {
         Some(variable) => {
             let others = variable.split_off(PRELOAD.len());
             // Inherited from a program under another runahead.
