@@ -23,6 +23,7 @@ mod loadable;
 pub mod logs;
 mod notice;
 mod outstanding;
+mod place;
 mod processors;
 mod quota;
 mod reads;
@@ -634,6 +635,11 @@ fn filtered(state: &'static State, frame: &Frame) -> isize {
     }
     let (forbidden, disabled) = (CONFIG.forbidden.load(Relaxed), state.disabled.load(SeqCst));
     restricted(state);
+    let [_, _, program, ..] = frame.args;
+    let by_place = place::is_asked_by(program);
+    if by_place {
+        crate::patch::undo();
+    }
     // Other threads are to have come out of what they are doing for us: the filter
     // may kill them for it.
     let [_, flags, ..] = frame.args;
@@ -641,7 +647,7 @@ fn filtered(state: &'static State, frame: &Frame) -> isize {
         sys::sleep(RESTRICTING_NS);
     }
     let result = plain(frame);
-    if result < 0 {
+    if result < 0 && !by_place {
         // It was refused: nothing has changed, neither why there was no
         // speculation before.
         CONFIG.forbidden.store(forbidden, Relaxed);
