@@ -380,6 +380,54 @@ fn static_programs_run_plainly() {
     runs_plainly(&scratch, &program, "static: it is statically linked");
 }
 
+/// Executed as a dynamic linker; prints the environment, and knows no variable in it.
+const PRINT_AS_LINKER: &str = r#"
+static long call(long number, long a, long b, long c) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c)
+        : "rcx", "r11", "memory");
+    return result;
+}
+__attribute__((used)) static void print(long *stack) {
+    for (char **variable = (char **)(stack + *stack + 2); *variable; variable++) {
+        long len = 0;
+        while ((*variable)[len]) len++;
+        call(1, 1, (long)*variable, len);
+        call(1, 1, (long)"\n", 1);
+    }
+    call(231, 7, 0, 0);
+}
+__asm__(".globl _start\n_start: mov %rsp, %rdi\n and $-16, %rsp\n call print\n");
+"#;
+
+/// A dynamic linker of another kind leaves the agent out, and its variables in sight.
+#[test]
+fn programs_with_another_dynamic_linker_run_plainly() {
+    let scratch = Scratch::new();
+    let flags = ["-nostdlib", "-static-pie", "-fPIE", "-O1", "-fno-stack-protector"];
+    let linker = scratch.compile("linker.so", PRINT_AS_LINKER, &flags);
+    let linked = format!("-Wl,--dynamic-linker={}", linker.display());
+    let program = scratch.compile("other", PRINT_PRELOAD, &[&linked]);
+    let program = program.to_str().unwrap();
+    // From here on launches are usual ones.
+    stdout_of(scratch.runahead().arg("true"));
+    assert!(record_of_usual(&scratch).is_some());
+    for command in [&[program][..], &["sh", "-c", "$0; exit $?", program]] {
+        let run = |mut launched: Command| {
+            launched.env_clear().env("HOME", scratch.path()).env("PATH", "/usr/bin:/bin");
+            launched.env("XDG_RUNTIME_DIR", scratch.path()).args(command).output().unwrap()
+        };
+        let plain = run(Command::new("env"));
+        assert!(text(&plain.stdout).contains("HOME="), "{plain:?}");
+        assert_eq!(plain.status.code(), Some(7), "{plain:?}");
+        let here = run(scratch.runahead());
+        assert_eq!(text(&here.stdout), text(&plain.stdout), "{command:?}");
+        assert_eq!(here.status, plain.status, "{command:?}: {}", text(&here.stderr));
+    }
+    let (_, report) = reported(scratch.runahead_with(&scratch.idle_agent()), Path::new(program));
+    assert!(report.contains("other: its dynamic linker is neither"), "{report}");
+}
+
 #[test]
 fn set_user_id_programs_run_plainly() {
     let scratch = Scratch::new();

@@ -1,7 +1,8 @@
 //! Programs that must be loaded first: AddressSanitizer's run time, a library that the
 //! executable needs, ends the program where the dynamic linker's list has another before
-//! it (`AsanCheckDynamicRTPrereqs` in compiler-rt), as the agent would be. Asked by
-//! launcher and agent before a program is executed.
+//! it (`AsanCheckDynamicRTPrereqs` in compiler-rt), as the agent would be. And whose
+//! dynamic linker would load it at all. Asked by launcher and agent before a program is
+//! executed.
 
 /// What the names of that run time have in them (`IsDynamicRTName` in compiler-rt): gcc's
 /// and clang's.
@@ -23,6 +24,17 @@ const NAME_LEN: usize = 64;
 /// Whether a text, a library's name or a list of them, has such a name in it.
 pub fn names_one(text: &[u8]) -> bool {
     NAMES.iter().any(|name| text.windows(name.len()).any(|part| part == *name))
+}
+
+/// Names of the dynamic linkers that load what `LD_PRELOAD` names, glibc's and musl's.
+/// Others, as that of klibc, may not know it.
+const LINKERS: [&[u8]; 2] = [b"ld-linux-x86-64.so.2", b"ld-musl-x86_64.so.1"];
+
+/// Whether a program whose interpreter (`PT_INTERP`) is the one at this path loads what is
+/// preloaded. It may lie anywhere.
+pub fn loads_preloaded(interpreter: &[u8]) -> bool {
+    let name = interpreter.rsplit(|&byte| byte == b'/').next();
+    name.is_some_and(|name| LINKERS.contains(&name))
 }
 
 /// Whether the first library that an ELF64 program needs is one. `read` reads at an

@@ -263,7 +263,7 @@ fn kind(reader: usize, mode: u32, has_been_loaded: bool, room: &mut Room) -> Kin
     if sets_id(mode) || has_capabilities(reader) {
         return Kind::Plain;
     }
-    match names_interpreter(reader, first, count, room) {
+    match names_linker(reader, first, count, room) {
         Some(true) if !(has_been_loaded || is_musl()) && is_to_be_first(reader) => Kind::Plain,
         Some(true) => Kind::Loads,
         Some(false) => Kind::Plain,
@@ -327,28 +327,34 @@ fn program_headers(head: &[u8]) -> Option<(usize, usize)> {
     is_one.then_some((first as usize, count))
 }
 
-/// Whether one of the program headers names a dynamic linker; `None` where they cannot
-/// be read. The head is in the room; mostly it has this one.
+/// Whether one of the program headers names a dynamic linker that loads what is preloaded;
+/// `None` where they cannot be read. The head is in the room; mostly it has this one.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn names_interpreter(reader: usize, first: usize, count: usize, room: &mut Room) -> Option<bool> {
+fn names_linker(reader: usize, table: usize, count: usize, room: &mut Room) -> Option<bool> {
     const PT_INTERP: u32 = 3;
     for index in 0..count {
-        let at = first.wrapping_add(index * PROGRAM_HEADER_LEN);
-        let whole = at.checked_add(size_of::<u32>()).filter(|&end| end <= HEAD_LEN);
-        let kind = match whole.and_then(|_| bytes(room).get(at..)?.first_chunk().copied()) {
-            Some(kind) => u32::from_le_bytes(kind),
-            None => {
-                let mut word = [0];
-                // What is cut short the kernel does not execute.
-                if pread(reader, &mut word, size_of::<u32>(), at)? < size_of::<u32>() {
-                    return Some(false);
+        let at = table.wrapping_add(index * PROGRAM_HEADER_LEN);
+        // Kind and flags, offset in the file, two addresses, length there.
+        let mut header = [0; 5];
+        let len = size_of_val(&header);
+        let whole = at.checked_add(len).filter(|&end| end <= HEAD_LEN);
+        match whole.and_then(|end| bytes(room).get(at..end)) {
+            Some(head) => {
+                for (word, bytes) in header.iter_mut().zip(head.as_chunks().0) {
+                    *word = usize::from_le_bytes(*bytes);
                 }
-                let [word] = word;
-                word as u32
             }
-        };
-        if kind == PT_INTERP {
-            return Some(true);
+            // What is cut short the kernel does not execute.
+            None if pread(reader, &mut header, len, at)? < len => return Some(false),
+            None => {}
+        }
+        let [kind, offset, _, _, len] = header;
+        if kind as u32 == PT_INTERP {
+            let read = pread(reader, room, len, offset)?;
+            // One that is longer nobody knows.
+            let path = bytes(room).get(..len).filter(|_| read == len);
+            let path = path.and_then(|path| path.split(|&byte| byte == 0).next());
+            return Some(path.is_some_and(first::loads_preloaded));
         }
     }
     Some(false)
@@ -436,8 +442,10 @@ mod tests {
             let kind = first + index * PROGRAM_HEADER_LEN;
             is_static[kind] = if is_static[kind] == 3 { 4 } else { is_static[kind] };
         }
+        let at = own.windows(9).position(|part| part == b"/ld-linux").unwrap();
         for (name, content, mode, expected) in [
             ("dynamic", own, 0o755, true),
+            ("another-linker", &without(at + 4, b'm'), 0o755, false),
             ("static", &is_static, 0o755, false),
             ("32-bit", &without(4, 1), 0o755, false),
             ("another-machine", &without(18, 40), 0o755, false),

@@ -27,6 +27,8 @@ pub const SHELL: &str = "/bin/sh";
 pub enum Plain {
     /// No PT_INTERP: nothing is loaded into it.
     Static,
+    /// PT_INTERP names none that is known to heed LD_PRELOAD.
+    OtherLinker,
     /// Another class or machine than the agent.
     OtherMachine,
     /// Set-user-ID or set-group-ID: the dynamic linker ignores LD_PRELOAD.
@@ -46,6 +48,7 @@ impl Plain {
     pub fn text(self) -> &'static str {
         match self {
             Plain::Static => "it is statically linked, so nothing can be loaded into it",
+            Plain::OtherLinker => "its dynamic linker is neither glibc's nor musl's",
             Plain::OtherMachine => "it is not a 64-bit x86 program",
             Plain::SetId => "it is set-user-ID or set-group-ID, so nothing may be loaded into it",
             Plain::Capabilities => "it has file capabilities, so nothing may be loaded into it",
@@ -175,6 +178,7 @@ fn classify_file(file: &File, path: &Path) -> Step {
         return plain(Plain::Sanitized);
     }
     match head.interpreter {
+        Some(interpreter) if !first::loads_preloaded(&interpreter) => plain(Plain::OtherLinker),
         Some(interpreter) => Step::Done(Kind::Dynamic {
             interpreter: PathBuf::from(OsString::from_vec(interpreter)),
         }),
