@@ -625,6 +625,84 @@ fn limits_do_not_keep_a_program_from_running() {
     }
 }
 
+/// Prints whether the agent is in it.
+const SAYS_WHETHER_IT_IS_THERE: &str = r#"
+#define _GNU_SOURCE
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+static int is_agent(struct dl_phdr_info *object, size_t size, void *found) {
+    *(int *)found |= strstr(object->dlpi_name, "/agent-") != NULL;
+    return 0;
+}
+int main(void) {
+    int agent = 0;
+    dl_iterate_phdr(is_agent, &agent);
+    puts(agent ? "agent" : "plain");
+    return 3;
+}
+"#;
+
+/// Limits on addresses, data and the stack that leave no room for the agent beside the
+/// program, set before the launch or by what executes the program.
+#[test]
+fn programs_that_have_little_room_run_plainly() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("says", SAYS_WHETHER_IT_IS_THERE, &["-w"]);
+    let below = |limits: &str, command: Command| {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!(r#"{limits}; exec "$0" "$@""#)]);
+        shell.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell
+    };
+    let launched = |limits: &str, program: &Path| {
+        let mut command = scratch.runahead();
+        command.arg(program);
+        below(limits, command)
+    };
+    let executed = |shell: &str, program: &Path| {
+        let mut command = scratch.runahead();
+        command.args(["bash", "-c", shell]).arg(program);
+        command
+    };
+    let says = |mut command: Command, said: &str| {
+        let output = command.output().unwrap();
+        let told = (text(&output.stdout), text(&output.stderr), output.status.code());
+        assert_eq!(told, (format!("{said}\n"), String::new(), Some(3)), "{command:?}");
+    };
+    let enough = "ulimit -S -v 4000000; ulimit -S -d 4000000; ulimit -S -s 256";
+    says(launched(enough, &program), "agent");
+    says(executed(&format!(r#"{enough}; exec "$0""#), &program), "agent");
+    for little in ["-v 1000000", "-d 1000000", "-d 7000", "-d 3000", "-s 100", "-s 64"] {
+        let limit = format!("ulimit -S {little}");
+        says(launched(&limit, &program), "plain");
+        says(executed(&format!(r#"{limit}; exec "$0""#), &program), "plain");
+        says(executed(&format!(r#"({limit}; exec "$0"); exit $?"#), &program), "plain");
+    }
+    for little in ["-v 8000", "-v 5000"] {
+        let shell = format!(r#"(ulimit -S {little}; exec "$0"); exit $?"#);
+        says(executed(&shell, &program), "plain");
+    }
+    let report = |limits: &str| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut command = scratch.runahead();
+        command.arg("--stats").arg(&program);
+        let mut command = below(limits, command);
+        assert_eq!(command.stderr(writer).output().unwrap().status.code(), Some(3));
+        drop(command);
+        std::io::read_to_string(reader).unwrap()
+    };
+    let why = "says: addresses, data or the stack are limited to little";
+    assert!(report("ulimit -S -v 1000000").contains(why));
+    assert!(!report(enough).contains(why));
+}
+
 #[test]
 fn wrong_options_are_explained() {
     let scratch = Scratch::new();

@@ -33,6 +33,16 @@ pub const ROOM_MIN_BYTES: u64 = 8 << 20;
 pub const LIMIT_MIN_BYTES: u64 = 16 << 20;
 const _: () = assert!(LIMIT_MIN_BYTES >= ROOM_MIN_BYTES);
 
+/// The lowest limit on addresses or data (`RLIMIT_AS`, `RLIMIT_DATA`) with which programs
+/// get the agent, in bytes. It takes 8 MiB of both, a hundredth of this: with little
+/// more than a program needs the dynamic linker could load neither the agent nor then
+/// the program's own libraries, and would say so.
+pub const ADDRESSES_MIN_BYTES: u64 = 1 << 30;
+
+/// The same of a limit on the stack (`RLIMIT_STACK`), in bytes: what arguments may take
+/// of the smallest.
+pub const STACK_MIN_BYTES: u64 = 128 << 10;
+
 /// Longest session text that the agent accepts, in bytes.
 pub const SESSION_LEN_MAX: usize = 2048;
 

@@ -31,10 +31,13 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use runahead_protocol::learnt;
-use runahead_protocol::session::{LIMIT_MIN_BYTES, OPT_OUT_VARIABLE, SESSION_VARIABLE};
+use runahead_protocol::session::{
+    ADDRESSES_MIN_BYTES, LIMIT_MIN_BYTES, OPT_OUT_VARIABLE, SESSION_VARIABLE, STACK_MIN_BYTES,
+};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use memory::Groups;
 use text::Text;
@@ -100,7 +103,7 @@ pub fn plain_command(words: Words) -> Option<Words> {
 }
 
 /// Executes the program that is `given` if this is a usual launch of one, or one that
-/// is to run plainly for want of memory. Comes back where it is not, and nothing has
+/// is to run plainly for want of memory or room. Comes back where it is not, and nothing has
 /// changed.
 pub fn attempt(fingerprint: u64, given: Given) {
     if let Some(command) = plain_command(given.arguments) {
@@ -111,16 +114,36 @@ pub fn attempt(fingerprint: u64, given: Given) {
 fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
     let given = Variables::look(variables)?;
     let program = find(command.first().as_bytes(), given.path)?;
+    if limits_are_low() {
+        plainly(&program, command, variables);
+        return None;
+    }
+    enlisted(fingerprint, &given, &program, command, variables)
+}
+
+/// The program as it is. Returns if it cannot be executed.
+fn plainly(program: &PathText, command: Words, variables: Words) {
+    let (arguments, environment) = (command.pointers(), variables.pointers());
+    // SAFETY: both are what this process was given, which the ABI ends with null
+    // pointers.
+    unsafe { become_program(program.as_c_str(), arguments.as_ptr(), environment.as_ptr()) };
+}
+
+/// The program with the agent. By itself: before it is known that there is room, little
+/// is taken of the stack.
+#[inline(never)]
+fn enlisted(
+    fingerprint: u64,
+    given: &Variables,
+    program: &PathText,
+    command: Words,
+    variables: Words,
+) -> Option<()> {
     let user = rustix::process::geteuid().as_raw();
     let mut buffer = [0; RECORD_LEN_MAX];
     let record = kept(fingerprint, given.runtime, user, &mut buffer);
     if is_tiny(record.as_ref().map_or(0, |record| record.groups)) {
-        let (arguments, environment) = (command.pointers(), variables.pointers());
-        // SAFETY: both are what this process was given, which the ABI ends with null
-        // pointers.
-        unsafe {
-            become_program(program.as_c_str(), arguments.as_ptr(), environment.as_ptr());
-        }
+        plainly(program, command, variables);
         return None;
     }
     let record = record?;
@@ -130,7 +153,7 @@ fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
     }
     record.ask_for_needed();
     if !is_the_systems(program.as_bytes())
-        || !is_dynamic(&program, record.interpreter)?
+        || !is_dynamic(program, record.interpreter)?
         || !record.is_up_to_date()
         || record.may_not_execute()
         || record.devices != Devices::of(&cache)?.0
@@ -352,6 +375,15 @@ pub fn is_tiny(known: u64) -> bool {
     let limit = |groups: Groups| groups.limit_bytes();
     let other = Groups::look().filter(|groups| groups.hash() != known);
     other.and_then(limit).is_some_and(|limit| limit < LIMIT_MIN_BYTES)
+}
+
+/// Whether addresses, data or the stack are limited to so little ([`ADDRESSES_MIN_BYTES`],
+/// [`STACK_MIN_BYTES`]) that a program might not start with the agent.
+pub fn limits_are_low() -> bool {
+    let is_below = |resource, least| getrlimit(resource).current.is_some_and(|soft| soft < least);
+    is_below(Resource::As, ADDRESSES_MIN_BYTES)
+        || is_below(Resource::Data, ADDRESSES_MIN_BYTES)
+        || is_below(Resource::Stack, STACK_MIN_BYTES)
 }
 
 /// Whether no seccomp filter watches this process (`launch::confinement` of the command).

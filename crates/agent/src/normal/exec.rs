@@ -14,6 +14,7 @@ use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_emulate::arch::nr as all_nr;
 use runahead_policy::first;
+use runahead_protocol::session::{ADDRESSES_MIN_BYTES, STACK_MIN_BYTES};
 
 /// Words of scratch memory on the stack, small or large; more is the arena's.
 const SMALL_WORDS: usize = 128;
@@ -160,7 +161,7 @@ fn hands_on(
     }
     // A program that watches files would be told of our looks, and of what is read
     // ahead.
-    if CONFIG.watches.load(Relaxed) != 0 || !agent_reachable(own) {
+    if CONFIG.watches.load(Relaxed) != 0 || limits_are_low() || !agent_reachable(own) {
         return Handed::Plainly;
     }
     let Some(given) = Given::at(environment) else { return Handed::Plainly };
@@ -212,6 +213,20 @@ fn executes_with_others_rights() -> bool {
     // SAFETY: queries.
     let ask = |number| unsafe { sys::call(number, &[]) };
     ask(all_nr::GETUID) != ask(all_nr::GETEUID) || ask(all_nr::GETGID) != ask(all_nr::GETEGID)
+}
+
+/// Whether what is executed might not start with the agent for want of room, where it would
+/// alone. The limits are asked for each time: others may set them, too (prlimit(2)).
+#[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn limits_are_low() -> bool {
+    const RLIMIT_DATA: usize = 2;
+    const RLIMIT_STACK: usize = 3;
+    const RLIMIT_AS: usize = 9;
+    let is_below = |resource, least| sys::soft_limit(resource).is_some_and(|soft| soft < least);
+    is_below(RLIMIT_AS, ADDRESSES_MIN_BYTES)
+        || is_below(RLIMIT_DATA, ADDRESSES_MIN_BYTES)
+        || is_below(RLIMIT_STACK, STACK_MIN_BYTES)
 }
 
 /// Below which of this process's descriptors there may be some by which it has locked

@@ -234,6 +234,13 @@ fn agent_files(
             .push(format!("{name}: this runahead was built without the agent, so it ran plainly"));
         return None;
     }
+    if runahead_usual::limits_are_low() {
+        losses.push(format!(
+            "{name}: addresses, data or the stack are limited to little (ulimit -v, -d, -s), \
+             so it ran plainly"
+        ));
+        return None;
+    }
     // Who asks for something is told of the program as it is.
     if options.is_default() && runahead_usual::is_tiny(0) {
         return None;
