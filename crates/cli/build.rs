@@ -92,6 +92,9 @@ fn link(archive: &Path, map: &Path, library: &Path) {
         // them, each fork copies them.
         "-Wl,-z,noseparate-code",
         "-Wl,-z,defs",
+        // glibc runs its constructor before those of all libraries, which so find the
+        // environment without what the launcher has put there.
+        "-Wl,-z,initfirst",
         "-Wl,--hash-style=gnu",
         "-Wl,--build-id=none",
         "-Wl,-soname,runahead-agent.so",

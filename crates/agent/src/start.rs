@@ -34,7 +34,9 @@ const COLLECT_READS_NS: u64 = 5_000_000_000;
 static CONSTRUCTOR: unsafe extern "C" fn(usize, usize, usize) = ra_start;
 
 /// The constructor, called by the dynamic linker. glibc passes the program's
-/// arguments and environment, musl nothing.
+/// arguments and environment, musl nothing. With glibc it is the first of all
+/// (`-z initfirst`), its own library's included, unless an object that is loaded
+/// later wants to be: libpthread before 2.34.
 unsafe extern "C" fn ra_start(argc: usize, argv: usize, envp: usize) {
     let argc = argc as u32 as usize;
     let word = size_of::<usize>();
@@ -462,8 +464,8 @@ impl Environment {
     }
 
     /// The C library's, where it has another array by now: a constructor of a library
-    /// of the program's, which runs before ours, has set a variable (setenv(3)). The
-    /// strings are the same.
+    /// of the program's has set a variable (setenv(3)) before ours has run. The strings
+    /// are the same.
     fn moved(&self) -> Option<Environment> {
         let mut found = None;
         elf::for_each(|object| {

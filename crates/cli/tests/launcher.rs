@@ -312,8 +312,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The constructor of a library of the program's runs before the agent's: by then the C
-/// library has an environment of its own making.
+/// Where another library is to be initialised before all others, constructors of the
+/// program's libraries run before the agent's: by then the C library has an environment of
+/// its own making.
 #[test]
 fn an_environment_that_has_been_moved_is_the_one_that_was_given() {
     let scratch = Scratch::new();
@@ -321,6 +322,9 @@ fn an_environment_that_has_been_moved_is_the_one_that_was_given() {
         __attribute__((constructor)) static void set(void) { setenv(\"ADDED\", \"1\", 1); }";
     let library = scratch.compile("libsets.so", source, &["-shared", "-fPIC"]);
     let library = library.to_str().unwrap();
+    let flags = ["-shared", "-fPIC", "-Wl,-z,initfirst"];
+    let first = scratch.compile("libfirst.so", "int first;", &flags);
+    let first = first.to_str().unwrap();
     let run = |mut command: Command, program: &Path, preloaded: Option<&str>| {
         command.env_clear().env("HOME", scratch.path()).env("XDG_RUNTIME_DIR", scratch.path());
         command.env("A", "1").envs(preloaded.map(|library| ("LD_PRELOAD", library)));
@@ -328,10 +332,11 @@ fn an_environment_that_has_been_moved_is_the_one_that_was_given() {
     };
     // The last has the C library's variable in itself.
     for (name, flags, preloaded) in [
-        ("preloading", &[][..], Some(library)),
-        ("linked", &["-Wl,--no-as-needed", library], None),
-        ("both", &["-Wl,--no-as-needed", library], Some("/nonexistent.so")),
-        ("fixed", &["-no-pie", "-fno-pic", "-Wl,--no-as-needed", library], None),
+        ("preloading", &["-Wl,--no-as-needed", first][..], Some(library)),
+        ("behind", &[], Some(library)),
+        ("linked", &["-Wl,--no-as-needed", library, first], None),
+        ("both", &["-Wl,--no-as-needed", library, first], Some("/nonexistent.so")),
+        ("fixed", &["-no-pie", "-fno-pic", "-Wl,--no-as-needed", library, first], None),
     ] {
         let program = scratch.compile(name, PRINT_ENVIRONMENT, flags);
         // glibc's loader says that the other is not there.
@@ -341,6 +346,36 @@ fn an_environment_that_has_been_moved_is_the_one_that_was_given() {
         let mut command = scratch.runahead();
         command.arg("--");
         assert_eq!(run(command, &program, preloaded), expected, "{name}");
+    }
+}
+
+/// A constructor of a library that is linked or preloaded runs behind the agent's.
+#[test]
+fn constructors_find_the_environment_that_was_given() {
+    let scratch = Scratch::new();
+    let source = "#include <stdio.h>
+        extern char **environ;
+        __attribute__((constructor)) static void print(void) {
+            puts(\"constructor\");
+            for (char **variable = environ; *variable; variable++) puts(*variable);
+        }";
+    let library = scratch.compile("libprints.so", source, &["-shared", "-fPIC"]);
+    let library = library.to_str().unwrap();
+    for (name, flags, preloaded) in
+        [("preloading", &[][..], Some(library)), ("linked", &["-Wl,--no-as-needed", library], None)]
+    {
+        let program = scratch.compile(name, PRINT_ENVIRONMENT, flags);
+        let run = |mut command: Command| {
+            command.env_clear().env("HOME", scratch.path()).env("XDG_RUNTIME_DIR", scratch.path());
+            command.envs(preloaded.map(|library| ("LD_PRELOAD", library)));
+            stdout_of(command.arg(&program).arg("again"))
+        };
+        let expected = run(Command::new("/usr/bin/env")).replace("no agent", "agent");
+        assert!(expected.matches("constructor\n").count() >= 2, "{expected}");
+        let launched = run(scratch.runahead());
+        // Not what is preloaded into `env` and the launcher says before.
+        let from = |output: &str| output.rsplitn(3, "constructor\n").take(2).collect::<String>();
+        assert_eq!(from(&launched), from(&expected), "{name}");
     }
 }
 
