@@ -283,6 +283,19 @@ pub fn bar_rings() -> bool {
     })
 }
 
+/// In a forked child: gives up what another of its parent's threads was asking about, which
+/// would keep that file open.
+pub fn leave_window() {
+    if CONFIG.window.load(Relaxed) != 0 && Part::Window.clear(WINDOW_LEN) {
+        CONFIG.window.store(0, Relaxed);
+    }
+}
+
+/// The same in a copy; whether it is done.
+pub fn bar_window() -> bool {
+    CONFIG.window.load(Relaxed) == 0 || cover(Part::Window.start(), WINDOW_LEN, 0)
+}
+
 /// [`State::window`]: nobody maps there.
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -307,10 +320,13 @@ impl<'a> Window<'a> {
         let mask = sys::set_signal_mask(u64::MAX);
         let lock = &self.state.window;
         if lock.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok() {
+            // Before: another thread may fork in between.
+            CONFIG.window.store(1, Relaxed);
             if Part::Window.map(len, protection, flags, fd, offset) {
                 self.mask = mask;
                 return Part::Window.start() as isize;
             }
+            CONFIG.window.store(0, Relaxed);
             lock.store(FREE, Release);
         }
         sys::set_signal_mask(mask);
@@ -318,7 +334,9 @@ impl<'a> Window<'a> {
     }
 
     fn unmap(&mut self, len: usize) -> isize {
-        Part::Window.clear(len);
+        if Part::Window.clear(len) {
+            CONFIG.window.store(0, Relaxed);
+        }
         self.state.window.store(FREE, Release);
         sys::set_signal_mask(self.mask);
         0
@@ -391,6 +409,9 @@ mod tests {
         assert_eq!(mapped_at, Part::Window.start() as isize);
         assert!(mapped(Part::Window).contains(path.to_str().unwrap()));
         assert_eq!(ask(), Resident::Unknown, "it is in use");
+        // As a child would that were forked now.
+        leave_window();
+        assert!(!mapped(Part::Window).contains(path.to_str().unwrap()));
         window.call(all_nr::MUNMAP, [mapped_at as usize, PAGE_SIZE, 0, 0, 0, 0]);
         assert!(!mapped(Part::Window).contains(path.to_str().unwrap()));
         assert_eq!(ask(), Resident::All);

@@ -101,6 +101,9 @@ pub struct Config {
     /// Which rings are mapped ([`crate::arena`]), or were in the parent: a bit each. Its
     /// children do not get them, and have holes in their places.
     pub rings: [AtomicU64; RING_WORDS],
+    /// Whether the window is mapped ([`crate::arena::Window`]), or may have been in the
+    /// parent when it forked.
+    pub window: AtomicU32,
     /// Parts of the arena that may be the program's by now, in this process and its
     /// children: a bit each.
     pub lost: AtomicU32,
@@ -207,6 +210,7 @@ pub static CONFIG: Config = Config {
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     desk: AtomicPtr::new(core::ptr::null_mut()),
     rings: [const { AtomicU64::new(0) }; RING_WORDS],
+    window: AtomicU32::new(0),
     lost: AtomicU32::new(0),
     // Until the memory calls are hooked, nobody would hear of such advice.
     advised: AtomicU32::new(1),

@@ -276,6 +276,7 @@ pub fn in_executing_child(state: &'static State) -> bool {
         replace(desk as usize, DESK_LEN);
     }
     arena::fill_rings();
+    arena::leave_window();
     begin_process(state);
     // Last: a handler's calls come here, too.
     state.forked.store(1, Relaxed);

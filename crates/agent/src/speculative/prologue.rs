@@ -102,7 +102,7 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
             .then(|| log.behind.words.each_ref().map(|word| word.load(Relaxed))),
     });
     // A mapping of the program's that came into a hole there would be refused later.
-    if !arena::bar_rings() {
+    if !(arena::bar_rings() && arena::bar_window()) {
         exit();
     }
     let (start, end) = protected();
