@@ -588,7 +588,7 @@ impl State {
                 return result;
             }
             crate::import::handover::await_made(self);
-            crate::sys::sleep(LOCK_PAUSE_NS);
+            crate::sys::sleep_exactly(LOCK_PAUSE_NS);
         }
     }
 

@@ -353,6 +353,35 @@ pub fn sleep(ns: u64) {
     unsafe { call(nr::NANOSLEEP, &[time.as_ptr() as usize, 0]) };
 }
 
+/// [`sleep`] in the program's own threads: not for as much longer as the program may let the
+/// kernel put its timers off (`PR_SET_TIMERSLACK`).
+pub fn sleep_exactly(ns: u64) {
+    without_slack(|| sleep(ns));
+}
+
+/// Runs `action`, which waits with a timeout, with hardly any timer slack. Where that is to
+/// be put back, no signal comes in between: a handler would find another, and might leave by
+/// `longjmp`.
+pub fn without_slack<R>(action: impl FnOnce() -> R) -> R {
+    const PR_SET_TIMERSLACK: usize = 29;
+    const PR_GET_TIMERSLACK: usize = 30;
+    /// What the kernel gives everybody.
+    const USUAL_NS: isize = 50_000;
+    // SAFETY: a query.
+    let slack = unsafe { call(nr::PRCTL, &[PR_GET_TIMERSLACK]) };
+    if slack <= USUAL_NS {
+        return action();
+    }
+    // SAFETY: concerns when this thread's timers are due.
+    let set = |ns: usize| unsafe { call(nr::PRCTL, &[PR_SET_TIMERSLACK, ns]) };
+    undisturbed(|| {
+        set(1);
+        let result = action();
+        set(slack as usize);
+        result
+    })
+}
+
 /// Process id.
 pub fn getpid() -> u32 {
     // SAFETY: a query.

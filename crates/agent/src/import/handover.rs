@@ -199,7 +199,7 @@ pub fn await_made(state: &State) {
         if passed_ns > MADE_NS || !runs(state.aide.load(Relaxed)) {
             return take_back(state);
         }
-        sys::sleep(LOOK_NS);
+        sys::sleep_exactly(LOOK_NS);
     }
 }
 

@@ -229,7 +229,7 @@ fn await_death(state: &State, child: i32) {
         if waited_ns > HELD_NS && is_held(child) {
             return;
         }
-        sys::sleep((waited_ns / 4).clamp(shortest, longest));
+        sys::sleep_exactly((waited_ns / 4).clamp(shortest, longest));
     }
 }
 

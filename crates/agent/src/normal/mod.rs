@@ -644,7 +644,7 @@ fn filtered(state: &'static State, frame: &Frame) -> isize {
     // may kill them for it.
     let [_, flags, ..] = frame.args;
     if frame.number == nr::SECCOMP && flags & SECCOMP_FILTER_FLAG_TSYNC != 0 {
-        sys::sleep(RESTRICTING_NS);
+        sys::sleep_exactly(RESTRICTING_NS);
     }
     let result = plain(frame);
     if result < 0 && !by_place {

@@ -423,7 +423,7 @@ pub fn disarm(state: &'static State) {
     let begun_ns = sys::now_ns();
     let is_late = || sys::now_ns().saturating_sub(begun_ns) > HANDLER_NS;
     while undisturbed(state, close).is_none() && !is_late() {
-        sys::sleep(HANDLER_PAUSE_NS);
+        sys::sleep_exactly(HANDLER_PAUSE_NS);
     }
 }
 

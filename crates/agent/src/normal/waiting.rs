@@ -68,9 +68,9 @@ pub fn await_detached(state: &State) {
         }
         match copy {
             Some(log) if noted => {
-                sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS);
+                sys::without_slack(|| sys::futex_wait(&log.life, life::STARTING, DETACH_LOOK_NS));
             }
-            _ => sys::sleep(DETACH_PAUSE_NS),
+            _ => sys::sleep_exactly(DETACH_PAUSE_NS),
         }
     }
     // Not what has been entered since.
@@ -150,7 +150,7 @@ fn await_look(state: &State, log: &Log, found: u64) -> Looked {
         if copy != 0 && !runs(copy) {
             return Looked::Dead;
         }
-        sys::sleep(DETACH_PAUSE_NS);
+        sys::sleep_exactly(DETACH_PAUSE_NS);
     }
     Looked::Over
 }
@@ -226,7 +226,7 @@ pub fn await_prediction(state: &State) {
         && matches!(log.life.load(Acquire), life::DETACHED | life::RUNNING)
         && passed_ns < longest_ns
     {
-        sys::sleep(FIRST_LOOK_NS);
+        sys::sleep_exactly(FIRST_LOOK_NS);
         passed_ns = sys::now_ns().saturating_sub(start_ns);
     }
     state.count(Counter::SyncNs, passed_ns);

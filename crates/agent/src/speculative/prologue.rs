@@ -20,6 +20,9 @@ use runahead_protocol::stats;
 const PR_SET_PDEATHSIG: usize = 1;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
+const PR_SET_TIMERSLACK: usize = 29;
+/// What the kernel gives everybody.
+const TIMER_SLACK_NS: usize = 50_000;
 const SIGKILL: usize = 9;
 /// `CLOSE_RANGE_UNSHARE`.
 const CLOSE_RANGE_UNSHARE: usize = 2;
@@ -87,6 +90,8 @@ fn detached(log: &Log) {
 /// Runs all other steps; ends the process where one that safety rests on
 /// fails.
 pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
+    // The program may wait for what sleeps here, with the slack that it gives its own timers.
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     let early = let_go_of_what_counts(log);
     if parent.handed {
         take_processors_of(parent.pid as usize);
@@ -239,6 +244,7 @@ fn hold_descriptors() {
     const HELD_NS: u64 = 200_000;
     // SAFETY: a copy of the table for this process only.
     unsafe { call(nr::UNSHARE, &[CLONE_FILES]) };
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     sys::sleep(HELD_NS);
 }
 
