@@ -4,6 +4,7 @@
 use crate::arch::nr;
 use crate::config::CONFIG;
 use crate::import::regions::is_single_threaded;
+use crate::state::{role, state};
 use crate::sys::{self, call};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,9 +14,13 @@ const ROOM: u64 = 8;
 
 /// What `action` makes of a file that is open to be read meanwhile; `None` where it cannot
 /// be opened, or has no room. `path` ends in NUL. Without a signal in between: a handler
-/// that left by `longjmp`, or a cancellation, would leave the file open.
+/// that left by `longjmp`, or a cancellation, would leave the file open. A copy has no
+/// handlers and a table of its own, and its filter ends it where it sets a mask.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn with<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
+    if state().is_some_and(|state| state.role.load(Relaxed) == role::SPECULATIVE) {
+        return undisturbed(path, action);
+    }
     sys::undisturbed(|| if has_room() { undisturbed(path, action) } else { None })
 }
 
