@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{DeviceStats, Histogram};
 
-/// Longest wait for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for an answer: caches go cold when all that is dirty has been written, beside
+/// what the rest of the machine writes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timing switches of a device.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -80,7 +81,7 @@ pub enum Answer {
 /// Asks the process behind `socket`.
 ///
 /// # Errors
-/// If it does not answer within ten seconds, or not sensibly.
+/// If it does not answer within a minute, or not sensibly.
 pub fn ask(socket: &Path, question: Ask) -> std::io::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
