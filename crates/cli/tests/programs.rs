@@ -130,6 +130,13 @@ fn examine(program: &Program, scratch: &Path, cold: Option<&Device>) -> Findings
         for variant in variants {
             let found = go(variant, 1);
             findings.differences.extend(compare(program, variant, &plain, &found));
+            if found.counts.bugs != 0 {
+                let bugs = found.counts.bugs;
+                findings.differences.push(format!(
+                    "{} [{}]: {bugs} copies ended by a defect",
+                    program.name, variant.name
+                ));
+            }
             findings.counts.push((variant.name, found.counts));
         }
     }

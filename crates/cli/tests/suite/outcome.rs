@@ -42,6 +42,8 @@ pub struct Outcome {
 pub struct Counts {
     pub synchronizations: u64,
     pub prefetches: u64,
+    /// Copies that ended because their filter refused a call of the agent's.
+    pub bugs: u64,
 }
 
 impl Outcome {
@@ -204,6 +206,7 @@ fn counts(statistics: &Path) -> Counts {
     Counts {
         synchronizations: number("/speculation/synchronizations/completed"),
         prefetches: number("/speculation/prefetches/issued"),
+        bugs: number("/speculation/parked/bug"),
     }
 }
 
