@@ -37,7 +37,6 @@ use runahead_protocol::session::{
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use memory::Groups;
 use text::Text;
@@ -380,10 +379,33 @@ pub fn is_tiny(known: u64) -> bool {
 /// Whether addresses, data or the stack are limited to so little ([`ADDRESSES_MIN_BYTES`],
 /// [`STACK_MIN_BYTES`]) that a program might not start with the agent.
 pub fn limits_are_low() -> bool {
-    let is_below = |resource, least| getrlimit(resource).current.is_some_and(|soft| soft < least);
-    is_below(Resource::As, ADDRESSES_MIN_BYTES)
-        || is_below(Resource::Data, ADDRESSES_MIN_BYTES)
-        || is_below(Resource::Stack, STACK_MIN_BYTES)
+    let is_below = |resource, least| soft_limit(resource).is_some_and(|soft| soft < least);
+    is_below(libc::RLIMIT_AS, ADDRESSES_MIN_BYTES)
+        || is_below(libc::RLIMIT_DATA, ADDRESSES_MIN_BYTES)
+        || is_below(libc::RLIMIT_STACK, STACK_MIN_BYTES)
+}
+
+/// `prlimit(2)`: the soft limit, `u64::MAX` where there is none; `None` where a filter
+/// refuses to say, as a container's may. (rustix takes that for impossible.)
+fn soft_limit(resource: impl Into<i64>) -> Option<u64> {
+    let mut limit = [0u64; 2];
+    let mut result = libc::SYS_prlimit64;
+    // SAFETY: the call writes one struct rlimit64, and changes else only the registers
+    // that are named (System V ABI, AMD64 supplement, appendix A.2.1).
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") result,
+            in("rdi") 0,
+            in("rsi") resource.into(),
+            in("rdx") 0,
+            in("r10") limit.as_mut_ptr(),
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    (result == 0).then_some(limit[0])
 }
 
 /// Whether no seccomp filter watches this process (`launch::confinement` of the command).
