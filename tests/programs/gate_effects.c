@@ -1,3 +1,4 @@
+// needs: gate
 /* A copy that computes on garbage jumps to the system call instructions of
  * the agent, the only ones that let it into the kernel: what it asks for there
  * has no effect either, be it by number or by argument. */

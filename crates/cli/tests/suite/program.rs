@@ -2,7 +2,8 @@
 //!
 //! A line `// needs: WORD...` at its start says what it cannot do without:
 //! `root`; `resident` (not run on the slow device, where it would take too
-//! long or the file system lacks something). A line `// not: VARIANT (why)`
+//! long or the file system lacks something); `gate` (copies call by the agent's own
+//! instructions, which ends them as a defect would). A line `// not: VARIANT (why)`
 //! leaves a variant out: a limitation that docs/SAFETY.md lists.
 
 use std::fs;
