@@ -193,20 +193,15 @@ fn each_shared_of(fd: i32, scratch: &mut [u8], mut action: impl FnMut(&Line<'_>)
 
 /// Whether an address lies in a private mapping; false where nobody says.
 pub fn is_private(scratch: &mut [u8], at: usize) -> bool {
-    let fd = sys::open_read(b"/proc/self/maps\0");
-    if fd < 0 {
-        return false;
-    }
     let size = size_of::<Query>() as u64;
     let mut query = Query { size, query_addr: at as u64, ..Query::default() };
     let query_at = core::ptr::from_mut(&mut query) as usize;
     // SAFETY: the kernel writes the struct.
-    let result = unsafe { sys::ioctl(fd as i32, PROCMAP_QUERY, query_at) };
-    sys::close(fd as i32);
-    match result {
-        0 => return query.vma_flags & VMA_SHARED == 0,
-        _ if result == -ENOENT => return false,
-        _ => {} // Before Linux 6.11.
+    let ask = |fd| unsafe { sys::ioctl(fd, PROCMAP_QUERY, query_at) };
+    match opening::with(MAPS, ask) {
+        Some(0) => return query.vma_flags & VMA_SHARED == 0,
+        Some(result) if result != -ENOENT => {} // Before Linux 6.11.
+        _ => return false,
     }
     let mut private = false;
     for_each(scratch, |line| {

@@ -92,8 +92,9 @@ pub enum Side {
 }
 
 /// Leaves what the aide makes a copy of this process of, as it is now, at a read
-/// whose frame ends at `end`. On the stack on which copies are made ([`apart`]). The lock is the aide's afterwards, which is to be
-/// woken ([`ask`]). The regions have been found, and not marked.
+/// whose frame ends at `end`. On the stack on which copies are made ([`apart`]). The
+/// lock is the aide's afterwards, which is to be woken ([`ask`]). The regions have been
+/// found, and not marked.
 ///
 /// # Safety
 /// The caller must hold the ration's lock, all signals blocked, be this
