@@ -1,25 +1,7 @@
 /* userfaultfd serves each fault once, for the program, and tells of its own
  * forks only; a page that is not inherited stays the program's own; the vsyscall page; protection keys. */
-#include "common.h"
-#include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
-static int served, forks, uffd;
+#include "faults.h"
 static char *area;
-static void *serve(void *unused)
-{
-	static char page[4096];
-	struct uffd_msg message;
-	while (read(uffd, &message, sizeof message) == sizeof message) {
-		struct uffdio_copy copy = { .dst = message.arg.pagefault.address & ~4095ul, .src = (unsigned long)page, .len = 4096 };
-		if (message.event == UFFD_EVENT_FORK)
-			forks++, close(message.arg.fork.ufd);
-		if (message.event != UFFD_EVENT_PAGEFAULT)
-			continue;
-		page[0] = ++served;
-		ioctl(uffd, UFFDIO_COPY, &copy);
-	}
-	return NULL;
-}
 int main(void)
 {
 	uffd = syscall(SYS_userfaultfd, O_CLOEXEC | 1);
