@@ -61,6 +61,18 @@ pub fn undisturbed<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
     Some(result)
 }
 
+/// Reads an open file to its end, `chunk` by `chunk`, or as long as `action` goes on.
+#[inline]
+pub fn read_all(fd: i32, chunk: &mut [u8], mut action: impl FnMut(&[u8]) -> bool) {
+    loop {
+        let len = sys::read(fd, chunk);
+        let text = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty());
+        if !text.is_some_and(&mut action) {
+            break;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,8 @@
 //! what the dynamic linker has just done with other files, so no seccomp
 //! filter that let the program start is offended, as it may be by prctl(2).
 
+use crate::opening;
 use crate::procfs::{self, Line};
-use crate::{opening, sys};
 
 const STATUS: &[u8] = b"/proc/self/status\0";
 
@@ -63,17 +63,11 @@ fn read_from<const CHUNK_LEN: usize>(fd: i32) -> Status {
     let mut status = Status::default();
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
-    loop {
-        let len = sys::read(fd, &mut chunk);
-        let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
-            break;
-        };
+    opening::read_all(fd, &mut chunk, |text| {
         line.add(text, |line| status.take(line));
         // Less than there is room for: that was the end.
-        if text.len() < CHUNK_LEN {
-            break;
-        }
-    }
+        text.len() == CHUNK_LEN
+    });
     status
 }
 

@@ -145,14 +145,10 @@ impl Path {
         self.cut(0);
         let mut chunk = [0u8; SMALL_CHUNK_LEN];
         opening::with(b"/proc/self/cgroup\0", |fd| {
-            while !lines.found {
-                let len = sys::read(fd, &mut chunk);
-                let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
-                else {
-                    break;
-                };
+            opening::read_all(fd, &mut chunk, |text| {
                 lines.add(self, text);
-            }
+                !lines.found
+            });
         });
         lines.found
     }

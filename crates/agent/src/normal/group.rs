@@ -9,7 +9,7 @@ use super::cgroup::{Path, TASKS};
 use crate::import::regions::swap_exists;
 use crate::opening;
 use crate::procfs::Line;
-use crate::sys::{self, PAGE_SIZE};
+use crate::sys::PAGE_SIZE;
 
 /// Bytes read at once: the program's stack may be small.
 const CHUNK_LEN: usize = 512;
@@ -201,14 +201,10 @@ fn read_file(path: &[u8], names: &Names) -> Option<Reading> {
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
     opening::with(path, |fd| {
-        loop {
-            let len = sys::read(fd, &mut chunk);
-            let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
-            else {
-                break;
-            };
+        opening::read_all(fd, &mut chunk, |text| {
             line.add(text, |line| counters.take(line));
-        }
+            true
+        });
     })?;
     Some(counters.reading)
 }

@@ -92,13 +92,10 @@ fn are_private_in(fd: i32) -> bool {
     let mut mappings = Mappings::default();
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; status::AT_STALL];
-    while !mappings.found {
-        let len = sys::read(fd, &mut chunk);
-        let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty()) else {
-            break;
-        };
+    opening::read_all(fd, &mut chunk, |text| {
         line.add(text, |line| mappings.take(line));
-    }
+        !mappings.found
+    });
     mappings.found
 }
 

@@ -1,8 +1,8 @@
 //! How long processors have been idle: all of the machine's, or those that this process
 //! may run on (taskset(1), a container's cpuset), where these are fewer.
 
+use crate::opening;
 use crate::procfs::{self, Line};
-use crate::{opening, sys};
 
 /// Most processors that are told apart: those of higher numbers are none of this
 /// process's.
@@ -36,14 +36,10 @@ pub fn of_cs(mask: &Mask) -> Option<u64> {
     let mut line = Line::<LINE_LEN>::EMPTY;
     let mut chunk = [0u8; CHUNK_LEN];
     opening::with(b"/proc/stat\0", |fd| {
-        while !sum.is_over {
-            let len = sys::read(fd, &mut chunk);
-            let Some(text) = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty())
-            else {
-                break;
-            };
+        opening::read_all(fd, &mut chunk, |text| {
             line.add(text, |line| sum.take(line));
-        }
+            !sum.is_over
+        });
     })?;
     sum.is_over.then_some(sum.idle_cs)
 }
