@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{DeviceStats, Histogram};
 
-/// Longest wait for an answer: caches go cold when all that is dirty has been written, beside
-/// what the rest of the machine writes.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait for an answer, and for a question.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same where caches go cold: all that is dirty is written before, beside what the rest of
+/// the machine writes.
+const REMOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timing switches of a device.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -81,10 +83,11 @@ pub enum Answer {
 /// Asks the process behind `socket`.
 ///
 /// # Errors
-/// If it does not answer within a minute, or not sensibly.
+/// If it does not answer within ten seconds ([`Ask::Remount`]: within a minute), or not sensibly.
 pub fn ask(socket: &Path, question: Ask) -> std::io::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let longest = if question == Ask::Remount { REMOUNT_TIMEOUT } else { ANSWER_TIMEOUT };
+    stream.set_read_timeout(Some(longest))?;
     writeln!(stream, "{}", serde_json::to_string(&question)?)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
