@@ -1,19 +1,22 @@
-//! The agent's room: a part of its own image, in which all that it maps late has its
-//! fixed place.
+//! The agent's room: addresses that are taken before the program runs, in which all that
+//! the agent maps late has its fixed place.
 //!
 //! Where the kernel chose the place, it could choose a hole that the program has made
 //! by munmap(2) and counts as its own: the program may map something there later
 //! (`MAP_FIXED`), or unmap a range with the hole in it, and either writes into what is
-//! the agent's, is written into, or loses it. The image is never unmapped. So each
-//! mapping is put over its place, and zero memory over the mapping when it is done
+//! the agent's, is written into, or loses it. The room is nobody else's from the start on.
+//! So each mapping is put over its place, and empty memory over the mapping when it is done
 //! with: there is no hole that anybody's mapping could come into.
 //!
-//! With two exceptions, each of which is kept track of ([`Config::rings`],
-//! [`Config::lost`]): forked children do not get the rings of events, and where the
-//! kernel refuses a mapping, it may have unmapped its place before. Such a hole is
+//! With three exceptions, each of which is kept track of ([`Config::rings`],
+//! [`Config::lost`]): forked children do not get the rings of events, where the
+//! kernel refuses a mapping, it may have unmapped its place before, and a program that locks
+//! its memory has nothing unused of it any more ([`leave`]). A hole of the first two is
 //! filled unless somebody has come into it; where one has, it is his for good.
 //!
-//! Nothing here is touched before it is used, so that it takes no memory.
+//! What is empty can only be read, so that nobody reserves memory for it (strict
+//! overcommit, `RLIMIT_DATA`), and it is no part of the image: garbage collectors look for
+//! pointers in all that an image may write to, and read it (dl_iterate_phdr(3)).
 //!
 //! [`Config::rings`]: crate::config::Config::rings
 //! [`Config::lost`]: crate::config::Config::lost
@@ -24,7 +27,6 @@ use crate::config::{CONFIG, LOGS};
 use crate::import::DESK_LEN;
 use crate::state::{NOTICED_THREADS_MAX, SCRATCHES_MAX, State};
 use crate::sys::{self, PAGE_SIZE, call};
-use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use runahead_emulate::Calls;
@@ -59,10 +61,7 @@ const SCRATCHES: usize = SCRATCHES_MAX + 1;
 const WINDOW_LEN: usize = PAGES_MAX * PAGE_SIZE;
 
 /// By place. What is shared lies in a row, first what most programs have of it: each
-/// place where one kind of mapping ends is a mapping more for every clone to copy; and with
-/// it the window, over which memory of another kind is put ([`sys::without_huge_pages`] is
-/// not asked for again). The row comes first: what of the image lies before it stays short
-/// enough to be made the program's own again beside a copy ([`crate::import::regions::Regions::copied`]).
+/// place where one kind of mapping ends is a mapping more for every clone to copy.
 #[repr(C, align(4096))]
 struct Arena {
     table: [u8; learnt::FILE_LEN.next_multiple_of(PAGE_SIZE)],
@@ -75,13 +74,29 @@ struct Arena {
 
 const _: () = assert!(DESK_LEN.is_multiple_of(PAGE_SIZE) && align_of::<Arena>() == PAGE_SIZE);
 
-struct Room(UnsafeCell<Arena>);
+/// All of it, in bytes.
+pub const ROOM_LEN: usize = size_of::<Arena>();
 
-// SAFETY: reached by addresses only, of which each part is one user's.
-unsafe impl Sync for Room {}
+/// Takes the addresses, while the program has not begun; whether they are there.
+pub fn reserve() -> bool {
+    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
+    // SAFETY: new memory.
+    let at = unsafe { call(nr::MMAP, &[0, ROOM_LEN, sys::PROT_READ, flags, usize::MAX, 0]) };
+    if at > 0 {
+        CONFIG.room.store(at as usize, Relaxed);
+    }
+    at > 0
+}
 
-// SAFETY: all-zero is a valid value: bytes.
-static ROOM: Room = Room(UnsafeCell::new(unsafe { core::mem::zeroed() }));
+/// First address.
+pub fn room() -> usize {
+    #[cfg(test)]
+    {
+        static RESERVED: std::sync::Once = std::sync::Once::new();
+        RESERVED.call_once(|| assert!(reserve()));
+    }
+    CONFIG.room.load(Relaxed)
+}
 
 /// What is mapped here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +111,8 @@ pub enum Part {
     Ring(usize),
     /// What is asked about by mincore(2).
     Window,
+    /// Memory of one who executes a program, by its number, below [`SCRATCHES`].
+    Scratch(usize),
 }
 
 impl Part {
@@ -107,8 +124,11 @@ impl Part {
             Part::Table => offset_of!(Arena, table),
             Part::Ring(number) => offset_of!(Arena, rings) + number.min(RINGS - 1) * RING_LEN,
             Part::Window => offset_of!(Arena, window),
+            Part::Scratch(number) => {
+                offset_of!(Arena, scratches) + number.min(SCRATCHES - 1) * SCRATCH_LEN
+            }
         };
-        ROOM.0.get() as usize + offset
+        room() + offset
     }
 
     /// How long it is, in bytes.
@@ -119,10 +139,12 @@ impl Part {
             Part::Table => learnt::FILE_LEN.next_multiple_of(PAGE_SIZE),
             Part::Ring(_) => RING_LEN,
             Part::Window => WINDOW_LEN,
+            Part::Scratch(_) => SCRATCH_LEN,
         }
     }
 
-    /// Its bit in [`crate::config::Config::lost`]: one for all rings.
+    /// Its bit in [`crate::config::Config::lost`]: one for all rings, and one for all
+    /// scratches.
     const fn bit(self) -> u32 {
         match self {
             Part::Logs => 1,
@@ -130,6 +152,7 @@ impl Part {
             Part::Table => 4,
             Part::Ring(_) => 8,
             Part::Window => 16,
+            Part::Scratch(_) => 32,
         }
     }
 
@@ -170,9 +193,16 @@ impl Part {
         self.map(self.bytes(), protection, flags, usize::MAX, 0)
     }
 
+    /// Memory of this process's own, all zeros, in its place; whether it is there.
+    fn own(self) -> bool {
+        let protection = sys::PROT_READ | sys::PROT_WRITE;
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
+        self.map(self.bytes(), protection, flags, usize::MAX, 0)
+    }
+
     /// Takes away what `len` bytes of it map; false where they may be mapped still.
     fn clear(self, len: usize) -> bool {
-        let cleared = cover(self.start(), len, sys::PROT_READ | sys::PROT_WRITE);
+        let cleared = cover(self.start(), len, sys::PROT_READ);
         if !cleared && !self.fill(len) {
             self.lose();
             return false;
@@ -185,7 +215,7 @@ impl Part {
         const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
         let at = self.start();
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-        let args = [at, len, sys::PROT_READ | sys::PROT_WRITE, flags, usize::MAX, 0];
+        let args = [at, len, sys::PROT_READ, flags, usize::MAX, 0];
         // SAFETY: new memory where there is none.
         let filled = unsafe { call(nr::MMAP, &args) };
         if filled > 0 && filled != at as isize {
@@ -217,9 +247,37 @@ pub fn log(number: usize) -> usize {
 }
 
 /// Memory number `number` of those who execute programs, the process's own threads' last;
-/// [`SCRATCH_LEN`] bytes of any content.
-pub fn scratch(number: usize) -> usize {
-    ROOM.0.get() as usize + offset_of!(Arena, scratches) + number.min(SCRATCHES - 1) * SCRATCH_LEN
+/// [`SCRATCH_LEN`] bytes of any content. Whoever comes first has it mapped, for those after
+/// it and for forked children, too; `None` where it cannot be.
+pub fn scratch(number: usize) -> Option<usize> {
+    let (part, bit) = (Part::Scratch(number), 1 << number.min(SCRATCHES - 1));
+    if CONFIG.scratches.load(Relaxed) & bit == 0 {
+        if !part.own() {
+            return None;
+        }
+        CONFIG.scratches.fetch_or(bit, Relaxed);
+    }
+    (!part.is_lost()).then(|| part.start())
+}
+
+/// Gives back for good what is not in use now, before a program of one thread, which has no
+/// copy any more, locks all of its memory: addresses count in its limit, whatever they hold
+/// (mlockall(2), `RLIMIT_MEMLOCK`).
+pub fn leave() {
+    for cell in &CONFIG.logs {
+        cell.store(core::ptr::null_mut(), Relaxed);
+    }
+    CONFIG.desk.store(core::ptr::null_mut(), Relaxed);
+    CONFIG.table.store(core::ptr::null_mut(), Relaxed);
+    CONFIG.scratches.store(0, Relaxed);
+    CONFIG.lost.store(u32::MAX, Relaxed);
+    let ring_open = CONFIG.rings.iter().any(|word| word.load(Relaxed) != 0);
+    let (rings, end) = (offset_of!(Arena, rings), offset_of!(Arena, scratches));
+    let unused = if ring_open { [(0, rings), (end, ROOM_LEN)] } else { [(0, ROOM_LEN), (0, 0)] };
+    for (from, to) in unused {
+        // SAFETY: the agent's own, to which nothing refers any more.
+        unsafe { call(nr::MUNMAP, &[room() + from, to - from]) };
+    }
 }
 
 /// Maps ring number `number`, of an event; whether it is there. Forked children have a
@@ -373,12 +431,13 @@ mod tests {
     #[test]
     fn every_part_is_whole_pages_of_its_own() {
         let rings = [Part::Ring(0), Part::Ring(RINGS - 1)];
-        let parts = [Part::Logs, Part::Desk, Part::Table, Part::Window, rings[0], rings[1]];
-        let mut places = parts.map(|part| (part.start(), part.start() + part.bytes())).to_vec();
-        places
-            .extend((0..SCRATCHES).map(|number| (scratch(number), scratch(number) + SCRATCH_LEN)));
+        let mut parts = [Part::Logs, Part::Desk, Part::Table, Part::Window].to_vec();
+        parts.extend(rings);
+        parts.extend((0..SCRATCHES).map(Part::Scratch));
+        let place = |part: &Part| (part.start(), part.start() + part.bytes());
+        let mut places: std::vec::Vec<_> = parts.iter().map(place).collect();
         places.sort_unstable();
-        let room = ROOM.0.get() as usize;
+        let room = room();
         assert!(places.iter().all(|(start, end)| start % PAGE_SIZE == 0 && end % PAGE_SIZE == 0));
         assert!(places.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{places:x?}");
         assert!(places.first().unwrap().0 >= room);
@@ -431,6 +490,8 @@ mod tests {
         assert!(!ring.is_lost() && CONFIG.rings.iter().all(|word| word.load(Relaxed) == 0));
         // SAFETY: filled just now.
         assert_eq!(unsafe { *(ring.start() as *const u64) }, 0);
+        let writable = sys::PROT_READ | sys::PROT_WRITE;
+        assert!(cover(ring.start(), RING_LEN, writable));
         // SAFETY: as above; what is there now is somebody's.
         unsafe { *(ring.start() as *mut u64) = 7 };
         note(RINGS - 1, true);

@@ -98,6 +98,10 @@ pub struct Config {
     /// What importing copies share with the aide, or null. Forked children
     /// cover it as they do the logs.
     pub desk: AtomicPtr<Desk>,
+    /// First address of the agent's room ([`crate::arena`]).
+    pub room: AtomicUsize,
+    /// Which scratches are mapped, in this process or since a parent: a bit each.
+    pub scratches: AtomicU32,
     /// Which rings are mapped ([`crate::arena`]), or were in the parent: a bit each. Its
     /// children do not get them, and have holes in their places.
     pub rings: [AtomicU64; RING_WORDS],
@@ -209,6 +213,8 @@ pub static CONFIG: Config = Config {
     reads: AtomicPtr::new(core::ptr::null_mut()),
     logs: [const { AtomicPtr::new(core::ptr::null_mut()) }; LOGS],
     desk: AtomicPtr::new(core::ptr::null_mut()),
+    room: AtomicUsize::new(0),
+    scratches: AtomicU32::new(0),
     rings: [const { AtomicU64::new(0) }; RING_WORDS],
     window: AtomicU32::new(0),
     lost: AtomicU32::new(0),

@@ -60,6 +60,8 @@ enum Kind {
     /// Attaches System V shared memory.
     Attaches,
     Locks,
+    /// Locks all memory.
+    LocksAll,
 }
 
 /// The functions, by name.
@@ -140,6 +142,7 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"initgroups", Kind::Alone),
     (b"shmat", Kind::Attaches),
     (b"flock", Kind::Locks),
+    (b"mlockall", Kind::LocksAll),
     (b"unshare", Kind::Namespaces),
     (b"setns", Kind::Namespaces),
 ];
@@ -406,6 +409,7 @@ impl Kind {
             Kind::Delicate => normal::watches(state),
             Kind::Attaches => CONFIG.attaches.store(1, Relaxed),
             Kind::Locks => normal::before_lock(state, first as i32, second),
+            Kind::LocksAll => normal::before_lock_all(state),
             Kind::Syscall if first == nr::FLOCK => {
                 normal::before_lock(state, second as i32, third);
             }

@@ -175,12 +175,12 @@ fn configure(session: &Session<'_>) -> bool {
     let (start, end) = elf::own_image();
     CONFIG.image_start.store(start, Relaxed);
     CONFIG.image_end.store(end, Relaxed);
-    // Where huge pages are given unasked, the first touch of what lies beside the arena
-    // would bring in 2 MiB of it.
+    // Where huge pages are given unasked, the first touch of what lies beside other zero
+    // memory would bring in 2 MiB of both.
     let (start, end) = elf::own_zeroed();
     sys::without_huge_pages(start, end);
     let address = sys::map_anonymous(STATE_LEN, sys::MAP_PRIVATE);
-    if address == 0 {
+    if address == 0 || !arena::reserve() {
         return false;
     }
     // SAFETY: memory of ours. Without this advice a forked child could not be

@@ -133,6 +133,8 @@ const INTERESTING: &[c_long] = &[
     libc::SYS_setrlimit,
     // What traced processes execute runs without the agent.
     libc::SYS_ptrace,
+    // What is mapped counts in the limit of it.
+    libc::SYS_mlockall,
     // Delicate users, beside whom nothing is reopened.
     libc::SYS_inotify_init,
     libc::SYS_inotify_init1,

@@ -10,6 +10,7 @@
 
 use crate::apart;
 use crate::arch::{import_nr, nr, thread_pointer};
+use crate::arena::{self, ROOM_LEN};
 use crate::config::CONFIG;
 use crate::maps::{self, Line};
 use crate::procfs;
@@ -189,7 +190,8 @@ impl Regions {
         self.clear();
         let image = (CONFIG.image_start.load(Relaxed), CONFIG.image_end.load(Relaxed));
         let state = state().map_or(0, |state| core::ptr::from_ref(state) as usize);
-        let own = [image, (state, state + STATE_LEN)];
+        let room = arena::room();
+        let own = [image, (state, state + STATE_LEN), (room, room + ROOM_LEN)];
         self.copied.len = 0;
         let Regions { all, len, copied, text, .. } = self;
         // Until Linux 6.5 direct I/O that is in flight would come into the page

@@ -120,6 +120,8 @@ enum Watch {
     Limit,
     /// Traces, or is traced.
     Trace,
+    /// Locks all memory.
+    LockAll,
 }
 
 /// The one list of what is watched.
@@ -158,6 +160,7 @@ const fn watch(number: usize) -> Watch {
         nr::EXIT => Watch::ThreadEnds,
         nr::PRLIMIT64 | nr::SETRLIMIT => Watch::Limit,
         all_nr::PTRACE => Watch::Trace,
+        all_nr::MLOCKALL => Watch::LockAll,
         _ => Watch::Nothing,
     }
 }
@@ -274,6 +277,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
         }
         Watch::Limit => notice::before_limit(state, frame),
         Watch::Trace => tracing::before_ptrace(state, first, second),
+        Watch::LockAll => before_lock_all(state),
         Watch::Delicate => delicate(state),
         Watch::Files => watches(state),
         Watch::Asynchronous => before_asynchronous(state),
@@ -529,6 +533,18 @@ pub fn delicate(state: &'static State) {
     if own(state) {
         is_delicate(state);
         end_speculation(state);
+    }
+}
+
+/// Before mlockall(2): all that is mapped counts in the limit of what a program may lock,
+/// and what is mapped later may be locked, too.
+#[cold]
+pub fn before_lock_all(state: &'static State) {
+    if own(state) {
+        delicate(state);
+        if crate::import::regions::is_single_threaded() {
+            crate::arena::leave();
+        }
     }
 }
 

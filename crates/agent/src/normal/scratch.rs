@@ -1,6 +1,6 @@
 //! Memory in which a child by vfork(2) puts together what it executes a program
 //! with. Its stack may be small and lie inside its parent's, and what it maps its
-//! parent keeps when it has gone. So it is memory of the agent's image
+//! parent keeps when it has gone. So it is memory of the agent's room
 //! ([`crate::arena`]), which one child after another has. A thread of the process's own
 //! that has more of it to do than its stack is used for has such memory, too.
 
@@ -25,11 +25,11 @@ pub fn with<R>(state: &State, words: usize, action: impl FnOnce(&mut [usize]) ->
     }
     let mut scratches = state.scratches.iter().enumerate();
     let (number, Scratch(lease)) = scratches.find(|(_, free)| free.0.take())?;
-    // SAFETY: of this length or longer, and nobody else's now.
-    let result = action(unsafe { slice(number, words) });
+    // SAFETY: nobody else's now.
+    let result = unsafe { slice(number, words) }.map(action);
     // Only what goes on in this memory comes here.
     lease.give_back();
-    Some(result)
+    result
 }
 
 /// The same for a thread of the process's own. One that leaves by `longjmp` keeps it, and
@@ -45,18 +45,18 @@ pub fn with_own<R>(
     }
     state.executes.compare_exchange(0, 1, Acquire, Relaxed).ok()?;
     // SAFETY: as above.
-    let result = action(unsafe { slice(SCRATCHES_MAX, words) });
+    let result = unsafe { slice(SCRATCHES_MAX, words) }.map(action);
     // Only a failed exec comes here.
     state.executes.store(0, Release);
-    Some(result)
+    result
 }
 
 /// So many words of memory number `number`, [`WORDS_MAX`] at most.
 ///
 /// # Safety
 /// Nobody else may use it.
-unsafe fn slice<'a>(number: usize, words: usize) -> &'a mut [usize] {
-    let at = arena::scratch(number) as *mut usize;
-    // SAFETY: page-aligned memory of the image, of any content; the caller's alone.
-    unsafe { core::slice::from_raw_parts_mut(at, words.min(WORDS_MAX)) }
+unsafe fn slice<'a>(number: usize, words: usize) -> Option<&'a mut [usize]> {
+    let at = arena::scratch(number)? as *mut usize;
+    // SAFETY: page-aligned memory of this length, of any content; the caller's alone.
+    Some(unsafe { core::slice::from_raw_parts_mut(at, words.min(WORDS_MAX)) })
 }

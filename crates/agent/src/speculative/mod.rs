@@ -20,6 +20,7 @@ mod signals;
 
 use crate::apart::Left;
 use crate::arch::{Frame, SignalContext, nr, on_stack};
+use crate::arena::{self, ROOM_LEN};
 use crate::import::handover;
 use crate::state::{State, role};
 use crate::sys::{self, call as system_call};
@@ -227,9 +228,10 @@ fn exit() -> ! {
     }
 }
 
-/// Addresses that the program's memory calls must not touch: the agent's
-/// image, the log and the desk among it.
-fn protected() -> (usize, usize) {
+/// Addresses that the program's memory calls must not touch, the first and the one after
+/// the last of each: the agent's image, and its room with the log and the desk.
+fn protected() -> [(usize, usize); 2] {
     let config = &crate::config::CONFIG;
-    (config.image_start.load(Relaxed), config.image_end.load(Relaxed))
+    let room = arena::room();
+    [(config.image_start.load(Relaxed), config.image_end.load(Relaxed)), (room, room + ROOM_LEN)]
 }

@@ -110,8 +110,9 @@ pub fn run(emulator: &mut Emulator, log: &'static Log, parent: &Parent) {
     if !(arena::bar_rings() && arena::bar_window()) {
         exit();
     }
-    let (start, end) = protected();
-    emulator.protect(start, end - start);
+    for (start, end) in protected() {
+        emulator.protect(start, end - start);
+    }
     signals::keep_actions(emulator);
     // SAFETY: in the copy, before the program's code runs.
     unsafe { hand_over(emulator) };
