@@ -2,6 +2,7 @@
 //! needs, nothing undefined, no vector register, no panic that can be reached.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 
 /// Aligned, as the parser wants its input.
@@ -60,4 +61,22 @@ fn it_cannot_panic() {
         .filter(|name| name.contains("panicking") || name.contains("slice_index_fail"))
         .collect();
     assert!(panics.is_empty(), "reachable: {panics:?}");
+}
+
+/// What the image may write to a collector of garbage reads, and every copy has (regions
+/// from 2 MiB on are brought into it later).
+#[test]
+fn it_writes_to_little_of_itself() {
+    const PT_LOAD: u32 = 1;
+    const PF_W: u32 = 2;
+    const REGION_MIN: u64 = 2 << 20;
+    let header = object::elf::FileHeader64::<object::Endianness>::parse(&AGENT.0[..]).unwrap();
+    let end = object::Endianness::Little;
+    let segments = header.program_headers(end, &AGENT.0[..]).unwrap();
+    let writable = |segment: &&object::elf::ProgramHeader64<object::Endianness>| {
+        segment.p_type(end) == PT_LOAD && segment.p_flags(end) & PF_W != 0
+    };
+    let bytes: Vec<u64> =
+        segments.iter().filter(writable).map(|segment| segment.p_memsz(end)).collect();
+    assert!(bytes.len() == 1 && bytes[0] < REGION_MIN, "{bytes:?}");
 }
