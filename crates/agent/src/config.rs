@@ -67,6 +67,9 @@ pub struct Config {
     /// 1: this process or a parent has used something that a second process would
     /// disturb.
     pub delicate: AtomicU32,
+    /// 1: this process or a parent has got another root directory (chroot(2),
+    /// pivot_root(2)), where the paths of ours may lead to anything.
+    pub other_root: AtomicU32,
     /// 1: this process or a parent is told of what is done to files (inotify(7),
     /// fanotify(7), F_NOTIFY).
     pub watches: AtomicU32,
@@ -201,6 +204,7 @@ pub static CONFIG: Config = Config {
     silenced: AtomicU32::new(0),
     attaches: AtomicU32::new(0),
     delicate: AtomicU32::new(0),
+    other_root: AtomicU32::new(0),
     watches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),

@@ -57,6 +57,8 @@ enum Kind {
     /// No copy may live beside it.
     Alone,
     Namespaces,
+    /// Gives the process another root directory.
+    Roots,
     /// Attaches System V shared memory.
     Attaches,
     Locks,
@@ -126,7 +128,7 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"waitid", Kind::WaitsById),
     (b"umount", Kind::Alone),
     (b"umount2", Kind::Alone),
-    (b"chroot", Kind::Alone),
+    (b"chroot", Kind::Roots),
     (b"setsid", Kind::Alone),
     (b"setuid", Kind::Alone),
     (b"setgid", Kind::Alone),
@@ -406,6 +408,7 @@ impl Kind {
             Kind::WaitsById if normal::waits_for_all(fourth) => normal::before_alone(state),
             Kind::Alone => normal::before_alone(state),
             Kind::Namespaces => normal::before_namespaces(state),
+            Kind::Roots => normal::before_other_root(state),
             Kind::Delicate => normal::watches(state),
             Kind::Attaches => CONFIG.attaches.store(1, Relaxed),
             Kind::Locks => normal::before_lock(state, first as i32, second),
@@ -427,8 +430,9 @@ impl Kind {
             Kind::Syscall if matches!(first, nr::UNSHARE | nr::SETNS) => {
                 normal::before_namespaces(state);
             }
-            Kind::Syscall if matches!(first, nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT) => {
-                normal::before_alone(state);
+            Kind::Syscall if first == nr::UMOUNT2 => normal::before_alone(state),
+            Kind::Syscall if matches!(first, nr::PIVOT_ROOT | nr::CHROOT) => {
+                normal::before_other_root(state);
             }
             Kind::Syscall if matches!(first, nr::IO_URING_SETUP | nr::USERFAULTFD) => {
                 normal::delicate(state);

@@ -13,15 +13,24 @@ use core::sync::atomic::Ordering::Relaxed;
 const ROOM: u64 = 8;
 
 /// What `action` makes of a file that is open to be read meanwhile; `None` where it cannot
-/// be opened, or has no room. `path` ends in NUL. Without a signal in between: a handler
-/// that left by `longjmp`, or a cancellation, would leave the file open. A copy has no
-/// handlers and a table of its own, and its filter ends it where it sets a mask.
+/// be opened, or has no room, or the root directory is another one by now. `path` ends in
+/// NUL. Without a signal in between: a handler that left by `longjmp`, or a cancellation,
+/// would leave the file open. A copy has no handlers and a table of its own, and its filter
+/// ends it where it sets a mask.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn with<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
     if state().is_some_and(|state| state.role.load(Relaxed) == role::SPECULATIVE) {
         return undisturbed(path, action);
     }
     sys::undisturbed(|| if has_room() { undisturbed(path, action) } else { None })
+}
+
+/// Whether a file can be opened here and now, below whichever root directory. `disturbed`:
+/// as for [`with`], else for [`undisturbed`].
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+pub fn is_there(path: &[u8], disturbed: bool) -> bool {
+    let opens = || open(path, |_| ()).is_some();
+    if disturbed { sys::undisturbed(|| has_room() && opens()) } else { opens() }
 }
 
 /// Whether no other thread can lack the descriptor that is about to be used. The last ones
@@ -55,21 +64,33 @@ fn are_last_free_below(limit: u64) -> bool {
 /// The same where no handler is to be feared, or signals are blocked already.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn undisturbed<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
+    if CONFIG.other_root.load(Relaxed) != 0 { None } else { open(path, action) }
+}
+
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn open<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
     let fd = i32::try_from(sys::open_read(path)).ok().filter(|fd| *fd >= 0)?;
     let result = action(fd);
     sys::close(fd);
     Some(result)
 }
 
+/// Most that is read of a file, in bytes: /proc/self/smaps says some 700 of each mapping,
+/// of which a process has 65,530 unless somebody has allowed more. What has no end (a
+/// device in the place of a file) is given up.
+const READ_BYTES_MAX: usize = 64 << 20;
+
 /// Reads an open file to its end, `chunk` by `chunk`, or as long as `action` goes on.
 #[inline]
 pub fn read_all(fd: i32, chunk: &mut [u8], mut action: impl FnMut(&[u8]) -> bool) {
-    loop {
-        let len = sys::read(fd, chunk);
-        let text = chunk.get(..len.max(0) as usize).filter(|text| !text.is_empty());
+    let mut left = READ_BYTES_MAX;
+    while left != 0 {
+        let len = sys::read(fd, chunk).max(0) as usize;
+        let text = chunk.get(..len).filter(|text| !text.is_empty());
         if !text.is_some_and(&mut action) {
             break;
         }
+        left = left.saturating_sub(len);
     }
 }
 

@@ -224,6 +224,9 @@ fn begin_process(state: &'static State) {
     if CONFIG.delicate.load(Relaxed) != 0 {
         state.disable(Loss::Delicate);
     }
+    if CONFIG.other_root.load(Relaxed) != 0 {
+        state.disable(Loss::Namespace);
+    }
 }
 
 /// Takes what a cell of [`CONFIG`] holds, once. Looked at first: a store to what

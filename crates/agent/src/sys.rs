@@ -27,6 +27,9 @@ pub const EOPNOTSUPP: isize = -95;
 pub const AT_FDCWD: usize = -100isize as usize;
 /// `O_CLOEXEC`, for read-only opens.
 pub const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+/// `O_NONBLOCK` and `O_NOCTTY`: what lies where a file is expected may be a FIFO, which
+/// is not waited for, or a terminal.
+pub const O_NONBLOCK_NOCTTY: usize = 0o4_400;
 /// `O_DIRECT`.
 pub const O_DIRECT: usize = 0o40_000;
 /// `RWF_NOWAIT` (preadv2(2), Linux 4.14).
@@ -120,11 +123,12 @@ pub fn close(fd: i32) {
     unsafe { call(nr::CLOSE, &[fd as usize]) };
 }
 
-/// openat(2), read-only, close-on-exec; `path` ends with NUL.
+/// openat(2), read-only, close-on-exec, without a wait; `path` ends with NUL.
 pub fn open_read(path: &[u8]) -> isize {
     debug_assert_eq!(path.last(), Some(&0));
+    let flags = O_RDONLY_CLOEXEC | O_NONBLOCK_NOCTTY;
     // SAFETY: opens a file for reading; the path is NUL-terminated.
-    unsafe { call(nr::OPENAT, &[AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC]) }
+    unsafe { call(nr::OPENAT, &[AT_FDCWD, path.as_ptr() as usize, flags]) }
 }
 
 /// Makes the pages of `[start, end)` present, writable and this memory's own, as

@@ -279,14 +279,14 @@ fn look_on_stack(place: Place, known: Known) -> Loads {
 /// standard error.
 fn agent_reachable(own: bool) -> bool {
     let Some(path) = CONFIG.preload.get().strip_prefix(PRELOAD) else { return false };
-    if own { opens_undisturbed(path) } else { opening::undisturbed(path, |_| ()).is_some() }
+    if own { opens_undisturbed(path) } else { opening::is_there(path, false) }
 }
 
 /// By itself, as [`look_on_stack`].
 #[inline(never)]
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn opens_undisturbed(path: &[u8]) -> bool {
-    opening::with(path, |_| ()).is_some()
+    opening::is_there(path, true)
 }
 
 /// Makes the call with the session added. `scratch` has room for

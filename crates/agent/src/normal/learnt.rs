@@ -385,6 +385,9 @@ fn own_key() -> Option<u64> {
     if known != 0 {
         return Some(known);
     }
+    if CONFIG.other_root.load(Relaxed) != 0 {
+        return None;
+    }
     let path = b"/proc/self/exe\0";
     key_of(path.as_ptr() as usize)
 }
@@ -447,7 +450,7 @@ fn map() -> bool {
     const O_NONBLOCK: usize = 0o4_000;
     const O_NOFOLLOW: usize = 0o400_000;
     let path = CONFIG.learnt.get();
-    if path.is_empty() {
+    if path.is_empty() || CONFIG.other_root.load(Relaxed) != 0 {
         return false;
     }
     let flags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | sys::O_RDONLY_CLOEXEC;

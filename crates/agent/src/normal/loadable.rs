@@ -199,7 +199,7 @@ fn has_locked(fd: usize, file: Identity, room: &mut Room) -> bool {
     if stat(fd, room).is_none_or(|(_, identity)| identity != file) {
         return false;
     }
-    let info = open(b"/proc/self/fdinfo/", fd, sys::O_RDONLY_CLOEXEC, room);
+    let info = open(b"/proc/self/fdinfo/", fd, room);
     if info < 0 {
         return true;
     }
@@ -216,21 +216,18 @@ fn has_locked(fd: usize, file: Identity, room: &mut Room) -> bool {
 /// The file once more, to be read; negative where it may not be.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 fn reopen(fd: usize, room: &mut Room) -> isize {
-    const O_NONBLOCK_NOCTTY: usize = 0o4_400;
-    let flags = sys::O_RDONLY_CLOEXEC | O_NONBLOCK_NOCTTY;
-    open(b"/proc/self/fd/", fd, flags, room)
+    open(b"/proc/self/fd/", fd, room)
 }
 
 /// Opens what /proc has below `directory` for a descriptor; negative where that may not be.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn open(directory: &[u8], fd: usize, flags: usize, room: &mut Room) -> isize {
+fn open(directory: &[u8], fd: usize, room: &mut Room) -> isize {
     let mut digits = [0; 20];
     let number = procfs::digits(fd as u32 as usize, &mut digits);
     let Some(path) = procfs::path(&[directory, number, b"\0"], bytes(room)) else {
         return sys::ENOENT;
     };
-    // SAFETY: a NUL-terminated path of ours.
-    unsafe { call(nr::OPENAT, &[sys::AT_FDCWD, path.as_ptr() as usize, flags]) }
+    sys::open_read(path)
 }
 
 /// Whether an executed program has another user's or group's rights: then the dynamic

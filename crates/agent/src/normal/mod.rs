@@ -97,6 +97,8 @@ enum Watch {
     /// No copy may live beside it.
     Alone,
     Namespaces,
+    /// Gives the process another root directory.
+    Root,
     /// Attaches System V shared memory.
     Attach,
     /// Locks a file by its description.
@@ -143,7 +145,8 @@ const fn watch(number: usize) -> Watch {
         nr::PRCTL | nr::SECCOMP => Watch::Restrict,
         nr::WAIT4 => Watch::Wait(2),
         nr::WAITID => Watch::Wait(3),
-        nr::UMOUNT2 | nr::PIVOT_ROOT | nr::CHROOT | nr::SETSID => Watch::Alone,
+        nr::UMOUNT2 | nr::SETSID => Watch::Alone,
+        nr::PIVOT_ROOT | nr::CHROOT => Watch::Root,
         number if changes_rights(number) => Watch::Alone,
         nr::SHMAT => Watch::Attach,
         nr::FLOCK => Watch::Lock,
@@ -292,6 +295,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             handover::await_made(state);
         }
         Watch::Alone => return alone(state, frame),
+        Watch::Root => return change_root(state, frame),
         Watch::Attach => {
             CONFIG.attaches.store(1, Relaxed);
             handover::await_made(state);
@@ -385,6 +389,34 @@ pub fn before_namespaces(state: &'static State) {
         state.disable(Loss::Namespace);
         end_speculation(state);
     }
+}
+
+/// Before `chroot` and `pivot_root`: from here on the paths of ours may lead to anything,
+/// a FIFO, too, on which whoever opens it waits for ever. None of them is opened any
+/// more, and nothing is speculated, here and in children that are forked.
+#[cold]
+pub fn before_other_root(state: &'static State) {
+    if own(state) {
+        CONFIG.other_root.store(1, Relaxed);
+        state.disable(Loss::Namespace);
+        end_speculation(state);
+    }
+}
+
+/// The same around the call itself.
+#[cold]
+fn change_root(state: &'static State, frame: &Frame) -> isize {
+    let other_root = CONFIG.other_root.load(Relaxed);
+    let disabled = state.disabled.load(SeqCst);
+    before_other_root(state);
+    let result = plain(frame);
+    if result < 0 && own(state) {
+        // It was refused: nothing has changed.
+        CONFIG.other_root.store(other_root, Relaxed);
+        state.disabled.store(disabled, SeqCst);
+        watch::again(state);
+    }
+    result
 }
 
 /// Before a process or a thread is made. A copy counts as one of the user's
