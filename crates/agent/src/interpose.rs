@@ -341,7 +341,7 @@ pub extern "C" fn ra_route(call: &mut Interposed) -> Next {
         return Next::Original;
     }
     if let Some(fd) = kind.reads(call) {
-        return if normal::is_file(state, fd) { Next::Through } else { Next::Original };
+        return if normal::is_looked_at(state, fd) { Next::Through } else { Next::Original };
     }
     kind.before(state, call);
     if matches!(kind, Kind::Opens | Kind::Fcntl) || kind.closes() {

@@ -64,6 +64,52 @@ fn results_errors_and_cancellation_are_the_librarys() {
 }
 
 #[test]
+fn a_wait_for_a_pipe_that_has_a_files_number_is_cancelled() {
+    let scratch = Scratch::new();
+    let noise = speculation::noise(&scratch, 4);
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <fcntl.h>
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        static int fd;
+        static void *thread(void *none) {
+            char byte;
+            read(fd, &byte, 1);
+            return none;
+        }
+        int main(int argc, char **argv) {
+            int (*unseen)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "close");
+            char bytes[16];
+            int pair[2];
+            pthread_t id;
+            void *result;
+            alarm(20);
+            fd = open(argv[1], O_RDONLY);
+            if (read(fd, bytes, sizeof bytes) != sizeof bytes || unseen(fd)) return 1;
+            if (pipe(pair) || pair[0] != fd) return 2;
+            pthread_create(&id, NULL, thread, NULL);
+            usleep(50000);
+            pthread_cancel(id);
+            pthread_join(id, &result);
+            printf("%d\n", result == PTHREAD_CANCELED);
+            fflush(stdout);
+            return 3;
+        }
+    "#;
+    let Some(program) = compile(&scratch, "cancelled", source, &["-O1"]) else { return };
+    let expected = speculation::plainly(Command::new(&program).arg(&noise));
+    assert_eq!(expected, ("1\n".into(), Some(3)));
+    let command = [program.to_str().unwrap(), noise.to_str().unwrap()];
+    for test in [0, EVERY_READ_STALLS, REFUSE_PATCHING, REFUSE_PATCHING | EVERY_READ_STALLS] {
+        let run = speculation::run(&scratch, test, &command, |_| {});
+        assert_eq!((run.stdout, run.status), expected, "{test}");
+    }
+}
+
+#[test]
 fn the_environment_is_the_one_that_was_given() {
     let scratch = Scratch::new();
     let source = r#"

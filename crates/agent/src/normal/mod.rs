@@ -57,7 +57,7 @@ pub use ending::end_speculation;
 pub use exec::execute;
 pub use learnt::started;
 use reads::OFFSET_NONE;
-pub use reads::{Request, is_file};
+pub use reads::{Request, is_looked_at};
 pub use scratch::Scratch;
 pub use silence::is_silent;
 pub use streams::Table as StreamTable;

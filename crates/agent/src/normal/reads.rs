@@ -199,11 +199,9 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
     }
     // A question is an access, of which a program that watches files is told.
     if state.credit.load(Relaxed) == 0 || CONFIG.watches.load(Relaxed) != 0 {
-        // The stubs count by themselves; here come the calls by symbol and
-        // those of which only the registers tell the number.
-        let unasked = state.unasked.load(Relaxed);
-        if unasked != 0 {
-            state.unasked.store(unasked - 1, Relaxed);
+        // The stubs count by themselves; here come those of which only the registers
+        // tell the number.
+        if goes_unasked(state) {
             return plain(frame);
         }
         return timed(state, frame, &request, class);
@@ -220,8 +218,40 @@ fn watched(state: &'static State, frame: &mut Frame, request: Request, class: u8
     asked(state, frame, request, Standing::None)
 }
 
+/// Whether this read is one of those that go unasked ([`leave_unasked`]).
+fn goes_unasked(state: &State) -> bool {
+    let unasked = state.unasked.load(Relaxed);
+    if unasked != 0 {
+        state.unasked.store(unasked - 1, Relaxed);
+    }
+    unasked != 0
+}
+
+/// Whether a read by symbol is the agent's to make, where nobody cancels a thread that waits
+/// for somebody else: of a regular file. Not all closes are seen where symbols are hooked
+/// (those of objects that have been loaded since, or by syscall(2)), and a pipe may have
+/// the number by now: what is known to be a file is asked once more.
+pub fn is_looked_at(state: &State, fd: i32) -> bool {
+    let is_known = state
+        .class(fd as u32 as usize)
+        .is_some_and(|class| !class::is_unknown(class.load(Relaxed)));
+    let unasked = || state.credit.load(Relaxed) == 0 && goes_unasked(state);
+    if !is_file(state, fd) || unasked() {
+        return false;
+    }
+    if !is_known {
+        return true; // It has just been asked.
+    }
+    let mut stat = sys::Stat::default();
+    let is_regular = sys::known_fstat(fd, &mut stat) && stat.mode & sys::S_IFMT == sys::S_IFREG;
+    if !is_regular {
+        state.forget(fd as u32 as usize);
+    }
+    is_regular
+}
+
 /// Whether a descriptor is a regular file whose reads are watched.
-pub fn is_file(state: &State, fd: i32) -> bool {
+fn is_file(state: &State, fd: i32) -> bool {
     match state.class(fd as u32 as usize).map(|class| class.load(Relaxed)) {
         None | Some(class::OTHER) => false,
         Some(class) if class::is_unknown(class) => classify(state, fd).is_some(),
