@@ -266,6 +266,8 @@ pub fn before_opening<C: Calls>(
     } else {
         let kind = file_system(c, candidate.path_fd);
         let forgets = match method_of(kind) {
+            // A server may not say even that (FUSE): nobody knows what opening does.
+            _ if kind == 0 => true,
             // Those that must be known; of others a read says more.
             method @ (Method::MadeUp | Method::Sysfs | Method::Delicate) => {
                 methods.set(candidate.dev, method);
@@ -276,7 +278,7 @@ pub fn before_opening<C: Calls>(
             _ if kind == FUSE && candidate.size == 0 => return Method::NoWait,
             _ => kind == FUSE && forgets(c, candidate),
         };
-        if kind == FUSE || told == 0 {
+        if matches!(kind, 0 | FUSE) || told == 0 {
             opening.store(candidate.dev << 1 | u64::from(forgets), Relaxed);
         }
         if forgets { Method::Unopened } else { Method::NoWait }
@@ -287,14 +289,16 @@ pub fn before_opening<C: Calls>(
 
 /// Whether the file behind `fd` is a FUSE server's. Closing one that is dirty writes it, and
 /// takes an error of that for its own (fuse_flush(), Linux 6.18): the program would not be
-/// told.
+/// told. One that does not say what it is may be one.
 pub fn is_of_a_server<C: Calls>(c: &mut C, fd: usize) -> bool {
-    file_system(c, fd) == FUSE
+    matches!(file_system(c, fd), 0 | FUSE)
 }
 
-/// Whether the directory behind `fd` cannot be removed while it is open anywhere.
+/// Whether the directory behind `fd` cannot be removed while it is open anywhere, as far as
+/// anybody says.
 pub fn is_kept_by_opening<C: Calls>(c: &mut C, fd: usize) -> bool {
-    SMB.contains(&file_system(c, fd))
+    let kind = file_system(c, fd);
+    kind == 0 || SMB.contains(&kind)
 }
 
 /// Whether what is in memory of a file goes when it is opened: on FUSE it does, unless the

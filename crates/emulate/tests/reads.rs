@@ -512,12 +512,15 @@ fn what_a_server_is_told_is_left_to_the_program() {
 }
 
 /// Neither files nor directories: what is open there can be neither removed nor replaced.
+/// A server that does not say what it is may be such a one.
 #[test]
 fn what_a_server_keeps_the_name_of_is_not_opened() {
     let dir = TempDir::new("smb");
     let path = dir.file("file", 5000);
-    for path in [&path, &dir.0] {
-        let mut copy = Copy::cold(FileSystem::Smb);
+    let servers = [FileSystem::Smb, FileSystem::Silent];
+    for (path, server) in [&path, &dir.0].into_iter().flat_map(|path| servers.map(|fs| (path, fs)))
+    {
+        let mut copy = Copy::cold(server);
         let name = copy.path(path);
         let outcome = copy.outcome(nr::OPENAT, &[libc::AT_FDCWD as usize, name, 0, 0]);
         // The directories of the tests' own file system may be on a device.

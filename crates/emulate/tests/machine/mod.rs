@@ -36,6 +36,8 @@ pub enum FileSystem {
     Forgetting,
     /// Like SMB.
     Smb,
+    /// Does not say what it is.
+    Silent,
 }
 
 pub type PageId = (u64, u64, u64);
@@ -352,6 +354,7 @@ impl Calls for Machine {
             nr::MINCORE if !self.pretend_memory => return self.mincore(args),
             nr::CACHESTAT => return self.cachestat(args),
             nr::FADVISE64 if args[3] == 4 => return self.dont_need(args),
+            nr::FSTATFS if self.fs == FileSystem::Silent => return -(libc::ENOSYS as isize),
             nr::FSTATFS if self.kind() != 0 => {
                 let kind = self.kind();
                 // SAFETY: the emulator's struct statfs; f_type is its first word.
@@ -426,7 +429,8 @@ impl Machine {
             FileSystem::Delicate => 0x7472_6163,
             FileSystem::Keeping | FileSystem::Forgetting => 0x6573_5546,
             FileSystem::Smb => 0xfe53_4d42,
-            FileSystem::NoWait | FileSystem::Cachestat | FileSystem::Foreign => 0,
+            FileSystem::NoWait | FileSystem::Cachestat => 0,
+            FileSystem::Foreign | FileSystem::Silent => 0,
         }
     }
 
