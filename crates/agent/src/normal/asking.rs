@@ -130,8 +130,16 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
                 return Answer::Coming;
             }
             Some(false) => {}
-            None if class.load(Relaxed) == class::FILE_STREAM => class.store(class::FILE, Relaxed),
-            None => {}
+            None => {
+                if class.load(Relaxed) == class::FILE_STREAM {
+                    class.store(class::FILE, Relaxed);
+                }
+                // Another user's file: its first byte tells whether the read is to begin
+                // with a wait, and the read itself the rest.
+                if is_large {
+                    buffers = None;
+                }
+            }
         }
     }
     let [_, buffer, len, ..] = frame.args;
@@ -166,6 +174,7 @@ pub(super) fn ask(state: &State, frame: &Frame, request: &mut Request) -> Answer
             let got = got as usize;
             match &mut buffers {
                 Some(buffers) if got < RESULT_MAX => ask_rest(buffers, request, got),
+                _ if is_large => Answer::Coming,
                 _ => Answer::Resident(got),
             }
         }
@@ -346,5 +355,44 @@ mod tests {
         assert!(!waits(0, false), "it was the scheduler");
         assert!(!waits(0, true) && !waits(3, true) && !waits(0, true), "of two files by turns");
         assert!(waits(0, true), "twice in a row");
+    }
+
+    /// cachestat(2) says nothing to one who may not write the file (Linux 6.5).
+    #[test]
+    fn what_is_large_is_not_copied_twice_where_nobody_may_ask() {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::fs::PermissionsExt;
+        const LEN: usize = 2 * COPY_BYTES_MAX as usize;
+        let path = std::env::temp_dir().join(format!("asking-{}", std::process::id()));
+        std::fs::write(&path, vec![7; LEN]).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+        let asked = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                const NOBODY: usize = 65534;
+                // SAFETY: of this thread, which ends next.
+                unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
+                let file = std::fs::File::open(path).unwrap();
+                let fd = file.as_raw_fd();
+                let state = crate::state::zeroed();
+                state.class(fd as usize).unwrap().store(class::FILE, Relaxed);
+                let mut buffer = vec![1u8; LEN];
+                let args = [fd as usize, buffer.as_mut_ptr() as usize, LEN, 0, 0, 0];
+                let frame = Frame { number: nr::PREAD64, args, resume: 0 };
+                let mut request = Request {
+                    fd,
+                    offset: 0,
+                    len: LEN as u64,
+                    explicit: true,
+                    started: false,
+                    file: 0,
+                };
+                let answer = ask(&state, &frame, &mut request);
+                (answer == Answer::Coming, buffer.iter().all(|byte| *byte == 1))
+            }
+        });
+        let asked = asked.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(asked, (true, true));
     }
 }
