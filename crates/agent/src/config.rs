@@ -70,6 +70,9 @@ pub struct Config {
     /// 1: this process or a parent has got another root directory (chroot(2),
     /// pivot_root(2)), where the paths of ours may lead to anything.
     pub other_root: AtomicU32,
+    /// 1: this process or a parent has said that it reads a file at random
+    /// (posix_fadvise(2), POSIX_FADV_RANDOM): none of its descriptions gets other advice.
+    pub reads_at_random: AtomicU32,
     /// 1: this process or a parent is told of what is done to files (inotify(7),
     /// fanotify(7), F_NOTIFY).
     pub watches: AtomicU32,
@@ -205,6 +208,7 @@ pub static CONFIG: Config = Config {
     attaches: AtomicU32::new(0),
     delicate: AtomicU32::new(0),
     other_root: AtomicU32::new(0),
+    reads_at_random: AtomicU32::new(0),
     watches: AtomicU32::new(0),
     locked: [const { AtomicU64::new(0) }; LOCKED_MAX],
     learnt: Text::new(),

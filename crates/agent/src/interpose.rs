@@ -57,6 +57,8 @@ enum Kind {
     /// No copy may live beside it.
     Alone,
     Namespaces,
+    /// Says how a file will be read.
+    ReadAdvice,
     /// Gives the process another root directory.
     Roots,
     /// Attaches System V shared memory.
@@ -145,6 +147,8 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"shmat", Kind::Attaches),
     (b"flock", Kind::Locks),
     (b"mlockall", Kind::LocksAll),
+    (b"posix_fadvise", Kind::ReadAdvice),
+    (b"posix_fadvise64", Kind::ReadAdvice),
     (b"unshare", Kind::Namespaces),
     (b"setns", Kind::Namespaces),
 ];
@@ -408,6 +412,7 @@ impl Kind {
             Kind::WaitsById if normal::waits_for_all(fourth) => normal::before_alone(state),
             Kind::Alone => normal::before_alone(state),
             Kind::Namespaces => normal::before_namespaces(state),
+            Kind::ReadAdvice => normal::before_read_advice(call.args),
             Kind::Roots => normal::before_other_root(state),
             Kind::Delicate => normal::watches(state),
             Kind::Attaches => CONFIG.attaches.store(1, Relaxed),

@@ -103,6 +103,8 @@ enum Watch {
     Attach,
     /// Locks a file by its description.
     Lock,
+    /// Says how a file will be read.
+    ReadAdvice,
     /// May say what children get of a region.
     Advise,
     /// Executes a program, with an environment in this argument.
@@ -152,6 +154,7 @@ const fn watch(number: usize) -> Watch {
         nr::FLOCK => Watch::Lock,
         nr::UNSHARE | nr::SETNS => Watch::Namespaces,
         nr::MADVISE => Watch::Advise,
+        all_nr::FADVISE64 => Watch::ReadAdvice,
         nr::EXECVE => Watch::Execute(2),
         nr::EXECVEAT => Watch::Execute(3),
         nr::EXIT_GROUP => Watch::Exit,
@@ -294,6 +297,7 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
             CONFIG.advised.store(1, Relaxed);
             handover::await_made(state);
         }
+        Watch::ReadAdvice => before_read_advice(frame.args),
         Watch::Alone => return alone(state, frame),
         Watch::Root => return change_root(state, frame),
         Watch::Attach => {
@@ -480,6 +484,14 @@ fn has_fewer_processes(than: u64) -> bool {
 /// Fewer processes than this are few: by default a limit is in the ten
 /// thousands.
 const PROCESSES_FEW: u64 = 4096;
+
+/// Before posix_fadvise(2): one advice about a description takes the place of another.
+pub fn before_read_advice([_, _, _, advice, ..]: [usize; 6]) {
+    const POSIX_FADV_RANDOM: u32 = 1;
+    if advice as u32 == POSIX_FADV_RANDOM {
+        CONFIG.reads_at_random.store(1, Relaxed);
+    }
+}
 
 /// Whether a madvise(2) says what children get of a region: MADV_DONTFORK,
 /// MADV_DOFORK, MADV_WIPEONFORK, MADV_KEEPONFORK.

@@ -201,8 +201,7 @@ pub fn at_stall(
         let extend = |entry: &mut Entry| entry.streams.extended(&miss, &action, resident);
         action.len = state.streams.with(stat.dev, extend).unwrap_or(action.len);
     }
-    // The advice is the description's: others who have it keep their window.
-    action.sequential &= class.is_none_or(|class| class.load(Relaxed) != class::FILE_SHARED);
+    action.sequential &= may_be_advised(class.map_or(class::FILE, |class| class.load(Relaxed)));
     if action.sequential {
         advise_sequential(request.fd);
     }
@@ -301,6 +300,13 @@ fn runs_ahead(state: &State) -> bool {
         return true;
     }
     state.owner.load(Relaxed) == thread_pointer() && state.copy_lives()
+}
+
+/// Whether advice may be given about a description of this class. It is the
+/// description's: others who have it keep their window, and the program keeps its own
+/// advice, which this would take the place of.
+fn may_be_advised(class: u8) -> bool {
+    class != class::FILE_SHARED && CONFIG.reads_at_random.load(Relaxed) == 0
 }
 
 /// Doubles the window of the kernel's own readahead for this description
@@ -499,5 +505,18 @@ mod tests {
         table.lock.store(1, Relaxed);
         assert_eq!(enter(), None);
         assert!(!table.is_passed_through(), "the same");
+    }
+
+    #[test]
+    fn a_program_that_reads_at_random_keeps_its_own_advice() {
+        use crate::normal::before_read_advice;
+        const NORMAL: usize = 0;
+        const RANDOM: usize = 1;
+        before_read_advice([3, 0, 0, NORMAL, 0, 0]);
+        assert!(may_be_advised(class::FILE_STREAM));
+        assert!(!may_be_advised(class::FILE_SHARED), "others have it");
+        before_read_advice([3, 0, 0, RANDOM, 0, 0]);
+        assert!(!may_be_advised(class::FILE_STREAM));
+        CONFIG.reads_at_random.store(0, Relaxed);
     }
 }
