@@ -715,7 +715,7 @@ fn coming(state: &State, frame: &Frame, request: &Request) -> isize {
         earn(state, waited_ns);
         apart::run(state, || streams::came(state, frame, request, waited_ns, sys::now_ns()));
     }
-    whole_files::found(state, request, result.max(0) as usize);
+    whole_files::came(state, request, result.max(0) as usize, waited_ns);
     result
 }
 

@@ -47,3 +47,33 @@ pub(super) fn found(state: &State, request: &Request, copied: usize) {
         state.asked_ns.store(asking.asked_ns, Relaxed);
     }
 }
+
+/// The same of a read of what was there or on its way. One that has waited as if nothing
+/// had been asked for has not found it: a file may keep nothing of what is prefetched
+/// (FUSE, `FOPEN_DIRECT_IO`), and would be fetched twice each time.
+pub(super) fn came(state: &State, request: &Request, copied: usize, waited_ns: u64) {
+    if waited_ns == 0 || waited_ns < state.mean_stall_ns() / 2 {
+        found(state, request, copied);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_as_if_nothing_was_prefetched_is_no_use() {
+        let state = crate::state::zeroed();
+        state.stalled(10, 10_000_000);
+        let request =
+            Request { fd: 3, offset: 4096, len: 4096, explicit: false, started: false, file: 0 };
+        let class = state.class(3).unwrap();
+        let is_used = |waited_ns| {
+            class.store(class::FILE_WHOLE, Relaxed);
+            came(&state, &request, 4096, waited_ns);
+            class.load(Relaxed) == class::FILE
+        };
+        assert!(is_used(0) && is_used(100_000), "it was on its way");
+        assert!(!is_used(1_000_000), "the file keeps nothing");
+    }
+}
