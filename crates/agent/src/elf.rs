@@ -1,18 +1,19 @@
 //! The loaded objects of this process, as the dynamic linker lists them.
 
 use crate::{opening, sys};
+use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// An object in memory, ELF64.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Object {
     /// Load bias: add it to a virtual address of the file.
     pub bias: usize,
     /// Address of its dynamic section.
     pub dynamic: usize,
-    /// Of the program itself: its headers, which the kernel tells.
-    headers: Option<&'static [ProgramHeader]>,
+    /// Its headers, once they are known: the program's own the kernel tells.
+    headers: Cell<Option<&'static [ProgramHeader]>>,
 }
 
 #[repr(C)]
@@ -66,26 +67,25 @@ const DYNAMIC_MAX: usize = 512;
 const AUXILIARY_MAX: usize = 64;
 
 impl Object {
-    /// Program headers; empty where there is no ELF header at the bias.
+    /// With this bias, and its dynamic section at this address.
+    pub const fn new(bias: usize, dynamic: usize) -> Object {
+        Object { bias, dynamic, headers: Cell::new(None) }
+    }
+
+    /// Program headers; empty where there is no ELF header at the bias, or another
+    /// object's.
     pub fn program_headers(&self) -> &'static [ProgramHeader] {
-        if let Some(headers) = self.headers {
+        if let Some(headers) = self.headers.get() {
             return headers;
         }
-        if self.bias == 0 || !self.bias.is_multiple_of(sys::PAGE_SIZE) {
-            return &[];
-        }
-        // SAFETY: the dynamic linker has mapped an object with this bias; its
-        // first segment begins with the ELF header wherever the object was
-        // linked at address 0, as shared libraries are. (A prelinked one has
-        // an unaligned or zero bias or no magic there.)
-        let header = unsafe { &*(self.bias as *const ElfHeader) };
-        if header.ident.get(..5) != Some(b"\x7fELF\x02") || header.program_header_len != 56 {
-            return &[];
-        }
-        let count = usize::from(header.program_header_count).min(PROGRAM_HEADERS_MAX);
-        let at = self.bias + header.program_headers as usize;
-        // SAFETY: the headers lie in the first segment, behind the ELF header.
-        unsafe { core::slice::from_raw_parts(at as *const ProgramHeader, count) }
+        let headers = headers_at(self.bias);
+        let is_own = |header: &ProgramHeader| {
+            let at = self.bias.wrapping_add(header.address as usize);
+            header.kind == PT_DYNAMIC && at == self.dynamic
+        };
+        let headers = if headers.iter().any(is_own) { headers } else { &[] };
+        self.headers.set(Some(headers));
+        headers
     }
 
     /// The build-id note's descriptor.
@@ -144,6 +144,30 @@ impl Object {
     }
 }
 
+/// The program headers of what is mapped at this bias; empty where nothing is that begins
+/// with an ELF header, as where a library is not linked at address 0. Outside its first
+/// page, where hardly any file has them, they might not be mapped.
+fn headers_at(bias: usize) -> &'static [ProgramHeader] {
+    const HEADER_LEN: usize = size_of::<ProgramHeader>();
+    if !bias.is_multiple_of(sys::PAGE_SIZE) || !sys::is_readable(bias) {
+        return &[];
+    }
+    // SAFETY: the kernel has just read its page, and nothing is unloaded meanwhile.
+    let header = unsafe { &*(bias as *const ElfHeader) };
+    let at = header.program_headers as usize;
+    let count = usize::from(header.program_header_count).min(PROGRAM_HEADERS_MAX);
+    let end = at.checked_add(count * HEADER_LEN);
+    let is_one = header.ident.get(..5) == Some(b"\x7fELF\x02")
+        && usize::from(header.program_header_len) == HEADER_LEN
+        && at.is_multiple_of(align_of::<ProgramHeader>())
+        && end.is_some_and(|end| end <= sys::PAGE_SIZE);
+    if !is_one {
+        return &[];
+    }
+    // SAFETY: aligned, and in the same page.
+    unsafe { core::slice::from_raw_parts((bias + at) as *const ProgramHeader, count) }
+}
+
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
@@ -159,7 +183,11 @@ pub fn for_each(mut visit: impl FnMut(Object)) {
         // SAFETY: a `struct link_map` of the dynamic linker: l_addr, l_name,
         // l_ld, l_next. Nothing is loaded or unloaded during a constructor.
         let [bias, _, dynamic, next] = unsafe { *(entry as *const [usize; 4]) };
-        visit(Object { bias, dynamic, headers: (index == 0).then_some(headers) });
+        let object = Object::new(bias, dynamic);
+        if index == 0 {
+            object.headers.set(Some(headers));
+        }
+        visit(object);
         entry = next;
     }
 }
@@ -296,6 +324,21 @@ pub fn own_zeroed() -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_are_read_where_they_are_mapped_and_the_objects_own() {
+        let (mut seen, mut others) = (0, 0);
+        for_each(|object| {
+            seen += usize::from(!object.program_headers().is_empty());
+            let other = Object::new(object.bias, object.dynamic + 16);
+            others += other.program_headers().len();
+        });
+        assert!(seen >= 3 && others == 0, "{seen}, {others}");
+        for bias in [0, 1, sys::PAGE_SIZE, usize::MAX & !(sys::PAGE_SIZE - 1)] {
+            let object = Object::new(bias, 0);
+            assert!(object.program_headers().is_empty() && object.build_id().is_none());
+        }
+    }
 
     #[test]
     fn the_vector_on_the_stack_is_the_kernels() {

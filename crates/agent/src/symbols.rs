@@ -23,6 +23,8 @@ const VERSION_HIDDEN: u16 = 0x8000;
 const NAME_LEN_MAX: usize = 64;
 /// Entries of a dynamic section that are looked at.
 const DYNAMIC_MAX: usize = 512;
+/// Longer than any object, in bytes.
+const IMAGE_LEN_MAX: usize = 1 << 40;
 
 /// The tables of one object; absent ones are 0.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +67,20 @@ unsafe fn entry<T: Copy>(at: usize, index: usize) -> T {
     unsafe { ((at + index * size_of::<T>()) as *const T).read_unaligned() }
 }
 
+/// What an entry of the dynamic section refers to: glibc adds the bias in place, musl does
+/// not.
+fn address(object: &Object, value: usize) -> usize {
+    // Where an object lies below the address at which it is linked the bias wraps around,
+    // and all addresses are less.
+    let wraps = object.bias > isize::MAX as usize;
+    let is_elsewhere = value.abs_diff(object.dynamic) > IMAGE_LEN_MAX;
+    if is_elsewhere || value < object.bias && !wraps {
+        value.wrapping_add(object.bias)
+    } else {
+        value
+    }
+}
+
 impl Tables {
     /// Of a loaded object.
     pub fn of(object: &Object) -> Tables {
@@ -72,8 +88,7 @@ impl Tables {
         for index in 0..if object.dynamic == 0 { 0 } else { DYNAMIC_MAX } {
             // SAFETY: the dynamic section ends with DT_NULL.
             let [tag, value]: [usize; 2] = unsafe { entry(object.dynamic, index) };
-            // glibc adds the bias in place, musl does not.
-            let address = if value < object.bias { value + object.bias } else { value };
+            let address = address(object, value);
             let [plain, jumps] = &mut tables.relocations;
             match tag {
                 0 => break,
@@ -149,7 +164,7 @@ impl Tables {
             && unsafe { entry::<u16>(self.versions, index) } & VERSION_HIDDEN != 0;
         let defined = symbol.info & 0xf == kind && symbol.section != 0;
         (defined && !hidden && self.is_named(&symbol, name))
-            .then(|| self.bias + symbol.value as usize)
+            .then(|| self.bias.wrapping_add(symbol.value as usize))
     }
 
     fn is_named(&self, symbol: &Symbol, name: &[u8]) -> bool {
@@ -225,6 +240,23 @@ mod tests {
             assert_eq!(tables.function(b"no such function"), None);
         });
         assert!(seen >= 3, "{seen}");
+    }
+
+    #[test]
+    fn tables_are_found_wherever_an_object_is_linked_and_lies() {
+        const LIES: usize = 0x7f12_3456_7000;
+        for linked in [0usize, 0x1000, 0x40_0000, 0x5555_5555_4000, 0x7fff_ff00_0000] {
+            let bias = LIES.wrapping_sub(linked);
+            let object = Object::new(bias, LIES + 0x3000);
+            assert_eq!(address(&object, LIES + 0x300), LIES + 0x300, "glibc: {linked:#x}");
+        }
+        // As musl, or the vDSO, has them.
+        for linked in [0, 0x40_0000, 0x5555_5555_4000] {
+            let object = Object::new(LIES - linked, LIES + 0x3000);
+            assert_eq!(address(&object, linked + 0x300), LIES + 0x300, "musl: {linked:#x}");
+        }
+        let fixed = Object::new(0, 0x40_3000);
+        assert_eq!(address(&fixed, 0x40_0300), 0x40_0300);
     }
 
     #[test]

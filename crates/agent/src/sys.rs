@@ -202,6 +202,22 @@ pub fn fstat(fd: i32, stat: &mut Stat) -> isize {
     unsafe { call(nr::FSTAT, &[fd as usize, ptr::from_mut(stat) as usize]) }
 }
 
+/// Whether the page at `address` can be read, asked of the kernel, which
+/// answers EFAULT where a look of ours would kill the program.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+pub fn is_readable(address: usize) -> bool {
+    // rt_sigprocmask with an invalid `how` reads the set first and changes
+    // nothing: EINVAL where it can be read, EFAULT where not. At 0 there is no set,
+    // which is as good as one that can be read.
+    const NO_HOW: usize = 99;
+    const EINVAL: isize = -22;
+    if address < PAGE_SIZE {
+        return false;
+    }
+    // SAFETY: changes nothing (rt_sigprocmask(2): EINVAL for an unknown how).
+    (unsafe { call(nr::RT_SIGPROCMASK, &[NO_HOW, address & !7, 0, 8]) }) == EINVAL
+}
+
 /// `struct statx` (statx(2)), as far as it is looked at.
 #[derive(Default)]
 #[repr(C)]

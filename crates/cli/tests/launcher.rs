@@ -860,3 +860,38 @@ fn an_interpreter_that_must_be_first_by_now_runs_plainly() {
         }
     }
 }
+
+/// The sources of two libraries and of a program that uses both.
+const LIBRARIES: [&str; 2] = ["int first(void) { return 42; }", "int second(void) { return 43; }"];
+const USES_BOTH: &str = r#"
+#include <stdio.h>
+int first(void), second(void);
+int main(void) { printf("%d %d\n", first(), second()); return 0; }
+"#;
+
+/// Runs with calls hooked at patched sites and by symbol, and says how many were patched.
+fn runs_with_both(scratch: &Scratch, program: &Path, what: &str) -> [u64; 2] {
+    [0, support::speculation::REFUSE_PATCHING].map(|test| {
+        let command = [program.to_str().unwrap()];
+        let run = support::speculation::run(scratch, test, &command, |_| {});
+        assert_eq!((&*run.stdout, run.status), ("42 43\n", Some(0)), "{what}, {test}");
+        run.count("/sites/patched")
+    })
+}
+
+#[test]
+fn libraries_that_are_linked_elsewhere_than_at_0_are_left_alone() {
+    let scratch = Scratch::new();
+    // Above where libraries lie the load bias wraps around.
+    for at in ["0x1000", "0x2000", "0x400000", "0x555555554000", "0x7fffff000000"] {
+        let place = format!("-Wl,-Ttext-segment={at}");
+        let [first, second] = [("libfirst.so", 0), ("libsecond.so", 1)].map(|(name, index)| {
+            let flags = ["-shared", "-fPIC", &place];
+            scratch.compile(name, LIBRARIES[index], &flags).to_str().unwrap().to_owned()
+        });
+        let program = scratch.compile("uses", USES_BOTH, &["-Wl,--no-as-needed", &first, &second]);
+        assert_eq!(stdout_of(&mut Command::new(&program)), "42 43\n");
+        let [patched, _] = runs_with_both(&scratch, &program, at);
+        assert!(patched > 0, "the C library still is");
+    }
+}

@@ -5,7 +5,7 @@
 use super::capture::UNSEEN_END;
 use super::loadable::{self, Known, Loads, Place, ROOM_WORDS};
 use super::{bars, end_speculation, learnt, own, scratch, tracing};
-use crate::arch::{Frame, import_nr, nr, syscall6};
+use crate::arch::{Frame, import_nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
 use crate::opening;
@@ -355,7 +355,7 @@ impl Given {
         for index in 0..variables {
             let pointer = given.pointer(index);
             let page = pointer / sys::PAGE_SIZE;
-            if page != readable_page && !readable(pointer) {
+            if page != readable_page && !sys::is_readable(pointer) {
                 return None;
             }
             readable_page = page;
@@ -468,7 +468,7 @@ unsafe fn begins(pointer: usize, prefix: &[u8]) -> bool {
 /// # Safety
 /// `address`'s page, or the byte before it, has been found readable.
 unsafe fn byte(address: usize) -> Option<u8> {
-    if address.is_multiple_of(sys::PAGE_SIZE) && !readable(address) {
+    if address.is_multiple_of(sys::PAGE_SIZE) && !sys::is_readable(address) {
         return None;
     }
     // SAFETY: the kernel has just said so of its page, or the caller does.
@@ -483,8 +483,8 @@ pub(super) fn count(array: usize, most: usize) -> Option<usize> {
         let at = array.wrapping_add(index * WORD);
         // One that is not aligned may lie across two pages.
         let last = at.wrapping_add(WORD - 1);
-        let is_wild = index == 0 && !readable(at);
-        if is_wild || last % sys::PAGE_SIZE < WORD && !readable(last) {
+        let is_wild = index == 0 && !sys::is_readable(at);
+        if is_wild || last % sys::PAGE_SIZE < WORD && !sys::is_readable(last) {
             return None;
         }
         // SAFETY: the pages of its first byte and its last have been found readable.
@@ -493,20 +493,4 @@ pub(super) fn count(array: usize, most: usize) -> Option<usize> {
         }
     }
     Some(most)
-}
-
-/// Whether the page at `address` can be read, asked of the kernel, which
-/// answers EFAULT where a look of ours would kill the program.
-fn readable(address: usize) -> bool {
-    // rt_sigprocmask with an invalid `how` reads the set first and changes
-    // nothing: EINVAL where it can be read, EFAULT where not. At 0 there is no set,
-    // which is as good as one that can be read.
-    const NO_HOW: usize = 99;
-    const EFAULT: isize = -14;
-    if address < sys::PAGE_SIZE {
-        return false;
-    }
-    // SAFETY: changes nothing (rt_sigprocmask(2): EINVAL for an unknown how).
-    let result = unsafe { sys::call(nr::RT_SIGPROCMASK, &[NO_HOW, address & !7, 0, 8]) };
-    result != EFAULT
 }
