@@ -58,6 +58,7 @@ const PT_NOTE: u32 = 4;
 pub const PF_X: u32 = 1;
 /// `PF_W`.
 pub const PF_W: u32 = 2;
+const PF_R: u32 = 4;
 /// `PT_GNU_RELRO`.
 pub const PT_GNU_RELRO: u32 = 0x6474_e552;
 const NT_GNU_BUILD_ID: u32 = 3;
@@ -90,11 +91,16 @@ impl Object {
 
     /// The build-id note's descriptor.
     pub fn build_id(&self) -> Option<&'static [u8]> {
-        self.program_headers().iter().filter(|header| header.kind == PT_NOTE).find_map(|header| {
-            let start = self.bias + header.address as usize;
-            // SAFETY: a note segment is part of a loaded one.
+        let headers = self.program_headers();
+        headers.iter().filter(|header| header.kind == PT_NOTE).find_map(|note| {
+            // Notes need not be part of what is loaded (objcopy(1), `noload`).
+            if !headers.iter().any(|segment| segment.loads(note)) {
+                return None;
+            }
+            let start = self.bias.wrapping_add(note.address as usize);
+            // SAFETY: in a segment that is loaded and may be read.
             let mut notes =
-                unsafe { core::slice::from_raw_parts(start as *const u8, header.len as usize) };
+                unsafe { core::slice::from_raw_parts(start as *const u8, note.len as usize) };
             loop {
                 let name_len = word(notes, 0)? as usize;
                 let len = word(notes, 4)? as usize;
@@ -141,6 +147,18 @@ impl Object {
                 && start >= from
                 && start.wrapping_add(len) <= from.wrapping_add(header.len as usize)
         })
+    }
+}
+
+impl ProgramHeader {
+    /// Whether this segment is loaded, to be read, with all of `part` in it.
+    fn loads(&self, part: &ProgramHeader) -> bool {
+        let end = part.address.checked_add(part.len);
+        let own_end = self.address.checked_add(self.file_len);
+        self.kind == PT_LOAD
+            && self.flags & PF_R != 0
+            && part.address >= self.address
+            && end.zip(own_end).is_some_and(|(end, own_end)| end <= own_end)
     }
 }
 
@@ -325,6 +343,12 @@ pub fn own_zeroed() -> (usize, usize) {
 mod tests {
     use super::*;
 
+    fn header(kind: u32, flags: u32, address: usize, len: usize) -> ProgramHeader {
+        let (address, len) = (address as u64, len as u64);
+        let (physical, align) = (address, 4);
+        ProgramHeader { kind, flags, offset: 0, address, physical, file_len: len, len, align }
+    }
+
     #[test]
     fn headers_are_read_where_they_are_mapped_and_the_objects_own() {
         let (mut seen, mut others) = (0, 0);
@@ -337,6 +361,29 @@ mod tests {
         for bias in [0, 1, sys::PAGE_SIZE, usize::MAX & !(sys::PAGE_SIZE - 1)] {
             let object = Object::new(bias, 0);
             assert!(object.program_headers().is_empty() && object.build_id().is_none());
+        }
+    }
+
+    #[test]
+    fn a_note_is_read_where_it_is_loaded() {
+        let mut note = [0u32; 5];
+        (note[0], note[1], note[2]) = (4, 4, NT_GNU_BUILD_ID);
+        note[3] = u32::from_le_bytes(*b"GNU\0");
+        note[4] = 0x0403_0201;
+        let (bias, len) = (note.as_ptr() as usize, size_of_val(&note));
+        let id = |segment: ProgramHeader, address: usize| {
+            let headers: &'static [_] = std::boxed::Box::leak(std::boxed::Box::new([
+                header(PT_NOTE, 0, address, len),
+                segment,
+            ]));
+            Object { bias, dynamic: 0, headers: Cell::new(Some(headers)) }.build_id()
+        };
+        assert_eq!(id(header(PT_LOAD, PF_R, 0, len), 0), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(id(header(PT_LOAD, PF_R, 0, len - 1), 0), None);
+        assert_eq!(id(header(PT_LOAD, PF_X, 0, len), 0), None);
+        assert_eq!(id(header(PT_LOAD, PF_R, 16, len), 0), None);
+        for away in [1 << 46, usize::MAX, 0usize.wrapping_sub(bias)] {
+            assert_eq!(id(header(PT_LOAD, PF_R, 0, len), away), None);
         }
     }
 

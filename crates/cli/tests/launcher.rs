@@ -895,3 +895,17 @@ fn libraries_that_are_linked_elsewhere_than_at_0_are_left_alone() {
         assert!(patched > 0, "the C library still is");
     }
 }
+
+/// The build-id of what is in no segment has not been loaded.
+#[test]
+fn notes_that_are_not_loaded_are_not_looked_at() {
+    let scratch = Scratch::new();
+    let source = [USES_BOTH, LIBRARIES[0], LIBRARIES[1]].join("\n");
+    let program = scratch.compile("noted", &source, &["-Wl,--build-id"]);
+    let without = scratch.join("without");
+    let mut objcopy = Command::new("objcopy");
+    objcopy.args(["--set-section-flags", ".note.gnu.build-id=noload"]).arg(&program).arg(&without);
+    stdout_of(&mut objcopy);
+    let [patched, _] = runs_with_both(&scratch, &without, "without");
+    assert!(patched > 0);
+}
