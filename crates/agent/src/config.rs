@@ -148,6 +148,8 @@ pub struct Config {
     pub image_start: AtomicUsize,
     /// Address after it.
     pub image_end: AtomicUsize,
+    /// Bytes that the agent's file has at least.
+    pub agent_len: AtomicUsize,
     /// The session's variable, name, text and NUL, to be handed on at exec.
     pub session: Text<{ SESSION_LEN_MAX + 32 }>,
     /// `LD_PRELOAD=`, the agent's path and NUL, to be handed on at exec.
@@ -239,6 +241,7 @@ pub static CONFIG: Config = Config {
     traces: AtomicU32::new(0),
     image_start: AtomicUsize::new(0),
     image_end: AtomicUsize::new(0),
+    agent_len: AtomicUsize::new(0),
     session: Text::new(),
     preload: Text::new(),
 };

@@ -339,6 +339,12 @@ pub fn own_zeroed() -> (usize, usize) {
     (0, 0)
 }
 
+/// Bytes of the agent's file that are loaded, from its first on.
+pub fn own_file_len() -> usize {
+    let segments = headers_at(own_image().0).iter().filter(|header| header.kind == PT_LOAD);
+    segments.map(|header| (header.offset + header.file_len) as usize).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

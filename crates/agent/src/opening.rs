@@ -25,14 +25,6 @@ pub fn with<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
     sys::undisturbed(|| if has_room() { undisturbed(path, action) } else { None })
 }
 
-/// Whether a file can be opened here and now, below whichever root directory. `disturbed`:
-/// as for [`with`], else for [`undisturbed`].
-#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-pub fn is_there(path: &[u8], disturbed: bool) -> bool {
-    let opens = || open(path, |_| ()).is_some();
-    if disturbed { sys::undisturbed(|| has_room() && opens()) } else { opens() }
-}
-
 /// Whether no other thread can lack the descriptor that is about to be used. The last ones
 /// are looked at: a new one is the first that is free. Under a filter nobody asks how many
 /// threads there are, which would take longer.
@@ -64,11 +56,12 @@ fn are_last_free_below(limit: u64) -> bool {
 /// The same where no handler is to be feared, or signals are blocked already.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
 pub fn undisturbed<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
-    if CONFIG.other_root.load(Relaxed) != 0 { None } else { open(path, action) }
+    if CONFIG.other_root.load(Relaxed) != 0 { None } else { below_any_root(path, action) }
 }
 
+/// The same of a path that means what is there now, whichever root directory this is.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn open<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
+pub fn below_any_root<R>(path: &[u8], action: impl FnOnce(i32) -> R) -> Option<R> {
     let fd = i32::try_from(sys::open_read(path)).ok().filter(|fd| *fd >= 0)?;
     let result = action(fd);
     sys::close(fd);

@@ -175,6 +175,7 @@ fn configure(session: &Session<'_>) -> bool {
     let (start, end) = elf::own_image();
     CONFIG.image_start.store(start, Relaxed);
     CONFIG.image_end.store(end, Relaxed);
+    CONFIG.agent_len.store(elf::own_file_len(), Relaxed);
     // Where huge pages are given unasked, the first touch of what lies beside other zero
     // memory would bring in 2 MiB of both.
     let (start, end) = elf::own_zeroed();

@@ -909,3 +909,33 @@ fn notes_that_are_not_loaded_are_not_looked_at() {
     let [patched, _] = runs_with_both(&scratch, &without, "without");
     assert!(patched > 0);
 }
+
+/// Where the dynamic linker could not load the agent any more it would say so, and its
+/// variables would stay.
+#[test]
+fn what_is_executed_where_the_agent_cannot_be_loaded_any_more_runs_plainly() {
+    if !is_root() {
+        return skip("mounting needs root");
+    }
+    let scratch = Scratch::new();
+    let memory = scratch.join("memory");
+    fs::create_dir(&memory).unwrap();
+    let mount = "mount -t tmpfs -o mode=700 none \"$XDG_RUNTIME_DIR\" && exec \"$0\" sh -c \"$1\"";
+    for change in [
+        "mount -o remount,noexec \"$XDG_RUNTIME_DIR\"",
+        // It is what this shell has in itself.
+        "for agent in \"$XDG_RUNTIME_DIR\"/runahead/agent-*; do rm \"$agent\"; : > \"$agent\"; done",
+    ] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation=private", "sh", "-c", mount]);
+        command.arg(env!("CARGO_BIN_EXE_runahead"));
+        command.arg(format!("env; {change}; echo changed; env; (env); exec env"));
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", scratch.path());
+        let output = command.env("XDG_RUNTIME_DIR", &memory).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{change}: {output:?}");
+        let printed = text(&output.stdout);
+        let (before, after) = printed.split_once("changed\n").unwrap();
+        assert_eq!(after, before.repeat(3), "{change}");
+        assert!(!printed.contains("RUNAHEAD_SESSION"), "{printed}");
+    }
+}

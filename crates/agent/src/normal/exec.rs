@@ -5,7 +5,7 @@
 use super::capture::UNSEEN_END;
 use super::loadable::{self, Known, Loads, Place, ROOM_WORDS};
 use super::{bars, end_speculation, learnt, own, scratch, tracing};
-use crate::arch::{Frame, import_nr, syscall6};
+use crate::arch::{Frame, import_nr, nr, syscall6};
 use crate::config::CONFIG;
 use crate::hook::plain;
 use crate::opening;
@@ -273,20 +273,45 @@ fn look_on_stack(place: Place, known: Known) -> Loads {
     loadable::loads(place, known, &mut [0; ROOM_WORDS])
 }
 
-/// Whether the dynamic linker will be able to open the agent. After a change of
-/// user or root, in a sandbox (Landlock refuses to open what access(2) allows), or
-/// where the directory is gone it may not, and would say so on the program's
-/// standard error.
+/// Whether the dynamic linker will be able to load the agent. After a change of
+/// user or root, in a sandbox (Landlock refuses to open what access(2) allows), where
+/// the directory is gone, or is mounted `noexec` by now, or where SELinux forbids it
+/// may not, and would say so on the program's standard error.
 fn agent_reachable(own: bool) -> bool {
     let Some(path) = CONFIG.preload.get().strip_prefix(PRELOAD) else { return false };
-    if own { opens_undisturbed(path) } else { opening::is_there(path, false) }
+    if own {
+        loads_undisturbed(path)
+    } else {
+        opening::below_any_root(path, can_be_mapped) == Some(true)
+    }
 }
 
 /// By itself, as [`look_on_stack`].
 #[inline(never)]
 #[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
-fn opens_undisturbed(path: &[u8]) -> bool {
-    opening::is_there(path, true)
+fn loads_undisturbed(path: &[u8]) -> bool {
+    sys::undisturbed(|| {
+        opening::has_room() && opening::below_any_root(path, can_be_mapped) == Some(true)
+    })
+}
+
+/// Whether the agent's file is as long as it was, and may be mapped to be executed. Of what
+/// access(2) and statfs(2) say SELinux knows nothing.
+#[inline(never)]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".text.hot.child"))]
+fn can_be_mapped(fd: i32) -> bool {
+    const SEEK_END: usize = 2;
+    let fd = fd as usize;
+    // SAFETY: of a description of ours.
+    let len = unsafe { sys::call(nr::LSEEK, &[fd, 0, SEEK_END]) };
+    if len < CONFIG.agent_len.load(Relaxed) as isize {
+        return false;
+    }
+    let args = [0, sys::PAGE_SIZE, sys::PROT_READ | sys::PROT_EXEC, sys::MAP_PRIVATE, fd, 0];
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let address = unsafe { sys::call(nr::MMAP, &args) };
+    // SAFETY: that mapping, if it is one, which nobody else knows of.
+    address > 0 && unsafe { sys::call(nr::MUNMAP, &[address as usize, sys::PAGE_SIZE]) } == 0
 }
 
 /// Makes the call with the session added. `scratch` has room for
