@@ -939,3 +939,31 @@ fn what_is_executed_where_the_agent_cannot_be_loaded_any_more_runs_plainly() {
         assert!(!printed.contains("RUNAHEAD_SESSION"), "{printed}");
     }
 }
+
+#[test]
+fn the_dynamic_linker_tells_nobody_of_the_agent() {
+    let scratch = Scratch::new();
+    let source = "#define _GNU_SOURCE
+        #include <link.h>
+        #include <stdio.h>
+        unsigned la_version(unsigned version) { return LAV_CURRENT; }
+        unsigned la_objopen(struct link_map *map, Lmid_t id, uintptr_t *cookie) {
+            fprintf(stderr, \"%s\\n\", map->l_name);
+            return 0;
+        }";
+    let auditor = scratch.compile("auditor.so", source, &["-shared", "-fPIC"]);
+    let auditor = auditor.to_str().unwrap();
+    // The first leaves a record of usual launches.
+    assert_eq!(stdout_of(scratch.runahead().args(["sh", "-c", "exit 0"])), "");
+    for (name, value) in [("LD_AUDIT", auditor), ("LD_DEBUG", "files")] {
+        let shell = format!("{name}='{value}' /bin/true; exec env {name}='{value}' /bin/true");
+        let mut inside = scratch.runahead();
+        inside.args(["sh", "-c", &shell]);
+        let mut before = scratch.runahead();
+        before.arg("/bin/true").env(name, value);
+        for mut command in [inside, before] {
+            let told = text(&command.output().unwrap().stderr);
+            assert!(told.contains("libc.so") && !told.contains("/agent-"), "{command:?}: {told}");
+        }
+    }
+}

@@ -14,9 +14,9 @@ pub const SESSION_VARIABLE: &str = "RUNAHEAD_SESSION";
 /// The variable by which a user opts a program out (`RUNAHEAD=off`).
 pub const OPT_OUT_VARIABLE: &str = "RUNAHEAD";
 
-/// Makes the dynamic linker list what it would load, where it is set (ld.so(8)): the
-/// agent does not belong there.
-pub const LISTS_VARIABLE: &str = "LD_TRACE_LOADED_OBJECTS";
+/// Where one of these is set the dynamic linker lists what it loads, or tells a library of
+/// it (ld.so(8)): the agent does not belong there.
+pub const TELLING_VARIABLES: [&str; 3] = ["LD_TRACE_LOADED_OBJECTS", "LD_AUDIT", "LD_DEBUG"];
 
 /// Version of the session text; an agent ignores a session of another one.
 pub const VERSION: u32 = 1;

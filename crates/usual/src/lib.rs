@@ -237,8 +237,8 @@ impl Variables {
             let (name, value) = (&variable[..equals], &variable[equals + 1..]);
             let is = |other: &str| name == other.as_bytes();
             let is_out = is(OPT_OUT_VARIABLE) && value == b"off";
-            // LD_PRELOAD and LD_TRACE_LOADED_OBJECTS, and others as rare.
-            let is_linkers = matches!(name, [b'L', b'D', b'_', b'P' | b'T', ..]);
+            // LD_PRELOAD, LD_TRACE_LOADED_OBJECTS, LD_AUDIT and LD_DEBUG, and others as rare.
+            let is_linkers = matches!(name, [b'L', b'D', b'_', b'A' | b'D' | b'P' | b'T', ..]);
             if is_linkers || is(SESSION_VARIABLE) || is_out {
                 return None;
             }

@@ -31,6 +31,9 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const OPT_OUT: &[u8] = b"RUNAHEAD=off";
 /// The dynamic linker lists what it would load, the agent too (ld.so(8)).
 const LISTS: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
+/// It tells a library of what it loads, or the standard error.
+const AUDIT: &[u8] = b"LD_AUDIT=";
+const DEBUG: &[u8] = b"LD_DEBUG=";
 
 /// `execve` (`environment_arg` 2) or `execveat` (3).
 #[cold]
@@ -386,7 +389,7 @@ impl Given {
             readable_page = page;
             // SAFETY: its page has just been found readable.
             unsafe {
-                let plainly = [b"RUNAHEAD_SESSION=".as_slice(), OPT_OUT, LISTS];
+                let plainly = [b"RUNAHEAD_SESSION=".as_slice(), OPT_OUT, LISTS, AUDIT, DEBUG];
                 if plainly.iter().any(|name| begins(pointer, name)) {
                     return None;
                 }

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use runahead_policy::first;
 use runahead_protocol::session::{
-    LISTS_VARIABLE, Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TEST_WITH_TABLE,
+    Mode, OPT_OUT_VARIABLE, SESSION_VARIABLE, Session, TELLING_VARIABLES, TEST_WITH_TABLE,
     TEST_WITHOUT_MEMORY_CONTROL,
 };
 
@@ -215,8 +215,10 @@ fn agent_files(
         losses.push(format!("{name}: RUNAHEAD=off is set, so it ran plainly"));
         return None;
     }
-    if std::env::var_os(LISTS_VARIABLE).is_some() {
-        losses.push(format!("{name}: {LISTS_VARIABLE} is set, so it is only listed"));
+    if let Some(variable) = TELLING_VARIABLES.iter().find(|name| std::env::var_os(name).is_some()) {
+        losses.push(format!(
+            "{name}: {variable} is set, which shows what is loaded, so it ran plainly"
+        ));
         return None;
     }
     let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
