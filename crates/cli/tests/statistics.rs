@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -407,13 +408,16 @@ const LONELY: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 int main(void) {
+    int subreaper = 0;
+    prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     int plain = waitpid(-1, 0, WNOHANG) < 0 && errno == ECHILD;
     int all = waitpid(-1, 0, WNOHANG | __WALL) < 0 && errno == ECHILD;
     int clones = waitpid(-1, 0, WNOHANG | __WCLONE) < 0 && errno == ECHILD;
-    printf("%d %d %d\n", plain, all, clones);
+    printf("%d %d %d, %d\n", plain, all, clones, subreaper);
     return 0;
 }
 "#;
@@ -424,7 +428,17 @@ fn the_collector_is_nobodys_child() {
     let agent = scratch.idle_agent();
     let program = scratch.compile("lonely", LONELY, &[]);
     let mut command = scratch.runahead_with(&agent);
-    assert_eq!(stdout_of(command.arg("--stats").arg(program)), "1 1 1\n");
+    assert_eq!(stdout_of(command.arg("--stats").arg(&program)), "1 1 1, 0\n");
+    // Nor that of a program to which orphans come.
+    let mut command = scratch.runahead_with(&agent);
+    // SAFETY: one prctl between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+            Ok(())
+        });
+    }
+    assert_eq!(stdout_of(command.arg("--stats").arg(&program)), "1 1 1, 1\n");
 }
 
 #[test]

@@ -8,10 +8,10 @@ use runahead_manager::actor::ask_for_short_turns;
 /// Runs `work` in a process that is not a child of this one, and ends that
 /// process when `work` returns.
 ///
-/// It is a grandchild whose parent has ended. Where orphans would come back
-/// to this very process (it is the first of its PID namespace, or a
-/// subreaper), it is a child without exit signal instead, which `wait(2)`
-/// passes over unless asked with `__WALL` or `__WCLONE`.
+/// It is a grandchild whose parent has ended. Where this is the first process of
+/// its PID namespace, to which orphans come back, it is a child without exit
+/// signal instead, which `wait(2)` passes over unless asked with `__WALL` or
+/// `__WCLONE`. A subreaper (prctl(2)) is none while this one is orphaned.
 ///
 /// It takes short turns at the processor, and so comes to them sooner: the
 /// program waits for it, once at its start and once at its end.
@@ -19,7 +19,7 @@ use runahead_manager::actor::ask_for_short_turns;
 /// # Errors
 /// A process could not be made.
 pub fn spawn(work: impl FnOnce()) -> io::Result<()> {
-    if orphans_come_here() {
+    if std::process::id() == 1 {
         return match fork_unseen()? {
             Some(_) => Ok(()),
             None => {
@@ -28,6 +28,18 @@ pub fn spawn(work: impl FnOnce()) -> io::Result<()> {
             }
         };
     }
+    let is_subreaper = is_subreaper();
+    if is_subreaper {
+        set_subreaper(false);
+    }
+    let orphaned = spawn_orphan(work);
+    if is_subreaper {
+        set_subreaper(true);
+    }
+    orphaned
+}
+
+fn spawn_orphan(work: impl FnOnce()) -> io::Result<()> {
     let Some(between) = fork_unseen()? else {
         // Its child begins with what it has asked for.
         ask_for_short_turns();
@@ -75,11 +87,16 @@ pub fn fork_unseen() -> io::Result<Option<libc::pid_t>> {
     }
 }
 
-fn orphans_come_here() -> bool {
+fn is_subreaper() -> bool {
     let mut subreaper: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
     unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut subreaper) };
-    subreaper != 0 || std::process::id() == 1
+    subreaper != 0
+}
+
+fn set_subreaper(is_one: bool) {
+    // SAFETY: a call on this process alone, without pointers.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, libc::c_ulong::from(is_one)) };
 }
 
 /// Lets go of everything of the program's but `kept`: its session, its
