@@ -400,7 +400,7 @@ fn a_program_that_does_not_start_makes_no_report() {
     let agent = scratch.idle_agent();
     let script = scratch.file("script", "#!/no/such/interpreter\n", 0o755);
     let output = scratch.runahead_with(&agent).arg("--stats").arg(script).output().unwrap();
-    assert_eq!(output.status.code(), Some(126));
+    assert_eq!(output.status.code(), Some(127));
     assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
 }
 

@@ -44,7 +44,7 @@ fn failure_of(name: &OsStr, path: &Path, errno: i32) -> Failure {
         libc::ENOENT => match resolve::script_interpreter(path) {
             Some(interpreter) => {
                 let text = format!("{}: bad interpreter: {text}", interpreter.display());
-                Failure::new(126, name, &text)
+                Failure::new(127, name, &text)
             }
             None if path.exists() => {
                 Failure::new(127, name, "cannot execute: required file not found")
