@@ -1,6 +1,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use runahead_manager::actor::Actor;
@@ -247,31 +248,37 @@ fn a_file_that_has_lost_its_name_is_still_read_by_its_descriptor() {
     std::fs::write(&path, [7; 10 * BLOCK as usize]).unwrap();
     let file = File::open(&path).unwrap();
     let mut all = served();
-    let by_descriptor = all.0.fd_number(file.as_raw_fd()).unwrap();
-    let by_name = all.0.path_number(&path).unwrap();
-    assert_ne!(by_name, by_descriptor);
     let deadline = Instant::now() + Duration::from_secs(30);
-    let serve_while = |all: &mut (Session, Server, Backend), is_so: &dyn Fn(&Stats) -> bool| {
-        loop {
-            let is_found = [by_name, by_descriptor].iter().all(|&one| !all.1.files.is_finding(one));
-            if is_found && !is_so(&all.2.stats()) {
-                return;
-            }
+    type Served = (Session, Server, Backend);
+    let serve_while = |all: &mut Served, is_so: &dyn Fn(&Server, &Stats) -> bool| {
+        while is_so(&all.1, &all.2.stats()) {
             assert!(Instant::now() < deadline, "{:?}", all.2.stats());
             if !(all.1.take(&all.0, &mut all.2) | all.1.act(&all.0, &mut all.2)) {
                 std::thread::park_timeout(BUSY_SLEEP);
             }
         }
     };
-    serve_while(&mut all, &|_| false);
+    // The manager has it read by the way in which it was found last.
+    let by_descriptor = all.0.fd_number(file.as_raw_fd()).unwrap();
+    serve_while(&mut all, &|server, _| server.files.is_finding(by_descriptor));
+    let by_name = all.0.path_number(&path).unwrap();
+    assert_ne!(by_name, by_descriptor);
+    serve_while(&mut all, &|server, _| server.files.is_finding(by_name));
     std::fs::remove_file(&path).unwrap();
+    // Until whoever has found it has closed it, it can be read all the same.
+    let gone = PathBuf::from(format!("{} (deleted)", path.display()));
+    let is_gone = |entry: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_link(entry.unwrap().path()).is_ok_and(|name| name == gone)
+    };
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().map(is_gone).filter(|&is| is).count();
+    serve_while(&mut all, &|_, _| open() > 1);
     all.0.disclose(blocks_of(by_name, 10)).unwrap();
-    serve_while(&mut all, &|stats| stats.failed == 0);
+    serve_while(&mut all, &|_, stats| stats.failed == 0);
     all.0.cancel(usize::MAX);
     serve_until(0, &mut all);
     let before = all.2.stats().prefetches;
     all.0.disclose(blocks_of(by_descriptor, 10)).unwrap();
-    serve_while(&mut all, &|stats| stats.prefetches == before);
+    serve_while(&mut all, &|_, stats| stats.prefetches == before);
 }
 
 /// However often a program cancels while the manager's thread does not come to look.
