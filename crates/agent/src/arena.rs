@@ -262,15 +262,17 @@ pub fn scratch(number: usize) -> Option<usize> {
 
 /// Gives back for good what is not in use now, before a program of one thread, which has no
 /// copy any more, locks all of its memory: addresses count in its limit, whatever they hold
-/// (mlockall(2), `RLIMIT_MEMLOCK`).
+/// (mlockall(2), `RLIMIT_MEMLOCK`). Once: what comes to lie there afterwards is the program's.
 pub fn leave() {
+    if CONFIG.lost.swap(u32::MAX, Relaxed) == u32::MAX {
+        return;
+    }
     for cell in &CONFIG.logs {
         cell.store(core::ptr::null_mut(), Relaxed);
     }
     CONFIG.desk.store(core::ptr::null_mut(), Relaxed);
     CONFIG.table.store(core::ptr::null_mut(), Relaxed);
     CONFIG.scratches.store(0, Relaxed);
-    CONFIG.lost.store(u32::MAX, Relaxed);
     let ring_open = CONFIG.rings.iter().any(|word| word.load(Relaxed) != 0);
     let (rings, end) = (offset_of!(Arena, rings), offset_of!(Arena, scratches));
     let unused = if ring_open { [(0, rings), (end, ROOM_LEN)] } else { [(0, ROOM_LEN), (0, 0)] };

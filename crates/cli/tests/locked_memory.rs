@@ -21,7 +21,7 @@ const LOCKS: &str = r#"
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-enum { LIMIT = 8 << 20, PIECES = 16 };
+enum { LIMIT = 8 << 20, PIECES = 16, SMALL = 8 };
 static unsigned long sum;
 static void read_some(int fd) {
     static unsigned char bytes[4096];
@@ -41,6 +41,14 @@ int main(int argc, char **argv) {
     printf("%d %d ", locked, errno);
     void *more = mmap(NULL, 2 * LIMIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     printf("%d ", more != MAP_FAILED);
+    /* What comes to lie where the agent was is nobody else's when it locks once more. */
+    unsigned char *places[SMALL];
+    for (int i = 0; i < SMALL; i++) {
+        places[i] = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        places[i][0] = i;
+    }
+    printf("%d ", munlockall() | mlockall(MCL_CURRENT));
+    for (int i = 0; i < SMALL; i++) sum = sum * 31 + places[i][0];
     read_some(fd);
     fflush(stdout);
     pid_t child = fork();
