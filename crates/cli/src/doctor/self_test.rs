@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use runahead_protocol::session::TEST_EVERY_READ_STALLS;
 use serde_json::Value;
@@ -18,6 +19,9 @@ const FILES: usize = 24;
 const FILE_BYTES: usize = 16 << 10;
 /// On a busy machine speculation declines; that is no finding.
 const TRIES: usize = 5;
+/// Who ends waits for its statistics half a second at most; on a busy machine or a slow disk
+/// they come later.
+const STATISTICS_WAIT: Duration = Duration::from_secs(10);
 
 /// A line of each file, and some computing after it.
 const SCRIPT: &str = "n=0
@@ -112,8 +116,20 @@ fn run(directory: &Path) -> Result<Value, String> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!("the program ended by {} {}", output.status, stderr.trim()));
     }
-    let text = fs::read(&report).map_err(|error| format!("no statistics: {error}"))?;
+    let text = awaited(&report).map_err(|error| format!("no statistics: {error}"))?;
     serde_json::from_slice(&text).map_err(|error| format!("statistics: {error}"))
+}
+
+/// Reads a report, which may be about to be written, and removes it: the next try is not to
+/// find this one's. (It is renamed to its place when it is complete.)
+fn awaited(report: &Path) -> std::io::Result<Vec<u8>> {
+    let deadline = Instant::now() + STATISTICS_WAIT;
+    loop {
+        match fs::read(report) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            text => return text.and_then(|text| fs::remove_file(report).map(|()| text)),
+        }
+    }
 }
 
 fn number(json: &Value, pointer: &str) -> u64 {
