@@ -266,7 +266,12 @@ fn local_image(state: &State) -> Result<PathBuf> {
 pub(crate) fn mount_device(state: &State) -> Result<()> {
     let Some(device) = &state.device else { return Ok(()) };
     loop_device::pin_again(device)?;
-    mounts::mount(mounts::source(device)?, &state.options.mountpoint, "ext4", "")
+    let (source, target) = (mounts::source(device)?, &state.options.mountpoint);
+    // Else a thread of the kernel reads block bitmaps at some moment of the first five
+    // seconds (ext4_init_fs()'s lazy initialisation, Linux 5.13 on): requests that nobody
+    // who uses the device has made. Before that there is no such option, nor that thread.
+    mounts::mount(source, target, "ext4", "no_prefetch_block_bitmaps")
+        .or_else(|_| mounts::mount(source, target, "ext4", ""))
 }
 
 fn prepare_upper(state: &State) -> Result<()> {
