@@ -199,17 +199,41 @@ fn t_hit_us(memory: &mut Memory) -> u32 {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
-    /// What becomes of it where a manager does so with all clients.
-    fn opened(treat: impl Fn(UnixStream) + Send + 'static) -> Backend {
+    fn open(path: &Path) -> Backend {
+        let mut memory = Memory::of_self();
+        Backend::open(Some(path), HintMode::Full, "test", &mut memory, 1).unwrap()
+    }
+
+    /// The directory of a manager that does so with all clients, and its socket.
+    fn manager(treat: impl Fn(UnixStream) + Send + 'static) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || listener.incoming().flatten().for_each(treat));
-        let mut memory = Memory::of_self();
-        Backend::open(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap()
+        (directory, path)
+    }
+
+    /// What becomes of it where a manager does so with all clients.
+    fn opened(treat: impl Fn(UnixStream) + Send + 'static) -> Backend {
+        open(&manager(treat).1)
+    }
+
+    /// With a manager that serves, once that has a processor to answer on, at most half a
+    /// minute.
+    fn served(path: &Path) -> Backend {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let backend = open(path);
+            if matches!(backend, Backend::Remote(..)) {
+                return backend;
+            }
+            assert!(Instant::now() < deadline, "{backend:?}");
+        }
     }
 
     #[test]
@@ -239,10 +263,7 @@ mod tests {
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || runahead_manager::server::serve(&listener));
-        let mut memory = Memory::of_self();
-        let mut backend =
-            Backend::open(Some(&path), HintMode::Full, "test", &mut memory, 1).unwrap();
-        assert!(matches!(backend, Backend::Remote(..)), "{backend:?}");
+        let mut backend = served(&path);
         let credit = Action::Credit(runahead_manager::engine::CREDIT);
         assert_eq!(backend.take_actions(), [credit], "what it said first is not lost");
     }
@@ -255,17 +276,20 @@ mod tests {
             Action::Prefetch { tag: 2, file: 0, offset: 1 << 20, length: BLOCK_BYTES - 1 },
             Action::Release { file: 0, offset: 0, length: 2 * BLOCK_BYTES },
         ];
-        let mut backend = opened(move |mut stream| {
+        let (_directory, path) = manager(move |mut stream| {
             for action in &decided {
-                wire::send_action(&mut stream, action).unwrap();
+                if wire::send_action(&mut stream, action).is_err() {
+                    return;
+                }
             }
             // Until it ends.
             while let Ok(Some(_)) = FromClient::receive(&mut stream) {}
         });
+        let mut backend = served(&path);
         let mut actions = 0;
         while actions < decided.len() {
             actions += backend.take_actions().len();
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
         backend.done(1, Report { ok: true, ..Report::default() });
         backend.done(2, Report::default());

@@ -403,7 +403,7 @@ mod tests {
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || serve(&listener));
-        let open = || Connection::open(&path, "memory", &Options::default()).unwrap();
+        let open = || open_when_there_is_room(&path, "memory");
         let mut clients = vec![open(), open()];
         for i in 0..clients.len() {
             clients[i].send(&FromClient::Buffers(256));
@@ -447,7 +447,7 @@ mod tests {
         std::fs::set_permissions(directory.path(), open_to_all.clone()).unwrap();
         std::fs::set_permissions(&path, open_to_all).unwrap();
         std::thread::spawn(move || serve(&listener));
-        let mut clients = vec![Connection::open(&path, "memory", &Options::default()).unwrap()];
+        let mut clients = vec![open_when_there_is_room(&path, "memory")];
         clients[0].send(&FromClient::Buffers(256));
         clients[0].send(&FromClient::File(4, info()));
         // Another user claims the same file in the same memory, and that it is empty.
@@ -456,7 +456,7 @@ mod tests {
             if !become_user(65_534) {
                 return None;
             }
-            let mut other = Connection::open(&of_other, "memory", &Options::default()).unwrap();
+            let mut other = open_when_there_is_room(&of_other, "memory");
             other.send(&FromClient::File(9, FileInfo { bytes: 0, ..info() }));
             let nothing = Segment { file: 77, offset: 0, length: 1 };
             other.disclose(&[nothing]);
@@ -491,7 +491,8 @@ mod tests {
         drop(silent);
     }
 
-    /// Connects once those before that have gone have been seen off, at most half a minute.
+    /// Connects once those before that have gone have been seen off, and the manager had a
+    /// processor to answer on, at most half a minute.
     fn open_when_there_is_room(path: &Path, domain: &str) -> Connection {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -574,7 +575,7 @@ mod tests {
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || serve(&listener));
-        let mut clients = vec![Connection::open(&path, "memory", &Options::default()).unwrap()];
+        let mut clients = vec![open_when_there_is_room(&path, "memory")];
         let mut silent = UnixStream::connect(&path).unwrap();
         let served = |clients: &mut [Connection]| {
             clients[0].disclose(&[Segment { file: 1, offset: 0, length: 1 }]);
@@ -621,7 +622,7 @@ mod tests {
         std::thread::spawn(move || serve(&listener));
         let open = |domain: &str| Connection::open(&path, domain, &Options::default());
         let mut clients: Vec<Connection> = (0..MEMORIES_PER_USER_MAX)
-            .map(|i| open(&format!("memory {i}")).expect("a memory's first"))
+            .map(|i| open_when_there_is_room(&path, &format!("memory {i}")))
             .collect();
         assert!(open("one more").is_err(), "turned away");
         clients.push(open_when_there_is_room(&path, "memory 0"));
