@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -91,8 +92,14 @@ pub fn reachable(executable: &Path, directory: &Path) -> Result<PathBuf> {
     }
     let name = executable.file_name().context("an executable has a name")?;
     let copy = directory.join(name);
-    fs::copy(executable, &copy)
-        .with_context(|| format!("copy {} for another user", executable.display()))?;
+    // By a process of its own: what another thread forks meanwhile would have the copy open
+    // for writing, which nobody could execute then.
+    let copied = Command::new("cp").arg("--").args([executable, &copy]).status();
+    ensure!(
+        copied.is_ok_and(|status| status.success()),
+        "copy {} for another user",
+        executable.display()
+    );
     open_to_others(&copy)?;
     Ok(copy)
 }

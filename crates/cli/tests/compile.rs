@@ -1,7 +1,6 @@
 //! `runahead cc`: what is not its own option is the compiler's.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -96,8 +95,12 @@ fn at_first_use(command: &mut Command, directory: &Path) {
     ];
     for (name, script) in FAKES {
         let path = directory.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/sh\n{script}\n");
+        // By another process: while this one had it open to be written, a child that another
+        // test forks would keep it open, and then nobody could execute it.
+        let writes = r#"printf %s "$1" >"$0" && chmod 755 "$0""#;
+        let written = Command::new("sh").args(["-c", writes]).arg(&path).arg(text).status();
+        assert!(written.unwrap().success());
     }
     let headers = directory.join("include/llvm/IR");
     fs::create_dir_all(&headers).unwrap();
