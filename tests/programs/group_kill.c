@@ -45,7 +45,9 @@ int main(void)
 			 * one that lives is in a group of its own. */
 			read(go[0], &byte, 1);
 			linger_if(ahead(2) != right);
-			pause_ms(20);
+			/* One that is about to leave the group is given time to. */
+			for (int i = 0; i < 500 && (i < 1 || members(getpid()) != 1); i++)
+				pause_ms(20);
 			write(done[1], "x", 1);
 			read(go[0], &byte, 1);
 			_exit(ahead(2) % 5);

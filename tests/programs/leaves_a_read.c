@@ -22,10 +22,11 @@ int main(void)
 		pthread_join(thread, &result);
 		CHECK(result == PTHREAD_CANCELED);
 		struct itimerval time = { { 0 }, { 0, 300 + round * 17 } };
-		setitimer(ITIMER_REAL, &time, NULL);
-		if (sigsetjmp(back, 1) == 0)
+		if (sigsetjmp(back, 1) == 0) {
+			setitimer(ITIMER_REAL, &time, NULL);
 			for (;;)
 				ahead(3);
+		}
 		printf("%u\n", ahead(3));
 	}
 }

@@ -21,9 +21,17 @@ impl Pool {
     fn more(pages: u64) -> Option<Pool> {
         let before = fs::read_to_string(POOL).ok()?.trim().parse().ok()?;
         let pool = Pool(before);
-        fs::write(POOL, (before + pages).to_string()).ok()?;
-        let now: u64 = fs::read_to_string(POOL).ok()?.trim().parse().ok()?;
-        (now >= before + pages).then_some(pool)
+        let wanted = before + pages;
+        // Memory may be in smaller pieces, after much work.
+        for _ in 0..20 {
+            fs::write(POOL, wanted.to_string()).ok()?;
+            let now: u64 = fs::read_to_string(POOL).ok()?.trim().parse().ok()?;
+            if now >= wanted {
+                return Some(pool);
+            }
+            fs::write("/proc/sys/vm/compact_memory", "1").ok()?;
+        }
+        None
     }
 }
 

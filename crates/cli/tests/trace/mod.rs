@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Room for events, in KiB a processor: some 200,000.
 const BUFFER_KIB: u32 = 16_384;
@@ -79,8 +80,17 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        let gone = fs::remove_dir(&self.0);
-        assert!(gone.is_ok() || std::thread::panicking(), "{gone:?}");
+        // A child that another test has just forked may have a file of it open until it
+        // executes its program.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let gone = fs::remove_dir(&self.0);
+            if gone.is_ok() || std::thread::panicking() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{gone:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

@@ -41,7 +41,20 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, Request)>> {
     })
 }
 
+/// The same cases in every run, so that a change is judged by what it changes;
+/// `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look further.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let rng_seed = match std::env::var_os("PROPTEST_RNG_SEED") {
+        Some(_) => default.rng_seed,
+        None => proptest::test_runner::RngSeed::Fixed(2003),
+    };
+    ProptestConfig { failure_persistence: None, rng_seed, ..default }
+}
+
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn each_request_completes_once_and_never_early(
         requests in arrivals(), which in 0usize..4, seed in any::<u64>(),
