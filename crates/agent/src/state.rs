@@ -250,6 +250,8 @@ pub struct State {
     /// A device, doubled, and whether copy_file_range(2) reads what it copies from
     /// there, or another does it (1, 0); 0: of none it is known.
     pub copies_dev: AtomicU64,
+    /// Devices whose files are told of each close.
+    pub told_devices: crate::normal::Known,
     /// Stalls that were waits for directories.
     pub directory_stalls: AtomicU32,
     /// Reads made by the owner since the synchronisation.

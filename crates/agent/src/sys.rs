@@ -98,6 +98,8 @@ pub struct Stat {
 pub const S_IFMT: u32 = 0o170_000;
 /// Regular file.
 pub const S_IFREG: u32 = 0o100_000;
+/// `S_IFCHR`.
+pub const S_IFCHR: u32 = 0o020_000;
 /// Block device.
 pub const S_IFBLK: u32 = 0o060_000;
 /// Directory.

@@ -11,7 +11,8 @@ use super::logs::{fresh_log, revise_horizon, share};
 use super::processors::idle_processors;
 use super::waiting::{self, await_detached, settled};
 use super::{
-    OFFSET_NONE, Request, areas, bars, capture, credit, direct, huge, learnt, quota, sequence,
+    OFFSET_NONE, Request, areas, bars, capture, credit, direct, flushing, huge, learnt, quota,
+    sequence,
 };
 use crate::apart;
 use crate::arch::{Frame, nr};
@@ -346,6 +347,9 @@ fn synchronise(
     } else if huge::came_unseen(state) {
         return None;
     }
+    if is_told_of_closes(state) {
+        return None;
+    }
     let readers_max = if may_read_ahead(state, &mut rations.control) { READERS_MAX } else { 0 };
     if readers_max == 0 && matches!(stall, Stall::Names(_)) {
         return None;
@@ -518,11 +522,33 @@ fn synchronise(
     None
 }
 
+/// Whether a file would be told that the program closes it ([`flushing`]).
+fn is_told_of_closes(state: &State) -> bool {
+    // The look holds them for moments.
+    waiting::entering(state);
+    let is_told = flushing::would_be_told(&state.told_devices);
+    state.detaching.store(0, SeqCst);
+    if is_told {
+        state.count(Counter::SyncsDeclined, 1);
+        if let Some(slot) = state.slot() {
+            slot.lose(Loss::Told);
+        }
+    }
+    is_told
+}
+
 /// Where the frame of the stall's hook ends, if the copy is the aide's to make:
 /// the stall waits for longer than that takes, and nothing of the program needs
 /// to be waited for that happens unseen.
+///
+/// Not where the read's data may come into the program's own pages, whose places the aide
+/// fills anew meanwhile: FUSE's direct files, which no flag shows, do not pin them before
+/// Linux 6.9. What `RWF_NOWAIT` has answered comes by way of the page cache.
 fn where_handed_over(stall: &Stall, refork: &mut Refork, stall_ns: u64) -> Option<usize> {
-    let Stall::Read(_, end) = stall else { return None };
+    let Stall::Read(request, end) = stall else { return None };
+    if !request.started {
+        return None;
+    }
     let test = CONFIG.test.load(Relaxed) & TEST_HANDS_OVER != 0;
     (!waiting::sees_too_little() && (test || refork.hands_over(stall_ns))).then_some(*end)
 }
@@ -606,6 +632,9 @@ pub fn start_aide(state: &'static State) -> i32 {
     state.try_locked(|_, _| {
         let first = state.aide.load(Relaxed) == 0;
         if is_barred(state) || !settled(state) || first && !permitted(state) {
+            return;
+        }
+        if is_told_of_closes(state) {
             return;
         }
         waiting::entering(state);
