@@ -33,6 +33,10 @@ pub const NOTICED_THREADS_MAX: usize = 64;
 /// Large mappings of files that are kept track of; more do without.
 pub const AREAS_MAX: usize = 64;
 
+/// Mappings through which files are written that are kept track of; with more, each
+/// munmap(2) is taken for the end of one.
+pub const WRITTEN_MAX: usize = 16;
+
 /// Children by vfork(2) that may execute programs with many variables in one and the
 /// same moment; more do without the agent.
 pub const SCRATCHES_MAX: usize = 8;
@@ -462,6 +466,10 @@ pub struct State {
     pub noticed: [NoticedThread; NOTICED_THREADS_MAX],
     /// Large mappings of files.
     pub areas: [Area; AREAS_MAX],
+    /// Mappings through which files are written.
+    pub written: [Area; WRITTEN_MAX],
+    /// How many there have been.
+    pub writings: AtomicUsize,
     /// Sequential streams.
     pub streams: crate::normal::StreamTable,
     /// Class of each descriptor.

@@ -8,7 +8,7 @@ use crate::arch::nr;
 use crate::arena::Window;
 use crate::config::{CONFIG, stalls_always};
 use crate::import::regions::swap_exists;
-use crate::state::State;
+use crate::state::{State, WRITTEN_MAX};
 use crate::sys::{self, IoVec, call};
 use core::ptr::from_ref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -65,7 +65,16 @@ pub fn before_mapped(state: &State, &[_, _, _, flags, fd, _]: &[usize; 6]) {
 /// counts as no major fault, and nobody gets notice of it.
 pub fn mapped(state: &'static State, result: isize, args: &[usize; 6]) -> Option<usize> {
     let &[_, len, protection, flags, fd, offset] = args;
-    if result <= 0 || len < LARGE_BYTES {
+    if result <= 0 {
+        return None;
+    }
+    let writes = protection & sys::PROT_WRITE != 0
+        && flags & sys::MAP_ANONYMOUS == 0
+        && flags & MAP_TYPE != sys::MAP_PRIVATE;
+    if writes {
+        remember_written(state, result as usize, len);
+    }
+    if len < LARGE_BYTES {
         return None;
     }
     state.large_changes.fetch_add(1, Relaxed);
@@ -168,6 +177,47 @@ fn remember(state: &State, start: usize, len: usize, device: u64) {
             return;
         }
     }
+}
+
+/// Keeps in mind where a file is written through a mapping.
+#[cold]
+fn remember_written(state: &State, start: usize, len: usize) {
+    state.writings.fetch_add(1, Relaxed);
+    let end = start.saturating_add(len).next_multiple_of(sys::PAGE_SIZE);
+    for area in &state.written {
+        if area.end.compare_exchange(0, end, Relaxed, Relaxed).is_ok() {
+            area.start.store(start, Relaxed);
+            return;
+        }
+    }
+}
+
+/// Whether a munmap(2) lets go of a file that was written through what it takes away: a
+/// copy has the mapping as well, and with it the file open for writing, which nobody could
+/// execute, lease or mount read-only meanwhile, and of whose closing a watcher would be
+/// told late.
+pub fn lets_go_of_written(state: &State, start: usize, len: usize) -> bool {
+    let writings = state.writings.load(Relaxed);
+    if writings == 0 {
+        return false;
+    }
+    let end = start.saturating_add(len);
+    let mut lets_go = writings > WRITTEN_MAX;
+    for area in &state.written {
+        let (from, to) = (area.start.load(Relaxed), area.end.load(Relaxed));
+        if to == 0 || to <= start || end <= from {
+            continue;
+        }
+        lets_go = true;
+        if start <= from && to <= end {
+            area.start.store(0, Relaxed);
+            area.end.store(0, Relaxed);
+            // More than there is room for stay more.
+            let fewer = |all: usize| (all <= WRITTEN_MAX).then(|| all.saturating_sub(1));
+            let _ = state.writings.fetch_update(Relaxed, Relaxed, fewer);
+        }
+    }
+    lets_go
 }
 
 /// Before a munmap(2): forgets the mappings that begin in the range.

@@ -258,7 +258,13 @@ fn rare(state: &'static State, frame: &mut Frame, watch: Watch) -> isize {
                 None => result,
             };
         }
-        Watch::Unmap => areas::unmapped(state, first, second),
+        Watch::Unmap => {
+            areas::unmapped(state, first, second);
+            if areas::lets_go_of_written(state, first, second) && own(state) {
+                synchronise::judge(state);
+                end_speculation(state);
+            }
+        }
         Watch::Remap => {
             // A mark would move along.
             handover::await_made(state);
