@@ -62,6 +62,37 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Has made a child, and so the table of executables, before it locks its memory; and makes
+/// another then.
+const MAKES_CHILDREN: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+int main(void) {
+    int before = system("true"), locked = mlockall(MCL_CURRENT), after = system("exit 3");
+    printf("%x %d %x\n", before, locked, after);
+    fflush(stdout);
+    return 7;
+}
+"#;
+
+#[test]
+fn children_are_made_after_all_memory_was_locked() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("children", MAKES_CHILDREN, &["-O1", "-w"]);
+    let run = |mut command: Command| {
+        let output = command.arg(&program).output().unwrap();
+        (support::text(&output.stdout), output.status.to_string())
+    };
+    let plain = run(Command::new("env"));
+    assert_eq!(plain.0, "0 0 300\n");
+    for statistics in [&[][..], &["--stats"]] {
+        let mut command = scratch.runahead();
+        command.arg("run").args(statistics).arg("--");
+        assert_eq!(run(command), plain, "{statistics:?}");
+    }
+}
+
 #[test]
 fn all_memory_may_be_locked_as_without() {
     const MCL_CURRENT: i32 = libc::MCL_CURRENT;

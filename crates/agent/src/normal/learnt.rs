@@ -429,6 +429,12 @@ pub fn table(state: &State) -> Option<&'static Table> {
     unsafe { found.as_ref() }
 }
 
+/// The table is about to be unmapped, and never looked at again here.
+pub fn leave(state: &State) {
+    state.learnt_refused.store(1, Relaxed);
+    state.learnt.store(core::ptr::null_mut(), Relaxed);
+}
+
 /// Maps the file for this process and the children that it will fork; null where
 /// that cannot be. A thread that comes second maps the same file over it.
 #[cold]

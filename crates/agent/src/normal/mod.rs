@@ -595,6 +595,7 @@ pub fn before_lock_all(state: &'static State) {
     if own(state) {
         delicate(state);
         if crate::import::regions::is_single_threaded() {
+            learnt::leave(state);
             crate::arena::leave();
         }
     }
