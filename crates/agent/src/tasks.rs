@@ -5,11 +5,13 @@ use crate::{opening, procfs, sys};
 use runahead_emulate::frontier::Entries;
 
 /// Calls `each` for the threads of a process, by their ids;
-/// some may be left out where they come or go meanwhile.
-pub fn for_each(process: usize, mut each: impl FnMut(usize)) {
+/// some may be left out where they come or go meanwhile. Whether they could be looked at.
+pub fn for_each(process: usize, mut each: impl FnMut(usize)) -> bool {
     let (mut room, mut name) = ([0u8; 20], [0u8; 40]);
     let number = procfs::digits(process, &mut room);
-    let Some(name) = procfs::path(&[b"/proc/", number, b"/task\0"], &mut name) else { return };
+    let Some(name) = procfs::path(&[b"/proc/", number, b"/task\0"], &mut name) else {
+        return false;
+    };
     opening::with(name, |fd| {
         let mut entries = [0u8; 512];
         loop {
@@ -26,5 +28,6 @@ pub fn for_each(process: usize, mut each: impl FnMut(usize)) {
                 }
             }
         }
-    });
+    })
+    .is_some()
 }

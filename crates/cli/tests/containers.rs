@@ -218,6 +218,43 @@ fn a_filter_that_kills_for_our_calls_keeps_us_out() {
     assert!(run.losses().contains("kills"), "{}", run.losses());
 }
 
+/// Maps what is not in memory, and adds it up.
+const MAPS: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+int main(int argc, char **argv) {
+    struct stat stat;
+    int fd = open(argv[1], O_RDONLY);
+    fstat(fd, &stat);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    unsigned char *at = mmap(0, stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    unsigned long sum = 0;
+    for (long i = 0; i < stat.st_size; i += 4096) sum = sum * 31 + at[i];
+    printf("%lx\n", sum);
+    return 3;
+}
+"#;
+
+/// Which nobody has tried: the agent does without notices of faults.
+#[test]
+fn a_filter_that_kills_for_perf_events_kills_nobody() {
+    let scratch = Scratch::new();
+    let maps = scratch.compile("maps", MAPS, &["-O1", "-w"]);
+    let maps = maps.to_str().unwrap();
+    let noise = speculation::noise(&scratch, 1024);
+    let expected = speculation::plainly(Command::new(maps).arg(&noise));
+    assert_eq!(expected.1, Some(3));
+    let code = || filter(&[libc::SYS_perf_event_open], RET_KILL_PROCESS);
+    for test in [0, EVERY_READ_STALLS] {
+        let command = [maps, noise.to_str().unwrap()];
+        let run = speculation::run(&scratch, test, &command, |runahead| confine(runahead, code()));
+        assert_eq!((&run.stdout, run.status), (&expected.0, expected.1), "{}", run.stats);
+    }
+}
+
 /// Installs a filter that kills for what the agent would do, then executes.
 const RESTRICTS_ITSELF: &str = r#"
 #include <linux/filter.h>

@@ -195,7 +195,7 @@ fn hasten(child: i32) {
         unsafe { call(nr::SCHED_SETSCHEDULER, &[thread, 0, priority]) == 0 }
     };
     if at_normal(child as usize) {
-        tasks::for_each(child as usize, |thread| _ = at_normal(thread));
+        let _ = tasks::for_each(child as usize, |thread| _ = at_normal(thread));
     }
 }
 
@@ -233,11 +233,12 @@ fn await_death(state: &State, child: i32) {
     }
 }
 
-/// Whether a thread of a process waits uninterruptibly (proc_pid_stat(5)).
+/// Whether a thread of a process waits uninterruptibly (proc_pid_stat(5)), or nobody says:
+/// where others' processes are hidden (`hidepid` of proc(5)), or no descriptor is free.
 fn is_held(child: i32) -> bool {
     let mut held = false;
-    tasks::for_each(child as usize, |thread| held |= state_of(thread) == Some(b'D'));
-    held
+    let looked = tasks::for_each(child as usize, |thread| held |= state_of(thread) == Some(b'D'));
+    held || !looked
 }
 
 /// The letter of a thread's state.

@@ -409,9 +409,10 @@ pub fn before_namespaces(state: &'static State) {
 #[cold]
 pub fn before_other_root(state: &'static State) {
     if own(state) {
-        CONFIG.other_root.store(1, Relaxed);
         state.disable(Loss::Namespace);
+        // Which looks into /proc.
         end_speculation(state);
+        CONFIG.other_root.store(1, Relaxed);
     }
 }
 
@@ -585,6 +586,8 @@ pub fn delicate(state: &'static State) {
     if own(state) {
         is_delicate(state);
         end_speculation(state);
+        // Their rings count in what the user may lock, with what io_uring and others pin.
+        notice::disarm(state);
     }
 }
 

@@ -84,6 +84,8 @@ const NOTICES_SPARE: u32 = 64;
 /// Least stack below a thread's present place with which it gets notice, in
 /// bytes: the kernel puts a frame of up to 11 KiB (AMX) there.
 const STACK_MIN: usize = 64 * 1024;
+/// Smallest stack set aside for signals with room for a notice, in bytes: SIGSTKSZ.
+const OTHER_STACK_MIN: u64 = 8192;
 
 /// Stack on which a notice is handled, in bytes: the thread's own may be
 /// nearly used up.
@@ -276,7 +278,7 @@ fn arm(state: &'static State) {
         entry.period.store(1, Relaxed);
         entry.idle.store(0, Relaxed);
         entry.thread.store(thread_pointer(), Relaxed);
-        let stack_is_large = stack_is_large(state);
+        let stack_is_large = stack_is_large(state) && other_stack_is_large();
         if stack_is_large {
             renew(state, entry);
         }
@@ -314,6 +316,19 @@ fn stack_is_large(state: &State) -> bool {
     large
 }
 
+/// Whether the frame can be put on the stack that this thread has set aside for signals, if
+/// it has: with vector registers it takes 3.5 KiB, and one of `MINSIGSTKSZ`, 2 KiB, is
+/// allowed (sigaltstack(2)).
+fn other_stack_is_large() -> bool {
+    const SS_DISABLE: u64 = 2;
+    // struct sigaltstack: an address, flags, a size.
+    let mut other = [0u64; 3];
+    // SAFETY: a query, which writes 24 bytes.
+    let asked = unsafe { call(nr::SIGALTSTACK, &[0, other.as_mut_ptr() as usize]) };
+    let [_, flags, len] = other;
+    asked == 0 && (flags & SS_DISABLE != 0 || len >= OTHER_STACK_MIN)
+}
+
 /// Makes an event for this thread, in place of the one that it has.
 fn renew(state: &State, entry: &NoticedThread) {
     let old = entry.ring.load(Relaxed);
@@ -341,7 +356,10 @@ fn close_event(ring: usize) {
 /// Makes an event for this thread that gives notice of one in `period` faults, with ring
 /// number `ring`; the mapping that keeps it alive.
 fn open_event(state: &State, period: u32, ring: usize) -> Option<usize> {
-    if CONFIG.test.load(Relaxed) & TEST_WITHOUT_PERF != 0 || !opening::has_room() {
+    // A filter may kill for this call, and nobody has tried it.
+    let is_tried = CONFIG.filtered.load(Relaxed) == 0;
+    let without = CONFIG.test.load(Relaxed) & TEST_WITHOUT_PERF != 0;
+    if without || !is_tried || !opening::has_room() {
         return None;
     }
     const TYPE_SOFTWARE: u64 = 1;
