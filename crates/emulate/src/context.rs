@@ -47,7 +47,7 @@ impl Stat {
 }
 
 /// The 8 bytes at `at`, in memory order; 0 beyond the end.
-fn word(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())

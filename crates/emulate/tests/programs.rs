@@ -333,3 +333,42 @@ fn polling_answers_only_what_is_certain() {
     assert_eq!(outcome, Outcome::Park(Park::NeedsInput));
     assert_eq!(copy.call(nr::POLL, &[address, 1, 0]), 0, "nothing yet");
 }
+
+/// Nothing keeps the kernel from noting that a link was read, which it does where that has not
+/// happened since the link was made, or for a day.
+#[test]
+fn reading_a_link_is_not_seen_in_its_access_time() {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+    let dir = TempDir::new("links");
+    let link = dir.0.join("link");
+    std::os::unix::fs::symlink("where it leads", &link).unwrap();
+    let times = |link: &std::path::Path| {
+        let found = link.symlink_metadata().unwrap();
+        (found.atime(), found.atime_nsec())
+    };
+    let mut copy = Copy::new();
+    let mut buffer = vec![b'-'; 64];
+    let at = copy.machine.own(&mut buffer);
+    let cwd = libc::AT_FDCWD as usize;
+    let before = times(&link);
+    // Later than the link was made, by the clock that file systems have.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let path = copy.path(&link);
+    assert_eq!(copy.call(nr::READLINKAT, &[cwd, path, at, 64]), 14, "its length is known");
+    assert_eq!(copy.call(nr::READLINKAT, &[cwd, path, at, 5]), 5);
+    assert_eq!(copy.machine.count(nr::READLINKAT), 0);
+    assert_eq!(times(&link), before);
+    // One that the program has read since: the kernel notes nothing more.
+    let name = std::ffi::CString::new(link.as_os_str().as_bytes()).unwrap();
+    let hour = libc::timespec { tv_sec: before.0 + 3600, tv_nsec: 0 };
+    let keep = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+    let both = [hour, keep];
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: a NUL-terminated path and two times.
+    let done = unsafe { libc::utimensat(libc::AT_FDCWD, name.as_ptr(), both.as_ptr(), flags) };
+    assert_eq!(done, 0);
+    assert_eq!(copy.call(nr::READLINKAT, &[cwd, path, at, 64]), 14);
+    assert_eq!(&buffer[..14], b"where it leads");
+    assert_eq!(times(&link), (before.0 + 3600, 0));
+}
