@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use runahead_emulate::frontier::{Ahead, Walk};
 use runahead_emulate::{Calls, Kernel, Mapped, Protecting};
 use runahead_protocol::log::Log;
+use runahead_protocol::stats::Park;
 
 /// The memory cgroup, for its counters.
 static GROUP: Own<Group> = Own(UnsafeCell::new(Group::EMPTY));
@@ -116,7 +117,7 @@ impl Kernel for Inside {
 
     fn mapped(&mut self, address: usize, len: usize, of: Option<Mapped>) {
         let len = len.next_multiple_of(sys::PAGE_SIZE);
-        regions().cut(address, len);
+        cut(address, len);
         if let Some(Mapped { fd, offset, protection }) = of
             && protection & sys::PROT_READ != 0
             && let Some(own) = reopen::again(fd)
@@ -126,7 +127,7 @@ impl Kernel for Inside {
     }
 
     fn unmapped(&mut self, address: usize, len: usize) {
-        regions().cut(address, len.next_multiple_of(sys::PAGE_SIZE));
+        cut(address, len.next_multiple_of(sys::PAGE_SIZE));
     }
 
     fn now_ns(&mut self) -> u64 {
@@ -181,5 +182,12 @@ impl Kernel for Inside {
     fn slept(&mut self) -> bool {
         let now = usage::of_thread().voluntary_switches;
         SLEPT.swap(now, Relaxed) != now
+    }
+}
+
+/// Of a range that is no longer what it was nothing is kept track of.
+fn cut(address: usize, len: usize) {
+    if !regions().cut(address, len) {
+        super::park(Park::TableFull, -1);
     }
 }

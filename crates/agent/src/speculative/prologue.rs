@@ -48,8 +48,10 @@ const IOPRIO_WHO_PROCESS: usize = 1;
 /// The first step, before anything else that could fault: a program that closes
 /// something meanwhile waits for its end (`normal::waiting::await_detached`).
 pub fn leave_table(log: &'static Log, parent: &Parent) {
-    // Whatever becomes of it, it leaves nothing in the program's directory.
-    limit(RLIMIT_CORE, [0, 0]);
+    // Whatever becomes of it, it leaves nothing in the program's directory, nor does it
+    // wait for who takes crashes by a pipe, which a limit of 0 does not keep from that
+    // (core(5)).
+    limit(RLIMIT_CORE, [1, 1]);
     // The child of a thread that has died meanwhile gets no death signal.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // SAFETY: a query.

@@ -91,13 +91,17 @@ pub struct Regions {
     names_len: usize,
 }
 
-static REGIONS: Own<Regions> = Own(UnsafeCell::new(Regions {
-    table: [Region::FREE; REGIONS_MAX],
-    code: [0; CODE_MAX],
-    code_len: 0,
-    names: [0; NAMES_LEN],
-    names_len: 0,
-}));
+static REGIONS: Own<Regions> = Own(UnsafeCell::new(Regions::NONE));
+
+impl Regions {
+    const NONE: Regions = Regions {
+        table: [Region::FREE; REGIONS_MAX],
+        code: [0; CODE_MAX],
+        code_len: 0,
+        names: [0; NAMES_LEN],
+        names_len: 0,
+    };
+}
 
 /// The regions.
 ///
@@ -229,8 +233,10 @@ impl Regions {
         self.names.get(at..at + len).unwrap_or(&[])
     }
 
-    /// The program has unmapped a range, or mapped something else there.
-    pub fn cut(&mut self, start: usize, len: usize) {
+    /// The program has unmapped a range, or mapped something else there. False where nothing
+    /// can be kept of what lies behind it: nobody would know that it is shared with the
+    /// program.
+    pub fn cut(&mut self, start: usize, len: usize) -> bool {
         let end = start.saturating_add(len);
         let mut rest = None;
         for region in self.table.iter_mut().filter(|region| region.end != 0) {
@@ -258,9 +264,7 @@ impl Regions {
                 *region = Region::FREE;
             }
         }
-        if let Some(rest) = rest {
-            self.add(rest);
-        }
+        rest.is_none_or(|rest| self.add(rest))
     }
 }
 
@@ -280,4 +284,25 @@ pub fn give_up(region: &mut Region) {
         sys::close(fd);
     }
     *region = Region::FREE;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_behind_a_hole_is_kept_or_said_to_be_lost() {
+        const LEN: usize = 1 << 20;
+        let mut regions = std::boxed::Box::new(Regions::NONE);
+        for at in 1..REGIONS_MAX {
+            let start = at * 2 * LEN;
+            assert!(regions.add(Region { start, end: start + LEN, ..Region::FREE }));
+        }
+        let hole = |at: usize| at * 2 * LEN + LEN / 2;
+        assert!(regions.cut(hole(1), sys::PAGE_SIZE), "there is room for one more");
+        assert!(regions.covers(hole(1) + sys::PAGE_SIZE, 1) && !regions.covers(hole(1), 1));
+        assert!(!regions.cut(hole(2), sys::PAGE_SIZE));
+        // What needs no room is cut all the same.
+        assert!(regions.cut(3 * 2 * LEN, LEN / 2) && !regions.covers(3 * 2 * LEN, 1));
+    }
 }

@@ -198,17 +198,17 @@ impl Regions {
     fn detach(line: &Line<'_>, readable: bool) -> bool {
         let len = line.end - line.start;
         // The scratch memory holds lines of the file that is being read.
-        let copied = readable && len <= ATTACHED_COPY_MAX;
-        let protection = if copied { sys::PROT_READ | sys::PROT_WRITE } else { 0 };
         let mut bytes = [0u8; ATTACHED_COPY_MAX];
+        // Not by loads: beyond the end of a file they fault.
+        let copied = readable
+            && len <= ATTACHED_COPY_MAX
+            // SAFETY: into an array of ours that is as long.
+            && unsafe { sys::copy_own(line.start, bytes.as_mut_ptr(), len) };
+        let protection = if copied { sys::PROT_READ | sys::PROT_WRITE } else { 0 };
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
         let args = [line.start, len, protection, flags, usize::MAX, 0];
-        // SAFETY: the segment is attached, thus readable; its replacement is
-        // of the same place and length.
+        // SAFETY: the replacement is of the same place and length.
         unsafe {
-            if copied {
-                core::ptr::copy_nonoverlapping(line.start as *const u8, bytes.as_mut_ptr(), len);
-            }
             if call(nr::MMAP, &args) != line.start as isize {
                 return false;
             }
