@@ -210,13 +210,18 @@ fn hook_objects(libc: &Tables, wanted: impl Fn(Kind) -> bool) -> bool {
 fn find_libc() -> Option<Tables> {
     let mut found = None;
     elf::for_each(|object| {
-        let tables = Tables::of(&object);
-        let all = [&b"__errno_location"[..], b"read", b"_exit"];
-        if found.is_none() && all.iter().all(|name| tables.function(name).is_some()) {
-            found = Some(tables);
+        if found.is_none() && is_libc(&object) {
+            found = Some(Tables::of(&object));
         }
     });
     found
+}
+
+/// Whether an object is a C library.
+pub fn is_libc(object: &elf::Object) -> bool {
+    let tables = Tables::of(object);
+    let all = [&b"__errno_location"[..], b"read", b"_exit"];
+    all.iter().all(|name| tables.function(name).is_some())
 }
 
 /// Fills in [`ORIGINALS`]; 0 where a call does not arrive at the C library,

@@ -9,6 +9,7 @@ use crate::arch::{
 use crate::config::CONFIG;
 use crate::elf::{self, Object};
 use crate::import::regions::is_single_threaded;
+use crate::interpose;
 use crate::normal;
 use crate::state::State;
 use crate::status::Status;
@@ -32,6 +33,17 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     if !alone || CONFIG.test.load(Relaxed) & TEST_REFUSE_PATCHING != 0 || !writable_stubs() {
         table.unmap();
         lose(state, Loss::PatchRefused);
+        return false;
+    }
+    // The dynamic linker's sites alone would let pass for seen what the C library does.
+    let mut knows_libc = false;
+    elf::for_each(|object| {
+        let known = table.sites_of(&object).is_some_and(|(_, sites)| !sites.is_empty());
+        knows_libc |= known && interpose::is_libc(&object);
+    });
+    if !knows_libc {
+        table.unmap();
+        lose(state, Loss::UnknownLibc);
         return false;
     }
     let mut used = 0usize;

@@ -116,3 +116,30 @@ fn the_dynamic_linker_tells_nobody_of_the_agent() {
         }
     }
 }
+
+/// Nobody knows where another C library than the usual one makes its calls, whatever is known
+/// of the dynamic linker.
+#[test]
+fn where_the_c_library_is_another_calls_are_hooked_by_symbol() {
+    const NOTE: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    let scratch = Scratch::new();
+    let source = [USES_BOTH, LIBRARIES[0], LIBRARIES[1]].join("\n");
+    let program = scratch.compile("uses", &source, &[]);
+    let maps = stdout_of(Command::new("cat").arg("/proc/self/maps"));
+    let usual = maps
+        .lines()
+        .find_map(|line| line.split(' ').next_back().filter(|path| path.ends_with("/libc.so.6")));
+    let mut library = fs::read(usual.unwrap()).unwrap();
+    let note = library.windows(NOTE.len()).position(|bytes| bytes == NOTE).unwrap();
+    library[note + NOTE.len()] ^= 1;
+    let directory = scratch.join("other");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("libc.so.6"), library).unwrap();
+    let command = [program.to_str().unwrap()];
+    let run = support::speculation::run(&scratch, 0, &command, |runahead| {
+        runahead.env("LD_LIBRARY_PATH", &directory);
+    });
+    assert_eq!((&*run.stdout, run.status), ("42 43\n", Some(0)));
+    assert_eq!(run.count("/sites/patched"), 0, "{}", run.stats);
+    assert!(run.losses().contains("not in the site table"), "{}", run.losses());
+}
