@@ -303,6 +303,18 @@ fn device(major: u32, minor: u32) -> u64 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12 | (major & !0xfff) << 32
 }
 
+/// The magic number of the file system that a descriptor's file lies on (statfs(2)); `None`
+/// where nobody says. A server's is asked for it.
+pub fn file_system(fd: i32) -> Option<u64> {
+    // struct statfs begins with the type, a long.
+    let mut found = [0u64; 15];
+    let at = found.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes one struct statfs, 120 bytes.
+    let result = unsafe { call(runahead_emulate::arch::nr::FSTATFS, &[fd as usize, at]) };
+    let [kind, ..] = found;
+    (result == 0).then_some(kind)
+}
+
 /// The device that a descriptor's file lies on, as stat(2) gives it; 0 where
 /// nobody says.
 pub fn device_of(fd: i32) -> u64 {

@@ -13,7 +13,6 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::{opening, sys};
-use runahead_emulate::arch::nr as all_nr;
 
 /// Descriptors that the kernel copies whatever it is told.
 const COPIED: i32 = 64;
@@ -46,16 +45,15 @@ pub struct Known([AtomicU64; DEVICES]);
 pub fn would_be_told(known: &Known) -> bool {
     (0..COPIED).any(|fd| {
         let flags = sys::status_flags(fd);
-        flags >= 0 && flags as usize & (O_ACCMODE | O_PATH) != 0 && is_told(known, fd, flags)
+        flags >= 0 && flags as usize & O_ACCMODE != 0 && is_told(known, fd)
     })
 }
 
 const O_ACCMODE: usize = 3;
-const O_PATH: usize = 0o10_000_000;
 
-fn is_told(known: &Known, fd: i32, flags: isize) -> bool {
+fn is_told(known: &Known, fd: i32) -> bool {
     let mut stat = sys::Stat::default();
-    if flags as usize & O_PATH != 0 || !sys::known_fstat(fd, &mut stat) {
+    if !sys::known_fstat(fd, &mut stat) {
         return false;
     }
     match stat.mode & sys::S_IFMT {
@@ -83,15 +81,7 @@ impl Known {
 /// what is not in it (subvolumes of btrfs), and others, say it themselves.
 fn asked(fd: i32, device: u64) -> bool {
     let listed = if major(device) == 0 { listed(device) } else { None };
-    listed.unwrap_or_else(|| {
-        // struct statfs begins with the type, a long.
-        let mut found = [0u64; 15];
-        let at = found.as_mut_ptr() as usize;
-        // SAFETY: the kernel writes one struct statfs, 120 bytes.
-        let result = unsafe { sys::call(all_nr::FSTATFS, &[fd as usize, at]) };
-        let [kind, ..] = found;
-        result != 0 || KINDS.contains(&kind)
-    })
+    listed.unwrap_or_else(|| sys::file_system(fd).is_none_or(|kind| KINDS.contains(&kind)))
 }
 
 fn listed(device: u64) -> Option<bool> {

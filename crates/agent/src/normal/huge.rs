@@ -9,9 +9,8 @@ use crate::opening;
 use crate::procfs::Line;
 use crate::state::State;
 use crate::status;
-use crate::sys::{self, call};
+use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_emulate::arch::nr as all_nr;
 
 const MAP_HUGETLB: usize = 0x4_0000;
 const MAP_NORESERVE: usize = 0x4000;
@@ -51,13 +50,7 @@ fn is_of_huge_pages(fd: usize) -> bool {
     if !known || !PAGE_LENS.contains(&(stat.block_len as usize)) {
         return false;
     }
-    // struct statfs begins with the type, a long.
-    let mut found = [0u64; 15];
-    let at = found.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes one struct statfs, 120 bytes.
-    let result = unsafe { call(all_nr::FSTATFS, &[fd, at]) };
-    let [kind, ..] = found;
-    result == 0 && kind == HUGETLBFS
+    sys::file_system(fd as i32) == Some(HUGETLBFS)
 }
 
 /// What was mapped before anybody looked, at the first copy; whether there is any.

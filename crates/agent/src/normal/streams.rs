@@ -414,13 +414,7 @@ pub fn copies_by_reading(fd: i32) -> bool {
         0xfe53_4d42, // SMB2
         0x00c3_6400, // Ceph
     ];
-    // struct statfs begins with the type, a long.
-    let mut found = [0u64; 16];
-    let at = found.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes one struct statfs, 120 bytes.
-    let result = unsafe { sys::call(all_nr::FSTATFS, &[fd as usize, at]) };
-    let [kind, ..] = found;
-    result != 0 || !ELSEWHERE.contains(&(kind as u32))
+    sys::file_system(fd).is_none_or(|kind| !ELSEWHERE.contains(&(kind as u32)))
 }
 
 /// Where a byte of a file lies on its device (FS_IOC_FIEMAP), in bytes.
