@@ -65,7 +65,14 @@ impl Group {
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let nth = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = Path::new(root).join(format!("runahead-{name}-{}-{nth}", std::process::id()));
+        Group::at(
+            Path::new(root).join(format!("runahead-{name}-{}-{nth}", std::process::id())),
+            limit_bytes,
+        )
+    }
+
+    fn at(path: PathBuf, limit_bytes: u64) -> Option<Group> {
+        let version1 = path.starts_with("/sys/fs/cgroup/memory");
         fs::create_dir(&path).ok()?;
         let group = Group(path);
         let file = if version1 { "memory.limit_in_bytes" } else { "memory.max" };
@@ -405,4 +412,31 @@ fn the_agent_is_not_brought_where_it_would_be_a_noticeable_part_of_memory() {
     };
     assert!(small.contains("libc.so") && !small.contains("/agent-"), "{small}");
     assert!(enough.contains("/agent-"), "{enough}");
+}
+
+/// One with limits is told of the agent, wherever it is asked, and cgroups are made anew
+/// with the names of others, as each container has it.
+#[test]
+fn what_was_known_of_a_cgroup_is_not_believed_of_a_small_one() {
+    if !support::is_root() {
+        return support::skip("making a memory cgroup needs root");
+    }
+    let scratch = Scratch::new();
+    let launch = |group: &Group, options: &[&str]| {
+        let mut command = scratch.runahead();
+        group.hold(command.args(options).args(["--", "cat", "/proc/self/maps"]));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).contains("/agent-")
+    };
+    let Some(roomy) = Group::new("same", 1 << 30) else {
+        return support::skip("no memory cgroup can be made");
+    };
+    assert!(launch(&roomy, &[]) && launch(&roomy, &[]));
+    let path = roomy.0.clone();
+    drop(roomy);
+    let again = Group::at(path, 15 << 20).unwrap();
+    assert!(!launch(&again, &[]));
+    assert!(launch(&again, &["--stats"]), "who asks is told of the program with it");
+    assert!(!launch(&again, &[]));
 }

@@ -43,7 +43,7 @@ use text::Text;
 use words::{Given, Words};
 
 /// First bytes of a record: "RAUSUAL" and the version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x04");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAUSUAL\x05");
 /// Longest record, in bytes.
 pub const RECORD_LEN_MAX: usize = 4096;
 /// Files that every program needs: the agent and the site table.
@@ -113,7 +113,7 @@ pub fn attempt(fingerprint: u64, given: Given) {
 fn execute(fingerprint: u64, command: Words, variables: Words) -> Option<()> {
     let given = Variables::look(variables)?;
     let program = find(command.first().as_bytes(), given.path)?;
-    if limits_are_low() {
+    if limits_are_low() || is_tiny() {
         plainly(&program, command, variables);
         return None;
     }
@@ -140,12 +140,7 @@ fn enlisted(
 ) -> Option<()> {
     let user = rustix::process::geteuid().as_raw();
     let mut buffer = [0; RECORD_LEN_MAX];
-    let record = kept(fingerprint, given.runtime, user, &mut buffer);
-    if is_tiny(record.as_ref().map_or(0, |record| record.groups)) {
-        plainly(program, command, variables);
-        return None;
-    }
-    let record = record?;
+    let record = kept(fingerprint, given.runtime, user, &mut buffer)?;
     let cache = cache_directory(given.cache, given.home)?;
     if record.user != u64::from(user) || record.cache != cache.as_bytes() || !is_free() {
         return None;
@@ -369,11 +364,12 @@ fn named_interpreter(head: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether memory is limited to so little ([`LIMIT_MIN_BYTES`]) that not even what the
-/// agent takes is made up for. Of the cgroups of `known`, [`Groups::hash`], it is known that it is not.
-pub fn is_tiny(known: u64) -> bool {
-    let limit = |groups: Groups| groups.limit_bytes();
-    let other = Groups::look().filter(|groups| groups.hash() != known);
-    other.and_then(limit).is_some_and(|limit| limit < LIMIT_MIN_BYTES)
+/// agent takes is made up for. Asked at each launch: a cgroup's limit may be changed, and
+/// each container calls its own "/". By itself for the stack, as [`enlisted`].
+#[inline(never)]
+pub fn is_tiny() -> bool {
+    let limit = Groups::look().and_then(|groups| groups.limit_bytes());
+    limit.is_some_and(|limit| limit < LIMIT_MIN_BYTES)
 }
 
 /// Whether addresses, data or the stack are limited to so little ([`ADDRESSES_MIN_BYTES`],
@@ -503,8 +499,6 @@ struct Record<'b> {
     user: u64,
     /// [`Devices`].
     devices: u64,
-    /// [`Groups::hash`] of cgroups that leave room for a copy; 0: none.
-    groups: u64,
     /// The cache directory.
     cache: &'b [u8],
     /// The dynamic linker for which the site table was completed.
@@ -529,7 +523,6 @@ impl<'b> Record<'b> {
         Some(Record {
             user: fields.number()?,
             devices: fields.number()?,
-            groups: fields.number()?,
             cache: fields.text()?,
             interpreter: fields.text()?,
             preload: fields.c_text()?,

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use rustix::fs::OFlags;
 
-use crate::{File, PathText, mix};
+use crate::{File, PathText};
 
 /// Where cgroups are mounted, by every distribution since systemd.
 const MOUNTPOINT: &[u8] = b"/sys/fs/cgroup";
@@ -30,11 +30,6 @@ impl Groups {
 
     fn text(&self) -> &[u8] {
         self.text.get(..self.len).unwrap_or_default()
-    }
-
-    /// A number that tells whether they are the same as another time. Never 0.
-    pub fn hash(&self) -> u64 {
-        self.text().iter().fold(1, |hash, &byte| mix(hash, u64::from(byte))).max(1)
     }
 
     /// The lowest limit on their memory, version 1 or 2, in bytes; `None` where

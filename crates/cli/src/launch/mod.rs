@@ -244,7 +244,7 @@ fn agent_files(
         return None;
     }
     // Who asks for something is told of the program as it is.
-    if options.is_default() && runahead_usual::is_tiny(0) {
+    if options.is_default() && runahead_usual::is_tiny() {
         return None;
     }
     match resolve::classify(path) {

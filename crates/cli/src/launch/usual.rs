@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use runahead_protocol::session::SESSION_VARIABLE;
 use runahead_sites::replace::replace;
-use runahead_usual::memory::Groups;
 use runahead_usual::{Devices, MAGIC, PathText, RECORD_LEN_MAX, Stamp};
 
 use super::libraries;
@@ -44,7 +43,6 @@ fn write(found: &Found<'_>) -> Option<()> {
     let mut directory = PathText::new();
     directory.add(&[found.cache.as_os_str().as_bytes()])?;
     bytes.extend(Devices::of(&directory)?.0.to_ne_bytes());
-    bytes.extend(Groups::look().map_or(0, |groups| groups.hash()).to_ne_bytes());
     let add = |bytes: &mut Vec<u8>, parts: &[&[u8]]| {
         let text = parts.concat();
         bytes.extend((text.len() as u64).to_ne_bytes());
