@@ -99,13 +99,17 @@ fn the_copy_is_ended_where_memory_runs_out() {
 
 /// Less than a copy may need.
 const NO_ROOM_BYTES: u64 = 15 << 19;
-/// Reads until it has a child (its copy, which turns for ever where it finds
+/// As much of a file that lies in memory as weighs more than the limit.
+const MAPPED_BYTES: usize = 48 << 20;
+/// Has a file in memory that it is given besides, by calls at which no copy is made, and
+/// reads until it has a child (its copy, which turns for ever where it finds
 /// other bytes than those that are there), and says so; asks by system call
-/// instructions of its own, at which no copy is made.
+/// instructions of its own, at which none is made either.
 const CHILDREN: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 static volatile int turning = 1;
@@ -116,6 +120,12 @@ static long raw(long number, long a, long b, long c) {
 }
 int main(int argc, char **argv) {
     char name[64], text[64];
+    if (argc > 2) {
+        int fd = open(argv[2], O_RDONLY);
+        long len = lseek(fd, 0, SEEK_END);
+        void *at = mmap(0, len, PROT_NONE, MAP_SHARED, fd, 0);
+        if (mprotect(at, len, PROT_READ) || madvise(at, len, MADV_POPULATE_READ)) return 9;
+    }
     snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)getpid());
     unsigned char byte = 0;
     int data = open(argv[1], O_RDONLY), found = 0;
@@ -140,20 +150,26 @@ fn no_copy_is_made_where_there_is_no_room() {
     let data = bed.path("data");
     fs::write(&data, vec![7; 4096]).unwrap();
     let statistics = bed.path("stats.json");
+    // Written by this process, and so charged to its own cgroup.
+    let mapped = bed.path("mapped");
+    fs::write(&mapped, vec![7; MAPPED_BYTES]).unwrap();
     let cases = [
-        (LIMIT_BYTES, false, "1\n", None),
-        (NO_ROOM_BYTES, false, "0\n", Some(Loss::NoRoom)),
-        // Nor where it would not be ended alone, however much room there is.
-        (LIMIT_BYTES, true, "0\n", Some(Loss::EndedTogether)),
+        (LIMIT_BYTES, false, None, "1\n", None),
+        (NO_ROOM_BYTES, false, None, "0\n", Some(Loss::NoRoom)),
+        // Nor where it would not be ended alone, however much room there is,
+        (LIMIT_BYTES, true, None, "0\n", Some(Loss::EndedTogether)),
+        // or not before the program.
+        (LIMIT_BYTES, false, Some(&mapped), "0\n", Some(Loss::Outweighs)),
+        (2 * LIMIT_BYTES, false, Some(&mapped), "1\n", None),
     ];
-    for (limit, all_or_none, found, loss) in cases {
+    for (limit, all_or_none, mapped, found, loss) in cases {
         let cgroup = Cgroup::new(limit);
         if all_or_none {
             cgroup.end_all_or_none();
         }
         let mut command = Command::new(RUNAHEAD);
         command.arg(format!("--stats={}", statistics.display()));
-        command.args(["--test=10", "--"]).arg(&program).arg(&data);
+        command.args(["--test=10", "--"]).arg(&program).arg(&data).args(mapped);
         cgroup.enter(command.env("XDG_CACHE_HOME", bed.path("cache")));
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{limit}: {output:?}");

@@ -236,6 +236,8 @@ losses! {
     NoRoom = "its memory cgroup left less than 8 MiB for a copy: no speculation meanwhile; raise its limit (memory.max)",
     /// The OOM killer would not take a copy alone.
     EndedTogether = "its memory cgroup is ended as a whole, or waits, where memory runs out: no speculation; set memory.oom.group (version 1: memory.oom_control) to 0",
+    /// The OOM killer might take the program before its copy.
+    Outweighs = "it has mapped files that are charged to other memory cgroups, more of them than its own cgroup leaves room for: where memory runs out it might be ended before its copy; no speculation meanwhile; raise its limit (memory.max)",
     /// Files on a server are told of closes.
     Told = "it had a file open for writing whose server or driver is told of each close (FUSE, SMB, input devices), a copy's too: no speculation meanwhile",
     /// The kernel tells the program of its own calls.

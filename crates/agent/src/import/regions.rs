@@ -372,14 +372,25 @@ fn threads() -> u64 {
     stat.get(LINKS).copied().unwrap_or(0).saturating_sub(2)
 }
 
-/// Bytes of anonymous memory that this process has resident (proc_pid_statm(5)).
+/// Bytes of anonymous memory that this process has resident.
 fn resident_bytes() -> u64 {
+    let (all, mapped) = resident();
+    all.saturating_sub(mapped)
+}
+
+/// Bytes of files, shared memory among them, that this process has mapped and resident.
+pub fn mapped_bytes() -> u64 {
+    resident().1
+}
+
+/// All that is resident, and what of it is a file's, in bytes (proc_pid_statm(5)).
+fn resident() -> (u64, u64) {
     let mut text = [0u8; 96];
     let text = procfs::read(b"/proc/self/statm\0", &mut text).unwrap_or(&[]);
     let mut fields = text.split(|&byte| byte == b' ').filter_map(procfs::decimal);
-    let resident = fields.nth(1).unwrap_or(0);
-    let shared = fields.next().unwrap_or(0);
-    resident.saturating_sub(shared).saturating_mul(PAGE_SIZE as u64)
+    let mut next = || fields.next().unwrap_or(0).saturating_mul(PAGE_SIZE as u64);
+    let _addresses = next();
+    (next(), next())
 }
 
 /// Whether anything on this machine is swapped out.

@@ -7,8 +7,8 @@
 //!   to the pages that are in memory because of this process's speculation.
 //!
 //! Looked at in the slow path only, when the program waits for storage
-//! anyway, and at most once an interval. In a cgroup with hardly any room no
-//! copy is made at all.
+//! anyway, and at most once an interval. In a cgroup with hardly any room, looked for
+//! before each copy, none is made at all.
 
 use super::accounting::{look_at_pages, pages_used};
 use super::group::Group;
@@ -107,7 +107,6 @@ impl Control {
             // The counters are read when the interval ends: most programs
             // have ended before.
             self.begin(state, now_ns, Counts::default());
-            self.look_for_room(state);
         }
         let passed_ns = now_ns.saturating_sub(self.start_ns);
         if passed_ns >= INTERVAL_NS {
@@ -117,8 +116,9 @@ impl Control {
         (self.estimate.is_enabled() || is_ignored) && !self.no_room
     }
 
-    /// Whether memory has room for a copy now. Where nobody has asked for one, nobody
-    /// looks.
+    /// Whether memory has room for a copy now: a program may have taken much since an
+    /// interval began. Where nobody has asked for one, nobody looks. Where there is none,
+    /// none is permitted for the rest of the interval.
     pub fn has_room(&mut self, state: &State) -> bool {
         if self.start_ns != 0 {
             self.look_for_room(state);

@@ -6,7 +6,7 @@ use runahead_protocol::session::ROOM_MIN_BYTES;
 use runahead_protocol::stats::Loss;
 
 use super::cgroup::{Path, TASKS};
-use crate::import::regions::swap_exists;
+use crate::import::regions::{mapped_bytes, swap_exists};
 use crate::opening;
 use crate::procfs::Line;
 use crate::sys::PAGE_SIZE;
@@ -55,7 +55,7 @@ impl Group {
         looked_for_tasks: false,
         tasks_max: 0,
         tasks_path: Path::EMPTY,
-        first: Reading { refaults: 0, resident_pages: 0, anonymous_bytes: 0, evicted: None },
+        first: Reading::NONE,
         has_first: false,
     };
 
@@ -79,32 +79,31 @@ impl Group {
         reading.bounded(&self.first)
     }
 
-    /// Why no copy may be made as far as the cgroup goes; `None`: it may. Anonymous
-    /// memory takes the room away only where there is no swap for it: a program
-    /// that pages is at its limit all the time.
+    /// Why no copy may be made as far as the cgroup goes; `None`: it may. Takes some
+    /// 35 µs where memory is limited. Anonymous memory takes the room away only where
+    /// there is no swap for it: a program that pages is at its limit all the time.
     ///
     /// None is made where the OOM killer would not take the copy alone: a group may
     /// be ended as a whole (`memory.oom.group`), or wait (version 1's
-    /// `oom_kill_disable`).
+    /// `oom_kill_disable`), or the program may weigh more.
     pub fn refuses(&mut self) -> Option<Loss> {
         self.look();
         if self.is_fatal {
             return Some(Loss::EndedTogether);
         }
-        (!self.has_room()).then_some(Loss::NoRoom)
-    }
-
-    fn has_room(&mut self) -> bool {
         let limit = self.limit_bytes;
         if limit == 0 {
-            return true;
-        }
-        if swap_exists() {
-            return limit >= ROOM_MIN_BYTES;
+            return None;
         }
         // Nobody tells what is in use: then the limit alone decides.
-        let used = self.read().map_or(limit / 2, |reading| reading.anonymous_bytes);
-        limit.saturating_sub(used) >= ROOM_MIN_BYTES
+        let nobody_tells = Reading { anonymous_bytes: limit / 2, ..Reading::NONE };
+        let reading = self.read().unwrap_or(nobody_tells);
+        let used = if swap_exists() { 0 } else { reading.anonymous_bytes };
+        if limit.saturating_sub(used) < ROOM_MIN_BYTES {
+            return Some(Loss::NoRoom);
+        }
+        let elsewhere = mapped_bytes().saturating_sub(reading.mapped_bytes);
+        (!is_outweighed(limit, elsewhere)).then_some(Loss::Outweighs)
     }
 
     #[inline]
@@ -128,6 +127,18 @@ impl Group {
     }
 }
 
+/// Whether the OOM killer takes a copy before its program, of whose mapped file pages
+/// `elsewhere_bytes` are charged to others than this group of `limit_bytes`: it goes by
+/// the pages that are mapped, whoever they are charged to, and 1000 points of
+/// `oom_score_adj` are as much as the limit, in whole thousands of pages (`oom_badness`,
+/// Linux 6.18; `mm/oom_kill.c`). A copy has few of them mapped. Anonymous memory weighs as
+/// much in both, but for what the program has taken since: there is room for that.
+fn is_outweighed(limit_bytes: u64, elsewhere_bytes: u64) -> bool {
+    const THOUSAND_PAGES: u64 = 1000 * PAGE_SIZE as u64;
+    let points = limit_bytes / THOUSAND_PAGES * THOUSAND_PAGES;
+    elsewhere_bytes.saturating_add(ROOM_MIN_BYTES) <= points
+}
+
 /// What the counters said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
@@ -139,11 +150,21 @@ pub struct Reading {
     /// Anonymous memory, in bytes; 0 on the whole machine, where it does not
     /// matter.
     pub anonymous_bytes: u64,
+    /// Pages of files that are mapped, in bytes; 0 on the whole machine, too.
+    mapped_bytes: u64,
     /// Pages evicted for want of memory; `None` where nobody tells.
     evicted: Option<u64>,
 }
 
 impl Reading {
+    const NONE: Reading = Reading {
+        refaults: 0,
+        resident_pages: 0,
+        anonymous_bytes: 0,
+        mapped_bytes: 0,
+        evicted: None,
+    };
+
     /// Since `first` no more pages can have come back for which speculation had
     /// pushed them out than have been evicted for want of memory. A machine
     /// may evict without any want (DAMON's schemes do): the refaults of these
@@ -168,18 +189,21 @@ enum Kind {
     ResidentPages,
     ResidentBytes,
     AnonymousBytes,
+    MappedBytes,
     Evicted,
 }
 
-/// memory.stat of both versions: `cache` and `rss` are version 1's, `file`
-/// and `anon` version 2's, each in bytes.
+/// memory.stat of both versions: `cache`, `rss` and `mapped_file` are version 1's, `file`,
+/// `anon` and `file_mapped` version 2's, each in bytes.
 const GROUP: &Names = &[
     (b"workingset_refault_file ", Kind::Refaults),
     (b"workingset_refault_anon ", Kind::Refaults),
     (b"cache ", Kind::ResidentBytes),
     (b"rss ", Kind::AnonymousBytes),
+    (b"mapped_file ", Kind::MappedBytes),
     (b"file ", Kind::ResidentBytes),
     (b"anon ", Kind::AnonymousBytes),
+    (b"file_mapped ", Kind::MappedBytes),
 ];
 
 /// /proc/vmstat, in pages.
@@ -238,6 +262,7 @@ impl Counters<'_> {
                     reading.resident_pages = reading.resident_pages.wrapping_add(pages);
                     reading.anonymous_bytes = value;
                 }
+                Kind::MappedBytes => reading.mapped_bytes = value,
             }
         }
     }
@@ -268,15 +293,31 @@ mod tests {
 
     #[test]
     fn both_versions_are_understood() {
-        let version1 = "cache 8192\nrss 4096\nrss_huge 0\nworkingset_refault_anon 3\n\
+        let version1 = "cache 8192\nrss 4096\nrss_huge 0\nmapped_file 4096\nworkingset_refault_anon 3\n\
             workingset_refault_file 4\nhierarchical_memory_limit 9223372036854771712\n\
-            total_cache 999424\ntotal_workingset_refault_file 99\n";
+            total_cache 999424\ntotal_mapped_file 999424\ntotal_workingset_refault_file 99\n";
         let version2 = "anon 4096\nfile 8192\nanon_thp 0\nfile_mapped 4096\n\
             workingset_refault_anon 3\nworkingset_refault_file 4\n";
-        let expected =
-            Reading { refaults: 7, resident_pages: 3, anonymous_bytes: 4096, evicted: None };
+        let expected = Reading {
+            refaults: 7,
+            resident_pages: 3,
+            anonymous_bytes: 4096,
+            mapped_bytes: 4096,
+            evicted: None,
+        };
         assert_eq!(parse(version1, GROUP), expected);
         assert_eq!(parse(version2, GROUP), expected);
+    }
+
+    /// `gdb`, of whose 40 MB of mapped files others had been charged with nearly all, was
+    /// ended in 20 MB for a copy's sake.
+    #[test]
+    fn a_copy_must_weigh_more_than_its_program() {
+        let (limit, mib) = (20_295_680, 1 << 20);
+        assert!(is_outweighed(limit, 0) && is_outweighed(limit, 7 * mib));
+        assert!(!is_outweighed(limit, 8 * mib) && !is_outweighed(limit, 23 * mib));
+        assert!(!is_outweighed(4095 << 10, 0), "less than a thousand pages count as none");
+        assert!(is_outweighed(1 << 63, 1 << 40));
     }
 
     #[test]

@@ -160,6 +160,11 @@ pub fn attempt(
             _ => {}
         }
         match decide(state, &mut rations.synchronisations, stall, standing, now_ns) {
+            Decision::Synchronise if !rations.control.has_room(state) => {
+                state.count(Counter::SyncsDeclined, 1);
+                end(state, &mut rations.control, Park::Disabled);
+                None
+            }
             Decision::Synchronise => synchronise(state, rations, stall, (now_ns, mask), copy),
             Decision::GiveUp => {
                 state.count(Counter::SyncsDeclined, 1);
