@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -34,6 +34,18 @@ pub fn replace(
         let _ = fs::remove_file(&beside);
     }
     done
+}
+
+/// Whether [`replace`] can put a file of `len` bytes at `path`.
+///
+/// # Errors
+/// It cannot: a read-only directory, a full disk, a quota.
+pub fn can_replace(path: &Path, len: usize) -> io::Result<()> {
+    let beside = path.with_file_name(name_beside(path.file_name().unwrap_or_default()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(&vec![0; len]);
+    let _ = fs::remove_file(&beside);
+    written
 }
 
 /// A name beside that of a file that is to be replaced, which no other process

@@ -16,11 +16,14 @@ use thiserror::Error;
 use crate::elf::{self, BuildId};
 use crate::find;
 use crate::image::FILE_LEN_MAX;
-use crate::replace::replace;
+use crate::replace::{can_replace, replace};
 
 /// Longest table file, in bytes.
 const TABLE_LEN_MAX: usize = size_of::<Header>()
     + OBJECTS_MAX as usize * (size_of::<Object>() + OBJECT_SITES_MAX as usize * size_of::<Site>());
+
+/// Length of a table of a C library and its dynamic linker, in bytes.
+const USUAL_LEN: usize = 16 << 10;
 
 /// Why a library is not in the table.
 #[derive(Debug, Error)]
@@ -74,17 +77,29 @@ impl SiteTable {
     /// when nothing is to be added, else some 20 ms for each library.
     ///
     /// # Errors
-    /// The file could not be written. What was found is lost then; a caller
-    /// that wants it all the same uses [`SiteTable::default`] and
-    /// [`SiteTable::add`].
+    /// The file cannot be written, which is found out before anything is analysed: it may
+    /// never be, and this is asked in every launch. A caller that wants a table all the same
+    /// uses [`SiteTable::default`] and [`SiteTable::add`].
     pub fn load_or_update<P: AsRef<Path>>(cache_path: &Path, paths: &[P]) -> io::Result<Update> {
         let mut update =
             Update { table: SiteTable::load(cache_path).unwrap_or_default(), ..Update::default() };
-        for path in paths {
-            match update.table.add(path.as_ref()) {
-                Ok(true) => update.added += 1,
-                Ok(false) => {}
-                Err(skip) => update.skipped.push((path.as_ref().to_owned(), skip)),
+        let mut is_writable = false;
+        for path in paths.iter().map(AsRef::as_ref) {
+            let lacking = match update.table.lacks(path) {
+                Ok(None) => continue,
+                Ok(Some(lacking)) => lacking,
+                Err(skip) => {
+                    update.skipped.push((path.to_owned(), skip));
+                    continue;
+                }
+            };
+            if !is_writable {
+                can_replace(cache_path, USUAL_LEN)?;
+                is_writable = true;
+            }
+            match update.table.analyse(lacking) {
+                Ok(()) => update.added += 1,
+                Err(error) => update.skipped.push((path.to_owned(), error.into())),
             }
         }
         // Without a file the agent would be given a path that is not there.
@@ -109,12 +124,20 @@ impl SiteTable {
     /// # Errors
     /// [`Skip`].
     pub fn add(&mut self, path: &Path) -> Result<bool, Skip> {
+        let Some(lacking) = self.lacks(path)? else { return Ok(false) };
+        self.analyse(lacking)?;
+        Ok(true)
+    }
+
+    /// The library at `path`, opened, where it is not there yet.
+    fn lacks(&self, path: &Path) -> Result<Option<(File, BuildId)>, Skip> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let head = elf::read_head(&file)?.filter(|head| head.is_x86_64);
         let build_id = head.ok_or(Skip::OtherMachine)?.build_id.ok_or(Skip::NoBuildId)?;
-        if self.sites_of(&build_id).is_some() {
-            return Ok(false);
-        }
+        Ok(self.sites_of(&build_id).is_none().then_some((file, build_id)))
+    }
+
+    fn analyse(&mut self, (file, build_id): (File, BuildId)) -> io::Result<()> {
         let bytes = read_bounded(&file, FILE_LEN_MAX)?;
         // A library that defies analysis is remembered as one without sites.
         let found = find::find(&bytes).unwrap_or_default();
@@ -123,7 +146,7 @@ impl SiteTable {
         }
         let find::Found { sites, unseen_in_threads, .. } = found;
         self.libraries.push(Library { build_id, sites, unseen_in_threads });
-        Ok(true)
+        Ok(())
     }
 
     /// The sites of a library; `None`: never looked at.

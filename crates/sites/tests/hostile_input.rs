@@ -112,6 +112,26 @@ fn a_damaged_table_is_made_anew() {
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1, "nothing is left beside the table");
 }
 
+/// Of a cache directory that could not be written each launch analysed the C library.
+#[test]
+fn for_a_table_that_cannot_be_written_nothing_is_read() {
+    let scratch = Scratch::new("unwritable");
+    let libraries = ["/lib64/ld-linux-x86-64.so.2"];
+    let len = fs::metadata(libraries[0]).unwrap().len();
+    // What this thread has read so far, in bytes.
+    let read = || {
+        let text = fs::read_to_string("/proc/thread-self/io").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let before = read();
+    let missing = scratch.0.join("missing").join("table");
+    assert!(SiteTable::load_or_update(&missing, &libraries).is_err());
+    assert!(read() - before < len / 2);
+    SiteTable::load_or_update(&scratch.0.join("table"), &libraries).unwrap();
+    assert!(read() - before > len);
+}
+
 #[test]
 fn what_is_no_library_is_skipped_and_named() {
     let scratch = Scratch::new("skipped");
