@@ -1,7 +1,8 @@
 //! What the process was started with and changes before it becomes the
 //! program: Rust's runtime sets SIGPIPE to ignored and opens closed standard
 //! descriptors on /dev/null, musl unblocks two signals of its own, and the
-//! launcher must survive a file size limit (SIGXFSZ). The program must get all
+//! launcher must survive a file size limit (SIGXFSZ) and wait for its children
+//! (SIGCHLD). The program must get all
 //! of it as it was, so it is noted before the runtime starts and put back
 //! before the program is executed.
 
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use runahead_usual::words::{Given, Words};
 
 /// Signals whose disposition changes.
-const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+const SIGNALS: [libc::c_int; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGCHLD];
 /// Bit of the first of [`SIGNALS`] in [`NOTED`], if it was ignored.
 const FIRST_SIGNAL_BIT: usize = 3;
 
@@ -82,6 +83,7 @@ extern "C" fn note() {
         // SAFETY: F_GETFD takes no pointer; any number may be asked about.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             noted |= 1 << fd;
+            occupy();
         }
     }
     for (index, signal) in SIGNALS.into_iter().enumerate() {
@@ -101,6 +103,17 @@ extern "C" fn note() {
         }
     }
     NOTED.store(noted, Ordering::Relaxed);
+}
+
+/// Opens something as the lowest descriptor: /dev/null, and where that is missing, as in
+/// some containers, the root directory. Rust's runtime would end this process.
+fn occupy() {
+    // SAFETY: constant paths.
+    unsafe {
+        if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) < 0 {
+            libc::open(c"/".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY);
+        }
+    }
 }
 
 /// What this process does with a signal.
@@ -126,8 +139,11 @@ fn swap_mask(mask: Option<u64>) -> u64 {
     before
 }
 
-/// Rust's runtime has started: what was to keep it from handling signals is over.
+/// Rust's runtime has started: what was to keep it from handling signals is over. Children
+/// can be waited for from now on, whoever ignored their ends before.
 pub fn started() {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let noted = NOTED.load(Ordering::Relaxed);
     for (index, signal) in HANDLED.into_iter().enumerate() {
         if noted & 1 << (FIRST_HANDLED_BIT + index) != 0 {
@@ -159,8 +175,7 @@ pub fn restore() {
     let noted = NOTED.load(Ordering::Relaxed);
     for fd in 0..3 {
         if noted & 1 << fd != 0 {
-            // SAFETY: the runtime opened it on /dev/null, and nothing in this
-            // process owns it.
+            // SAFETY: [`occupy`] has opened it, and nothing in this process owns it.
             unsafe { libc::close(fd) };
         }
     }

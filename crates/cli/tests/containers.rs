@@ -314,3 +314,29 @@ fn confined_run(scratch: &Scratch, command: [&str; 2], code: Vec<libc::sock_filt
         confine(runahead, code.clone());
     })
 }
+
+/// Rust's runtime ends a process that it finds so.
+#[test]
+fn a_closed_descriptor_stays_closed_where_there_is_no_dev_null() {
+    if !support::is_root() {
+        return support::skip("mounting needs root");
+    }
+    let scratch = Scratch::new();
+    const SCRIPT: &str = "mount -t tmpfs none /dev && exec \"$@\" <&-";
+    let run = |wrapper: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).args(wrapper);
+        command.args(["ls", "-l", "/proc/self/fd/"]).env("XDG_CACHE_HOME", scratch.join("cache"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{wrapper:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        // The numbers alone: what stands behind them differs.
+        text.lines()
+            .filter_map(|line| Some(line.split(" -> ").next()?.rsplit(' ').next()?.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let plain = run(&["env"]);
+    for option in ["--mode=off", "--mode=observe"] {
+        assert_eq!(run(&[env!("CARGO_BIN_EXE_runahead"), option]), plain, "{option}");
+    }
+}

@@ -43,6 +43,42 @@ fn files(directory: &Path) -> (String, Vec<u8>) {
     (list, all)
 }
 
+/// As a daemon may leave it to what it starts.
+#[test]
+fn the_status_comes_back_where_ends_of_children_are_ignored() {
+    use std::os::unix::process::CommandExt;
+    for (command, status) in [("exit 3", 3), ("trap - CHLD; kill -TERM $$", 128 + 15)] {
+        let mut hint = Command::new(RUNAHEAD);
+        hint.args(["hint", "--files", "/dev/null", "--", "sh", "-c", command]);
+        // SAFETY: to ignore a signal runs no code of ours.
+        unsafe {
+            hint.pre_exec(|| {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        let output = hint.output().unwrap();
+        let ended = output.status.signal().map_or(output.status.code(), |nth| Some(128 + nth));
+        assert_eq!(ended, Some(status), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+    let ignored = |wrapper: &[&str]| {
+        let mut sh = Command::new(wrapper[0]);
+        sh.args(&wrapper[1..]).args(["grep", "^SigIgn", "/proc/self/status"]);
+        // SAFETY: as above.
+        unsafe {
+            sh.pre_exec(|| {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        String::from_utf8(sh.output().unwrap().stdout).unwrap()
+    };
+    let plain = ignored(&["env"]);
+    assert_eq!(ignored(&[RUNAHEAD, "hint", "--files", "/dev/null", "--"]), plain);
+    assert_eq!(ignored(&[RUNAHEAD, "--mode=off"]), plain);
+}
+
 #[test]
 fn a_command_reads_what_it_would() {
     let directory = tempfile::tempdir().unwrap();
