@@ -53,6 +53,28 @@ fn what_programs_load_lies_in_memory() {
     fs::remove_file(path).unwrap();
 }
 
+/// One such launch spoiled the directory for all later ones.
+#[test]
+fn a_directory_can_be_entered_whatever_the_umask() {
+    use std::os::unix::process::CommandExt;
+    let scratch = Scratch::new();
+    let cache = scratch.join("new");
+    let mut command = scratch.runahead();
+    command.env("XDG_CACHE_HOME", &cache).env("XDG_RUNTIME_DIR", scratch.join("runtime"));
+    // SAFETY: a call on the child alone, without pointers.
+    unsafe {
+        command.pre_exec(|| {
+            libc::umask(0o177);
+            Ok(())
+        });
+    }
+    stdout_of(command.arg("true"));
+    for directory in [cache.clone(), cache.join("runahead")] {
+        let mode = fs::metadata(&directory).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700, "{}", directory.display());
+    }
+}
+
 /// They would be charged to it, for good.
 #[test]
 fn where_a_memory_cgroup_is_tight_nothing_is_put_into_memory() {

@@ -14,6 +14,7 @@ use runahead_device::reader::Reader;
 use runahead_device::{Options, Target, plot, store, target};
 
 use super::{print, say};
+use crate::launch::cache;
 
 /// How long the quick and the full measurement take, seconds.
 const QUICK_S: f64 = 20.0;
@@ -86,6 +87,17 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Keeps it below the cache directory if that is this user's own, as the launcher wants it:
+/// not in that of a user whose HOME root has kept (`sudo -E`).
+fn keep(profile: &DeviceProfile) -> anyhow::Result<PathBuf> {
+    let places = runahead_device::store::directory();
+    for directory in places.iter().flat_map(|place| [place.parent().unwrap_or(place), place]) {
+        cache::make_own(directory)
+            .map_err(|why| anyhow::anyhow!("{} was not used: {why}", directory.display()))?;
+    }
+    Ok(profile.store()?)
+}
+
 /// Measures, keeps, prints.
 ///
 /// # Errors
@@ -105,7 +117,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<ExitCode> {
     } else {
         let profile = measure(arguments)?;
         // A full or read-only home takes nothing away from the result.
-        let kept = profile.store();
+        let kept = keep(&profile);
         (profile, Some(kept))
     };
     // What could not be drawn is printed all the same, and what is not read drawn.

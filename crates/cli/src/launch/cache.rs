@@ -142,6 +142,14 @@ pub fn make_private(directory: &Path) -> Result<OwnedFd, Unusable> {
     if !is_speakable(directory.as_os_str()) {
         return Err(Unusable::Path);
     }
+    make_own(directory)
+}
+
+/// The same, whatever its path.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn make_own(directory: &Path) -> Result<OwnedFd, Unusable> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || rustix::fs::open(directory, flags, Mode::empty());
     let user = rustix::process::geteuid().as_raw();
@@ -184,13 +192,17 @@ fn are_trusted_above(directory: &Path, user: u32) -> Result<(), Unusable> {
 /// Makes a private directory, and its parent where that is missing (a home
 /// without `.cache`).
 fn make(directory: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.mode(0o700);
+    const MODE: u32 = 0o700;
+    let create = |path| {
+        fs::DirBuilder::new().mode(MODE).create(path)?;
+        // The umask may have taken bits away, without which nobody comes in.
+        fs::set_permissions(path, fs::Permissions::from_mode(MODE))
+    };
     let parent = directory.parent().unwrap_or(directory);
-    match builder.create(directory) {
+    match create(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            builder.create(parent)?;
-            builder.create(directory)
+            create(parent)?;
+            create(directory)
         }
         // Another launcher was quicker.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -229,49 +241,52 @@ pub fn has_agent(directory: &Path, agent: Agent<'_>) -> bool {
 /// that were started with it execute others with it.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// [`install_agent`] in memory: with a new one, those that another version of the
-/// command installed long ago go.
+/// [`install_agent`] in memory: with a new one, what another version of the command left
+/// there long ago goes.
 ///
 /// # Errors
 /// It could not be installed.
 pub fn install_agent_in_memory(directory: &Path, agent: Agent<'_>) -> io::Result<PathBuf> {
     if !has_agent(directory, agent) {
-        remove_agents(directory, KEPT);
+        remove_old(directory, KEPT);
     }
     install_agent(directory, agent)
 }
 
-/// Removes agents that were installed so long ago. What cannot be, stays.
-fn remove_agents(directory: &Path, age: Duration) {
+/// Removes agents, site tables and records that were put there so long ago: what is still
+/// wanted of it is put there again. What cannot be removed stays.
+fn remove_old(directory: &Path, age: Duration) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name();
-        let is_agent = name.as_bytes().starts_with(b"agent-");
+        let is_ours = [&b"agent-"[..], b"sites-", b"usual-"]
+            .iter()
+            .any(|beginning| name.as_bytes().starts_with(beginning));
         // Their time of modification is a seal.
         let is_old = entry.metadata().is_ok_and(|metadata| {
             let changed = UNIX_EPOCH + Duration::from_secs(metadata.ctime().max(0) as u64);
             changed.elapsed().is_ok_and(|elapsed| elapsed >= age)
         });
-        if is_agent && is_old {
+        if is_ours && is_old {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// The path of a copy in `directory` of the site table `sites`, made anew where
-/// it is another.
+/// The path of a copy in `directory` of the site table `sites`, which holds `bytes`, made
+/// anew where it is another. (Not what the file holds now: another launch, of a container
+/// with other libraries, may have replaced it.)
 ///
 /// # Errors
-/// It could not be read or made.
-pub fn copy_sites(sites: &Path, directory: &Path) -> io::Result<PathBuf> {
-    let bytes = fs::read(sites)?;
+/// It could not be made.
+pub fn copy_sites(sites: &Path, bytes: &[u8], directory: &Path) -> io::Result<PathBuf> {
     // Another cache directory may hold another one, which running programs use.
     let name = sites.file_name().unwrap_or_default().to_string_lossy();
-    let path = directory.join(format!("{name}-{:016x}", Agent::other(&bytes).fingerprint));
+    let path = directory.join(format!("{name}-{:016x}", Agent::other(bytes).fingerprint));
     if fs::read(&path).is_ok_and(|there| there == bytes) {
         return Ok(path);
     }
-    replace(&path, 0o600, |file| file.write_all(&bytes))?;
+    replace(&path, 0o600, |file| file.write_all(bytes))?;
     Ok(path)
 }
 
@@ -345,16 +360,20 @@ mod tests {
     }
 
     #[test]
-    fn agents_of_long_ago_are_removed() {
+    fn what_was_left_long_ago_is_removed() {
         let directory = std::env::temp_dir().join(format!("cache-old-{}", std::process::id()));
         make(&directory).unwrap();
         let other = directory.join("learnt");
         fs::write(&other, "").unwrap();
         let path = install_agent_in_memory(&directory, Agent::other(b"one")).unwrap();
         let next = install_agent_in_memory(&directory, Agent::other(b"another")).unwrap();
-        assert!(path.exists() && next.exists(), "not long ago");
-        remove_agents(&directory, Duration::ZERO);
-        assert!(!path.exists() && !next.exists() && other.exists());
+        let sites = copy_sites(Path::new("sites-7"), b"sites", &directory).unwrap();
+        let record = directory.join("usual-1");
+        fs::write(&record, "").unwrap();
+        let left = [path, next, sites, record];
+        assert!(left.iter().all(|path| path.exists()), "not long ago");
+        remove_old(&directory, Duration::ZERO);
+        assert!(!left.iter().any(|path| path.exists()) && other.exists());
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -119,6 +119,8 @@ pub fn settle(kept: &[RawFd]) {
             libc::dup2(null, fd);
         }
     }
+    // Where memory runs out it goes before the program.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let mut kept: Vec<RawFd> = kept.iter().copied().filter(|fd| *fd > 2).collect();
     kept.sort_unstable();
     let mut first = 3;

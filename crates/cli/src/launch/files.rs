@@ -106,7 +106,8 @@ fn install(
     losses.extend(update.skipped.iter().map(|(path, skip)| skipped(path, skip)));
     let memory = cache::in_memory();
     let spare_memory = !cache::has_agent(&memory, agent) && is_memory_tight(agent);
-    let in_memory = if spare_memory { None } else { in_memory(&memory, agent, &sites).ok() };
+    let in_memory = || in_memory(&memory, agent, &sites, &update.table.to_bytes()).ok();
+    let in_memory = if spare_memory { None } else { in_memory() };
     let (agent, sites) = match in_memory {
         Some(paths) => paths,
         None => {
@@ -128,14 +129,16 @@ fn is_memory_tight(agent: Agent<'_>) -> bool {
     limit_bytes.is_some_and(|bytes| bytes / NOTICEABLE_PART < agent.bytes.len() as u64)
 }
 
-/// The agent and a copy of the site table in `memory`, the user's directory there.
+/// The agent and a copy of the site table, `bytes`, in `memory`, the user's directory there.
 fn in_memory(
     memory: &Path,
     agent: Agent<'_>,
     sites: &Path,
+    bytes: &[u8],
 ) -> Result<(PathBuf, PathBuf), cache::Unusable> {
     cache::prepare_in_memory(memory)?;
-    Ok((cache::install_agent_in_memory(memory, agent)?, cache::copy_sites(sites, memory)?))
+    let agent = cache::install_agent_in_memory(memory, agent)?;
+    Ok((agent, cache::copy_sites(sites, bytes, memory)?))
 }
 
 fn skipped(library: &Path, skip: &runahead_sites::table::Skip) -> String {

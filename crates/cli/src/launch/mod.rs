@@ -4,7 +4,7 @@
 //! Whatever goes wrong on the way to the agent, the program still runs; only
 //! what would keep it from running without Runahead too is an error.
 
-mod cache;
+pub mod cache;
 mod clock;
 mod collector;
 mod confinement;

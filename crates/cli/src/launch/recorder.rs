@@ -135,7 +135,7 @@ impl Recorder {
         let is_possible = |read: &Read| is_possible(read, self.began_ns, now_ns);
         let mut reads: Vec<Read> =
             self.records().iter().filter_map(Record::get).filter(is_possible).collect();
-        reads.sort_by_key(|read| read.start_ns);
+        reads.sort_unstable_by_key(|read| read.start_ns);
         let made = self.header().count.load(Ordering::Acquire);
         let mut recording = Recording {
             name: self.name.clone(),
