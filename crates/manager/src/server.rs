@@ -31,9 +31,9 @@ const CLIENTS_PER_USER_MAX: usize = 32;
 /// Memories that one user may name: an engine takes up to 100 MiB. Who is turned away for that
 /// is alone in its memory, and loses nothing.
 const MEMORIES_PER_USER_MAX: usize = 4;
-/// What is known of one user's files, in all engines: some 400,000 of them. Further ones are
+/// What is known of one user's files, in all engines: some 200,000 of them. Further ones are
 /// ignored, and their hints pass as consumed.
-const FILES_BYTES_PER_USER_MAX: usize = 128 << 20;
+const FILES_BYTES_PER_USER_MAX: usize = 64 << 20;
 /// How long a client may leave its frames lying about where its socket is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that may be queued for a client. A socket's buffer does not do: it takes some hundred
