@@ -349,11 +349,14 @@ bool Locality::isSmallObject(Value *Address) {
     return Count && Count->getZExtValue() * DL.getTypeAllocSize(Local->getAllocatedType()) <=
                         SmallBytes;
   }
-  if (const auto *Global = dyn_cast<GlobalVariable>(Object))
-    return DL.getTypeAllocSize(Global->getValueType()) <=
-           (Global->hasInitializer() && Global->getInitializer()->isNullValue() ? ZeroedBytes
-                                                                                 : TinyBytes);
-  return false;
+  const auto *Global = dyn_cast<GlobalVariable>(Object);
+  // Of another file's the size need not be known: `extern double a[];`, or of a type that is
+  // not defined here.
+  if (!Global || !Global->getValueType()->isSized())
+    return false;
+  const uint64_t Bytes = DL.getTypeAllocSize(Global->getValueType());
+  const bool IsZeroed = Global->hasInitializer() && Global->getInitializer()->isNullValue();
+  return Bytes > 0 && Bytes <= (IsZeroed ? ZeroedBytes : TinyBytes);
 }
 
 void Locality::analyse(Instruction &I) {
@@ -361,8 +364,13 @@ void Locality::analyse(Instruction &I) {
   Loop *L = LI.getLoopFor(I.getParent());
   if (!Address || !L || Address->getType()->getPointerAddressSpace() != 0)
     return;
-  if (!SE.isSCEVable(Address->getType()) || isSmallObject(Address))
+  if (!SE.isSCEVable(Address->getType()))
     return;
+  if (isSmallObject(Address)) {
+    if (!L->isLoopInvariant(Address))
+      missed(I, "its array is so small that it stays in memory");
+    return;
+  }
   const SCEV *S = WithoutWrapping(SE).visit(SE.getSCEV(Address));
   if (isInvariantIn(S, L) && !L->getParentLoop())
     return;
