@@ -1,4 +1,4 @@
-/* What the helper knows of the program's mappings: which there are, by /proc/self/maps,
+/* What the helper knows of the program's mappings: which there are, by /proc/PID/maps,
  * what files they are of, and which of their pages are in memory. It looks at them again
  * now and then, and keeps the bit vector true. */
 #define _GNU_SOURCE
@@ -45,7 +45,7 @@ static bool goes_on(const struct region *old, struct region *fresh, int n) {
     return is_found;
 }
 
-/* A line of /proc/self/maps. False where it is none, or of a mapping that is too small to be
+/* A line of /proc/PID/maps. False where it is none, or of a mapping that is too small to be
  * hinted by itself: of those there may be any number, and no room for the others behind them. */
 static bool is_kept(const char *line, struct region *r) {
     static const char sample[] = " rwxp ";
@@ -79,7 +79,8 @@ static void read_regions(void) {
     size_t length = 0;
     int n = 0;
     m.read_ns = now_ns();
-    int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    /* Not what /proc/self says: once its main thread has ended, that has no memory. */
+    int maps = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
     if (maps < 0)
         return;
     for (ssize_t got; n < REGIONS_MAX &&
@@ -191,7 +192,7 @@ int file_of_region(struct region *r) {
 }
 
 void open_pagemap(void) {
-    m.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    m.pagemap = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
 }
 
 /* Of pages that are not in memory, all those that are on their way there are missing no
