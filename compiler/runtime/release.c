@@ -13,9 +13,9 @@
 enum { RELEASES_MAX = 1024, PIECES_MAX = 64 };
 /* After this long dirty pages are written, however few they are. */
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
-/* Of what is written so much is waited for, and given back, at a time, as soon as so
- * much more is on its way. */
-static const uint64_t AWAITED_BYTES = 1 << 20, UNDER_WAY_BYTES = 4 << 20;
+/* So much is given back at a time, and what is written of it waited for, as soon as so much
+ * more is on its way. */
+static const uint64_t PART_BYTES = 1 << 20, UNDER_WAY_BYTES = 4 << 20;
 /* Between two looks at whether it is written, and how many at most: six seconds at least. */
 static const long WRITTEN_NAP_NS = 300 * 1000;
 enum { WRITTEN_NAPS_MAX = 20000 };
@@ -69,10 +69,16 @@ void queue_release(const struct release *one) {
 
 /* Takes pages from the program, and out of memory those that are clean: what is dirty is
  * the first that reclaim comes to once it is written. Where the kernel does not know
- * PAGEOUT nothing happens. Never DONTNEED: on private memory it would destroy the data. */
+ * PAGEOUT nothing happens. Never DONTNEED: on private memory it would destroy the data. In
+ * parts: during each the program can neither map nor unmap anything. */
 static bool page_out(const struct release *one) {
-    count(&ra.count.calls, 1);
-    return madvise((void *)(uintptr_t)one->address, one->bytes, MADV_PAGEOUT) == 0;
+    bool is_out = true;
+    for (uint64_t done = 0, n; done < one->bytes; done += n) {
+        n = one->bytes - done < PART_BYTES ? one->bytes - done : PART_BYTES;
+        count(&ra.count.calls, 1);
+        is_out &= madvise((void *)(uintptr_t)(one->address + done), n, MADV_PAGEOUT) == 0;
+    }
+    return is_out;
 }
 
 /* What was dirty is paged out and written by now. Where it may stay until its memory is
@@ -164,7 +170,7 @@ static bool next_to_write(struct place *at, struct release *part) {
     const uint64_t left = part->bytes - at->done;
     part->address += at->done;
     part->offset += at->done;
-    part->bytes = left < AWAITED_BYTES ? left : AWAITED_BYTES;
+    part->bytes = left < PART_BYTES ? left : PART_BYTES;
     /* The last part settles what is owed for the piece beyond its bytes, or short of them. */
     const uint64_t owed = part->owed > at->done ? part->owed - at->done : 0;
     part->owed = left > part->bytes && owed > part->bytes ? part->bytes : owed;

@@ -46,7 +46,7 @@ static uint64_t block_of(uint64_t address) { return (address - ARRAY) / BLOCK; }
 
 /* Takes blocks from the program, whatever they are, and drops the clean ones. */
 static int pretend_madvise(void *address, size_t bytes, int advice) {
-    CHECK(advice == MADV_PAGEOUT && bytes > 0 && bytes % BLOCK == 0);
+    CHECK(advice == MADV_PAGEOUT && bytes > 0 && bytes <= PART_BYTES && bytes % BLOCK == 0);
     for (uint64_t b = block_of((uint64_t)(uintptr_t)address), n = bytes / BLOCK; n-- > 0; ++b) {
         is_mapped[b] = false;
         if (block[b] == CLEAN)
@@ -142,7 +142,7 @@ static void in_parts(void) {
     for (uint64_t n = 0; n < 40; ++n)
         CHECK(block[1000 + n * 20 + 2] == GONE && block[1000 + n * 20 + 3] == DIRTY);
     CHECK(block[2000] == GONE && ra.behind == 0 && under_way == 0);
-    CHECK(most_under_way > UNDER_WAY_BYTES && most_under_way <= UNDER_WAY_BYTES + AWAITED_BYTES);
+    CHECK(most_under_way > UNDER_WAY_BYTES && most_under_way <= UNDER_WAY_BYTES + PART_BYTES);
     CHECK(ra.count.released == (200 + 120 + 1) * BLOCK / PAGE);
     w.pieces = 0;
 }
@@ -206,11 +206,12 @@ static void together(void) {
     atomic_store(&ra.catching_up, true);
     CHECK(!is_early());
     atomic_store(&ra.catching_up, false);
-    piece(3000, 1, false);
+    piece(3000, 40, false);
     CHECK(!is_early());
     take();
     CHECK(w.pieces == 2);
     give_back(&w.piece[w.piece[0].fd < 0 ? 0 : 1]);
+    CHECK(block[3000] == GONE && block[3039] == GONE && block[3040] == DIRTY);
     write_and_give_back();
     w.pieces = 0;
     const uint64_t enough = written_together() / BLOCK + 1;
