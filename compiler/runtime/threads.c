@@ -33,6 +33,7 @@ __attribute__((constructor)) static void note_processors(void) {
 
 void begin_thread(const char *name) {
     const struct sched_param ordinary = {0};
+    ra_inside = true; /* a memcpy of the program's own must not wait here for this thread */
     prctl(PR_SET_NAME, name);
     if (processor_bytes > 0)
         syscall(SYS_sched_setaffinity, 0, processor_bytes, processors);
@@ -144,6 +145,7 @@ static void *ender(void *nothing) {
     while ((what = atomic_load(&ending)) == ENDS_NOT_YET)
         syscall(SYS_futex, &ending, FUTEX_WAIT_PRIVATE, ENDS_NOT_YET, NULL, NULL, 0);
     if (what == ENDS_PROGRAM) {
+        ra_inside = false; /* exit handlers are the program's */
         pthread_sigmask(SIG_SETMASK, &signals_of_program, NULL);
         exit(0);
     }
