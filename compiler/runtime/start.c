@@ -68,7 +68,8 @@ static bool path_in(const char *group, bool is_v2, const char *file, char *path)
 /* Would a page that is swapped out count as much as before, or may none be? Version 1 limits
  * memory and swap together: `limit` is that of memory alone. */
 static bool forbids_swap(const char *group, bool is_v2, uint64_t limit) {
-    char path[CGROUP_PATH_BYTES], text[64];
+    static char path[CGROUP_PATH_BYTES]; /* the program's stack may be small */
+    char text[64];
     const char *at = text;
     if (!path_in(group, is_v2, is_v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", path) ||
         !read_text(path, text, sizeof(text)))
@@ -81,7 +82,7 @@ static bool forbids_swap(const char *group, bool is_v2, uint64_t limit) {
 static uint64_t limit_of(const char *group, bool is_v2, uint64_t limit) {
     static const char *const v1[] = {"memory.limit_in_bytes", NULL};
     static const char *const v2[] = {"memory.max", "memory.high", NULL};
-    char path[CGROUP_PATH_BYTES];
+    static char path[CGROUP_PATH_BYTES];
     for (const char *const *file = is_v2 ? v2 : v1; *file; ++file) {
         const uint64_t own = path_in(group, is_v2, *file, path) ? read_number(path) : 0;
         if (own && own < limit)

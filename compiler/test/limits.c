@@ -1,6 +1,6 @@
 /* How much memory the layer reckons with: what it is told, or the least of what the
  * program's cgroups may have. How it reserves its own, and asks about filters of system
- * calls. */
+ * calls, on little stack. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -125,6 +125,39 @@ static void swap(void) {
     }
 }
 
+static void *only_begins(void *nothing) { return nothing; }
+
+static void *looks_for_limits(void *nothing) {
+    limit_by((const char *const[]){"/proc/self/cgroup", "0::/a/b\n",
+                                   "/sys/fs/cgroup/a/b/memory.max", "8000000\n",
+                                   "/sys/fs/cgroup/a/b/memory.swap.max", "0\n", NULL});
+    return nothing;
+}
+
+/* Bytes of its stack that a thread has written to. */
+static size_t stack_of(void *(*body)(void *)) {
+    enum { BYTES = 256 << 10, UNTOUCHED = 0xa5 };
+    pthread_attr_t attributes;
+    pthread_t thread;
+    uint8_t *stack = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(stack != MAP_FAILED && pthread_attr_init(&attributes) == 0);
+    memset(stack, UNTOUCHED, BYTES);
+    CHECK(pthread_attr_setstack(&attributes, stack, BYTES) == 0);
+    CHECK(pthread_create(&thread, &attributes, body, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    size_t untouched = 0;
+    while (untouched < BYTES && stack[untouched] == UNTOUCHED)
+        ++untouched;
+    munmap(stack, BYTES);
+    return BYTES - untouched;
+}
+
+/* The program's first loop may be in a thread that has little stack. */
+static void little_stack(void) {
+    looks_for_limits(NULL); /* names of the C library are bound, on as much stack as that takes */
+    CHECK(stack_of(looks_for_limits) <= stack_of(only_begins) + 3072);
+}
+
 int main(void) {
     small_pages();
     told();
@@ -150,6 +183,7 @@ int main(void) {
                                          "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
                                          "9223372036854771712\n", NULL}) == 5000000);
     swap();
+    little_stack();
     puts("the least limit of the cgroups holds, or what the memory is said to be");
     return 0;
 }
