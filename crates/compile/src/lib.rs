@@ -60,6 +60,13 @@ const RUNTIME: [(&str, &str); 18] = sources!(
 /// What stays visible of the run-time layer in a program, which may have names
 /// of its own: what the pass calls.
 const CALLS: [&str; 4] = ["ra_begin_2", "ra_tick", "ra_memcpy", "ra_memset"];
+/// How a plug-in of LLVM is compiled.
+const PLUGIN_WORDS: [&str; 6] =
+    ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
+/// How the run-time layer is. What some set gcc up to do: calls of the C library become others
+/// (`__memcpy_chk`), which the one that a program is linked with need not have.
+const RUNTIME_WORDS: [&str; 6] =
+    ["-std=gnu11", "-O2", "-U_FORTIFY_SOURCE", "-fPIC", "-nostdlib", "-r"];
 
 /// How names of directories in the cache begin in which something is built.
 const SCRATCH: &str = ".tmp";
@@ -259,11 +266,14 @@ fn headers(version: u32) -> Option<PathBuf> {
     path.join("llvm/IR/PassManager.h").is_file().then_some(path)
 }
 
-/// Builds pass and run-time layer, unless they are there; the directory's name says from what.
+/// Builds pass and run-time layer, unless they are there; the directory's name says from what,
+/// and how.
 fn build(version: u32, headers: &Path, cache: &Path) -> Result<(PathBuf, PathBuf)> {
     let exact = fs::read_to_string(headers.join("llvm/Config/llvm-config.h")).unwrap_or_default();
+    let sources = PASS.into_iter().chain(RUNTIME).map(|(_, text)| text);
+    let words = PLUGIN_WORDS.into_iter().chain(RUNTIME_WORDS).chain(CALLS);
     let mut hasher = blake3::Hasher::new();
-    for text in PASS.into_iter().chain(RUNTIME).map(|(_, text)| text).chain([exact.as_str()]) {
+    for text in sources.chain([exact.as_str()]).chain(words) {
         hasher.update(text.as_bytes());
     }
     let hash = hasher.finalize().to_hex();
@@ -319,13 +329,10 @@ fn build_into(directory: &Path, version: u32, headers: &Path, cache: &Path) -> R
     }
     arguments.push(OsStr::new("Runahead.cpp"));
     build_plugin(headers, scratch.path(), &arguments, &pass_name)?;
-    // What some set gcc up to do: calls of the C library become others (`__memcpy_chk`), which
-    // the one that a program is linked with need not have.
-    let words = ["-std=gnu11", "-O2", "-U_FORTIFY_SOURCE", "-fPIC", "-nostdlib", "-r"];
     let output = ["-o", "runahead_rt.o"];
     let sources = RUNTIME.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));
     let arguments: Vec<&OsStr> =
-        words.into_iter().chain(output).chain(sources).map(OsStr::new).collect();
+        RUNTIME_WORDS.into_iter().chain(output).chain(sources).map(OsStr::new).collect();
     compile("gcc", "gcc", &arguments)?;
     let visible = CALLS.map(|name| OsString::from(format!("--keep-global-symbol={name}")));
     let mut arguments: Vec<&OsStr> = visible.iter().map(OsString::as_os_str).collect();
@@ -346,11 +353,9 @@ fn build_plugin(
     sources: &[&OsStr],
     plugin: &OsStr,
 ) -> Result<()> {
-    let words =
-        ["-std=c++17", "-O2", "-shared", "-fPIC", "-fno-rtti", "-fvisibility-inlines-hidden"];
     let mut include = OsString::from("-isystem");
     include.push(headers);
-    let mut arguments: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    let mut arguments: Vec<&OsStr> = PLUGIN_WORDS.iter().map(OsStr::new).collect();
     arguments.push(&include);
     arguments.extend(sources);
     arguments.extend([OsStr::new("-o"), plugin]);
