@@ -4,7 +4,8 @@ the same bit by bit.
 
     random_nests.py CLANG PLUGIN RUNTIME SEED COUNT
 
-Each program has several nests over arrays in memory: up to four loops, steps
+Each program has several nests over arrays in memory, every other one over arrays in mapped
+files, which can be given back without swap: up to four loops, steps
 forwards and backwards, triangular and symbolic bounds, loops that run no times or are left early,
 strides across rows, offsets, indirect references, remainders, conditions, sums,
 copies and fills, calls that are not inlined, and nests inside whose bounds are known
@@ -208,10 +209,13 @@ def program(rng, number):
     return "\n".join(text)
 
 
-HEAD = """#include <stdio.h>
+HEAD = """#include <fcntl.h>
+#include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #define CELLS %d
 #define ROOM (2 * CELLS)
 __attribute__((noinline)) static long opaque(long n) { __asm__("" : "+r"(n)); return n; }
@@ -219,17 +223,32 @@ __attribute__((noinline)) static double opaque_double(double x) { __asm__("" : "
 """ % CELLS
 
 TAIL = """
-static double *array(void) { return malloc(ROOM * sizeof(double)); }
+static void *array(const char *file, size_t bytes) {
+    if (!file) return calloc(1, bytes);
+    int fd = open(file, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) exit(2);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED || close(fd) != 0) exit(2);
+    return at;
+}
 static void digest(uint64_t *h, const void *from, size_t bytes) {
     const uint32_t *word = from;
     for (size_t i = 0; i < bytes / 4; ++i) *h = (*h ^ word[i]) * 0x100000001b3u;
 }
 int main(void) {
-    double *a = array(), *b = array(), *c = array();
-    int *where = malloc(ROOM * sizeof(int));
-    long *ends = malloc(ROOM * sizeof(long));
-    double *d = calloc(16 * CELLS, sizeof(double));
+    enum { ARRAYS = 6 };
+    static const char *const files[] = {"a", "b", "c", "where", "ends", "d"};
+    static const size_t bytes[] = {ROOM * 8, ROOM * 8, ROOM * 8, ROOM * 4, ROOM * 8, 16 * CELLS * 8};
+    void *arrays[2][ARRAYS];
+    for (int k = 0; k < ARRAYS; ++k) {
+        arrays[0][k] = array(NULL, bytes[k]);
+        arrays[1][k] = array(files[k], bytes[k]);
+    }
     for (unsigned n = 0; n < sizeof(nests) / sizeof(*nests); ++n) {
+        void **of = arrays[n %% 2];
+        double *a = of[0], *b = of[1], *c = of[2], *d = of[5];
+        int *where = of[3];
+        long *ends = of[4];
         for (long i = 0; i < ROOM; ++i) {
             a[i] = (double)(i %% 977) / 977; b[i] = (double)(i %% 379) / 379 - 0.5;
             c[i] = 1.0 / (double)(i + 1); where[i] = (int)((i * 7919L) %% CELLS);
@@ -258,7 +277,8 @@ def run(command, **options):
 
 def without_hints(statistics, programs):
     """Why the programs of a file say nothing about the layer: it was off, or no nest
-    ticked. Of a few programs none need be long enough. None: they do."""
+    ticked, or nothing was given back. Of a few programs none need be long enough. None:
+    they do."""
     if not os.path.exists(statistics):
         return "no statistics" if programs >= PROGRAMS_TICK else None
     with open(statistics) as text:
@@ -266,14 +286,19 @@ def without_hints(statistics, programs):
     os.remove(statistics)
     if "off" in counters:
         return counters["off"]
-    return "no ticks" if counters["ticks"] == 0 and programs >= PROGRAMS_TICK else None
+    if programs < PROGRAMS_TICK:
+        return None
+    if counters["ticks"] == 0:
+        return "no ticks"
+    return "nothing was released" if counters["pages"]["released"] == 0 else None
 
 
 def main():
     clang, plugin, runtime, seed, count = sys.argv[1:]
     seed, count = int(seed), int(count)
     differing = 0
-    with tempfile.TemporaryDirectory() as scratch:
+    # Files in memory (tmpfs) would be swapped, as memory is.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         source = os.path.join(scratch, "nests.c")
         statistics = os.path.join(scratch, "statistics")
         for first in range(0, count, PROGRAMS_PER_FILE):
@@ -292,8 +317,9 @@ def main():
                     print(f"seed {seed}, file {first}: does not compile\n{built.stderr[-3000:]}")
                     return 1
                 # A small memory, so that windows are short and releases happen.
-                outputs.append(run([program_file], env={"RUNAHEAD_CC_MEMORY": "1M",
-                                                        "RUNAHEAD_CC_STATS": statistics}))
+                outputs.append(run([program_file], cwd=scratch,
+                                   env={"RUNAHEAD_CC_MEMORY": "1M",
+                                        "RUNAHEAD_CC_STATS": statistics}))
             plain, hinted = outputs
             if plain.returncode != hinted.returncode or plain.stdout != hinted.stdout:
                 keep = os.path.join(os.getcwd(), f"nests-{seed}-{first}.c")
