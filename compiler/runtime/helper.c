@@ -414,6 +414,7 @@ void *helper(void *nothing) {
             const uint64_t began = own_time_ns();
             look_at_maps();
             sweep(8192);
+            close_windows(false); /* what they called for in vain may be missing by now */
             atomic_store_explicit(&ra.is_larger, !may_fit(), memory_order_relaxed);
             const uint64_t share = is_resting ? RESTING_SWEEP_SHARE : SWEEP_SHARE;
             const uint64_t pause = (own_time_ns() - began) * (share - 1);
@@ -426,14 +427,9 @@ void *helper(void *nothing) {
             if (!active) {
                 quiet_ns = 2 * quiet_ns < QUIET_NS_MAX ? 2 * quiet_ns : QUIET_NS_MAX;
                 /* First: a thread that still found hints off opens its site's window, looks
-                 * again, and closes it if the reset below may have come before. */
+                 * again, and closes it if that below may have come before. */
                 atomic_store(&ra.active, active = true);
-                uint32_t sites = atomic_load(&ra.site_count);
-                for (uint32_t i = 0; i < sites && i < PLANS_MAX; ++i) {
-                    struct ra_site *site = atomic_load(&ra.sites[i]);
-                    if (site)
-                        __atomic_store_n(&site->span, 0, __ATOMIC_SEQ_CST);
-                }
+                close_windows(true);
                 count(&ra.count.activations, 1);
             }
             quiet_since = now;

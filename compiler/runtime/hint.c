@@ -25,13 +25,33 @@ _Static_assert(sizeof(struct ra_site) == 104, "the type of a site");
 
 static __thread struct ra_plan *previous; /* this thread's last large nest */
 
-void list_site(struct ra_site *site) {
-    if (site->is_listed)
-        return;
-    site->is_listed = 1;
-    uint32_t at = atomic_fetch_add(&ra.site_count, 1);
-    if (at < PLANS_MAX)
-        atomic_store(&ra.sites[at], site);
+bool list_site(struct ra_site *site) {
+    if (!site->listed) {
+        const uint32_t at = atomic_fetch_add(&ra.site_count, 1);
+        site->listed = (uint64_t)at + 1;
+        if (at < PLANS_MAX)
+            atomic_store(&ra.sites[at], site);
+    }
+    return site->listed <= PLANS_MAX;
+}
+
+uint64_t wider_window(struct ra_site *site) {
+    const uint64_t span = once(&site->span);
+    if (span < SMALL_BYTES)
+        return SMALL_BYTES;
+    return span < ra.memory && list_site(site) ? 2 * span : span;
+}
+
+void close_windows(bool all) {
+    const uint32_t sites = atomic_load(&ra.site_count);
+    for (uint32_t i = 0; i < sites && i < PLANS_MAX; ++i) {
+        struct ra_site *site = atomic_load(&ra.sites[i]);
+        if (!site)
+            continue;
+        const bool is_walk = __atomic_load_n(&site->steps, __ATOMIC_RELAXED) > 0;
+        if (all || (!is_walk && once(&site->span) > SMALL_BYTES))
+            __atomic_store_n(&site->span, 0, __ATOMIC_SEQ_CST);
+    }
 }
 
 /* Strips of a quarter of the window: of the loop to tick in or, where that is
@@ -87,6 +107,7 @@ bool start_helper_if_wanted(const struct ra_plan *p, const void *from) {
     if (fills || storage_reads() != ra.reads_at_start || (p && is_missing_of(p, false)) ||
         (from && !is_in_memory((uint64_t)(uintptr_t)from))) {
         start_helper();
+        close_windows(true); /* who finds no helper yet looks again, and closes its own */
         return false;
     }
     return p && is_missing_of(p, true);
@@ -123,19 +144,50 @@ static bool goes_over(const struct ra_site *site, const struct ra_frame *f, uint
     return false;
 }
 
-/* Without a helper, a small nest at a site whose last one was small, too. It need not call
- * again before its first stream is somewhere else. */
-static bool needs_no_look(struct ra_site *site, struct ra_frame *f) {
+/* Without a helper, a small nest. It need not call again before its first stream is somewhere
+ * else; and not before it is further away than that where calls come so often that another
+ * look is not due yet: data that jump, or that several threads go over, would leave any small
+ * window each time. */
+static bool is_small_in_memory(struct ra_site *site, struct ra_frame *f) {
     static __thread uint32_t since_time; /* was asked for, which takes as long as all the rest */
-    const struct ra_plan *last = site->last;
-    if (ra.is_told || !last || once(&last->bytes) >= SMALL_BYTES || goes_over(site, f, SMALL_BYTES) ||
-        (++since_time % UNTIMED_MAX == 0 && !has_looked(now_ns())))
-        return false;
-    site->span = 0;
-    site->low = f->streams[0].base - SMALL_BYTES / 2;
-    site->span = SMALL_BYTES;
+    uint64_t span = once(&site->span);
+    if (++since_time % UNTIMED_MAX == 0) {
+        if (has_looked(now_ns()))
+            span = wider_window(site);
+        else
+            start_helper_if_wanted(NULL, NULL);
+    }
+    list_site(site);
     f->plan = RA_NOT_BEGUN;
-    return true;
+    span = span > SMALL_BYTES ? span : SMALL_BYTES;
+    set_window(site, f->streams[0].base - span / 2, span);
+    if (!atomic_load(&ra.helper))
+        return true;
+    __atomic_store_n(&site->span, 0, __ATOMIC_SEQ_CST); /* there is one now */
+    return false;
+}
+
+/* Of all streams together, those of the same array as if they were of several: no less than
+ * the plan has. */
+static uint64_t extent_of_all(const struct ra_site *site, const struct ra_frame *f) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < site->streams; ++i)
+        sum += extent_of(site, f, &f->streams[i]);
+    return sum;
+}
+
+/* Without a helper, and none is wanted as far as is known. To plan a nest that is somewhere
+ * else each time may take longer than the nest: only what is so long that it is looked at
+ * each time, others when a look is due, and where nobody knows yet whether it is small. */
+static bool needs_no_look(struct ra_site *site, struct ra_frame *f) {
+    if (ra.is_told)
+        return false;
+    const struct ra_plan *last = site->last;
+    const bool is_over = goes_over(site, f, SMALL_BYTES);
+    const uint64_t most = extent_of_all(site, f);
+    if (!is_over && (most < SMALL_BYTES || (last && once(&last->bytes) < SMALL_BYTES)))
+        return is_small_in_memory(site, f);
+    return (is_over || last) && most < LONG_BYTES && has_looked(now_ns());
 }
 
 /* Its memory may have become another plan's: no strip is empty, or the loop, which counts
@@ -166,6 +218,7 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
         const bool looks_again = start_helper_if_wanted(p, NULL);
         if (!has_helper() || !atomic_load(&ra.active)) { /* not yet, or it may not be */
             f->plan = NULL;
+            site->last = p;
             if (looks_again)
                 set_strip(p, f);
             return;
@@ -206,9 +259,11 @@ static void open_window(struct ra_site *site) {
 /* While hints are off: everything that was hinted is in memory. Strips so long that they
  * cost nothing, for the case that something else is not. */
 static void begin_inactive(struct ra_site *site, struct ra_frame *f) {
-    list_site(site);
-    open_window(site);
-    /* Switched on meanwhile, by who resets the windows of sites then: perhaps not this one. */
+    if (list_site(site))
+        open_window(site);
+    else
+        set_window(site, f->streams[0].base - SMALL_BYTES / 2, SMALL_BYTES);
+    /* Switched on meanwhile, by who closes the windows of sites then: perhaps not this one. */
     if (atomic_load(&ra.active))
         __atomic_store_n(&site->span, 0, __ATOMIC_RELAXED);
     bool is_new;

@@ -123,7 +123,7 @@ struct ra_state {
     _Atomic uint64_t pieces_served; /* of them and of the next, each as long as one request */
     struct entry *ring;
     _Atomic(struct ra_plan *) plans[PLANS_MAX];
-    _Atomic(struct ra_site *) sites[PLANS_MAX]; /* small nests: windows to reset */
+    _Atomic(struct ra_site *) sites[PLANS_MAX]; /* small nests: windows to close */
     _Atomic uint32_t site_count;
     struct counters count;
     bool is_told; /* how much memory there is */
@@ -383,8 +383,25 @@ void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_fr
                      uint64_t done);
 void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, uint64_t iterations);
 
-/* Among the sites whose windows are reset when something is read again (hint.c). */
-void list_site(struct ra_site *site);
+/* ---- Windows of small nests, in which they need not call (hint.c) ----------- */
+
+/* In this order another thread finds a part of the old window or of the new one meanwhile,
+ * nothing beyond. */
+static inline void set_window(struct ra_site *site, uint64_t low, uint64_t span) {
+    if (span < once(&site->span))
+        __atomic_store_n(&site->span, span, __ATOMIC_RELEASE);
+    __atomic_store_n(&site->low, low, __ATOMIC_RELEASE);
+    __atomic_store_n(&site->span, span, __ATOMIC_SEQ_CST);
+}
+
+/* Is the site among those whose windows are closed again? There is room for so many only. */
+bool list_site(struct ra_site *site);
+/* The window of a small nest that calls in vain: twice as large as it is, until it is as large
+ * as the memory. What goes over more than that need not be in memory, and calls again. */
+uint64_t wider_window(struct ra_site *site);
+/* Small nests call again, wherever they are: all of them, or those whose windows are wide
+ * although they are no walks. */
+void close_windows(bool all);
 
 /* ---- The helper (helper.c) and what it hands to the releaser (release.c) -- */
 

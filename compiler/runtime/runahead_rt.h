@@ -75,7 +75,7 @@ struct ra_site {
     struct ra_plan *last; /* what it was the last time */
     uint64_t target_low;  /* what indirect references went to so far, */
     uint64_t target_high; /* [target_low, target_high) */
-    uint64_t is_listed;   /* its window is reset when something is read again */
+    uint64_t listed;      /* its place among those whose windows are closed again, from 1 on */
     uint64_t began;       /* small nests: where the walk of the first stream began, */
     uint64_t asked_turn;  /* and the end of the last call's entries in the ring; */
     uint64_t walked;      /* bytes that the walk has gone over, each once, */

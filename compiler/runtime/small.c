@@ -2,7 +2,10 @@
  * walk, which is extrapolated. */
 #include "internal.h"
 
-enum { AHEAD_STEPS_MAX = 8 }; /* that a walk is asked for ahead */
+enum {
+    AHEAD_STEPS_MAX = 8, /* that a walk is asked for ahead */
+    VAIN_MAX = 256,      /* calls, together as long as a read from storage or two */
+};
 /* A walk goes no further from one call to the next, or than a window. */
 static const uint64_t SMALL_STEP_BYTES = 4 << 20;
 /* Instead of what a walk has gone over: most of that it passes over, such as a block of
@@ -98,6 +101,15 @@ static bool is_long(const struct ra_site *site) {
            atomic_load_explicit(&ra.is_larger, memory_order_relaxed);
 }
 
+/* Has this thread asked for nothing again, since `queued` pages, as in many calls before?
+ * Then nearly all that its small nests go over is in memory, and the calls take longer than
+ * what is missing would. */
+static bool calls_in_vain(uint64_t queued) {
+    static __thread uint32_t in_vain;
+    in_vain = has_helper() && queued_pages == queued && has_room() ? in_vain + 1 : 0;
+    return in_vain > VAIN_MAX;
+}
+
 static int64_t times_as_far(int64_t by, double times) {
     const double far = (double)by * times;
     return far > -(double)ADDRESSES && far < (double)ADDRESSES ? (int64_t)far : 0;
@@ -110,6 +122,7 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
     list_site(site);
     int8_t way;
     const uint64_t before = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+    const uint64_t queued = queued_pages;
     const struct ra_plan *last = site->last;
     const double times = steps_ahead(site, p, last, &way);
     atomic_store_explicit(&p->walked_way, way, memory_order_relaxed);
@@ -139,15 +152,21 @@ void small_nest(struct ra_site *site, struct ra_frame *f, struct ra_plan *p) {
                     s->base + (uint64_t)above);
     }
     release_small(p, is_passed && times > 0 ? last : NULL);
-    /* Called again when the first stream has left this block, or half of what
-     * was asked for of it: bursts, as in the large nests. */
-    const uint64_t half = magnitude(ahead) / 2;
-    const uint64_t span = half > SMALL_BYTES ? half : SMALL_BYTES;
     const uint64_t after = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
     site->asked_turn = after != before ? after : 0; /* it asked for nothing */
     if (times < 0)
         let_helper_go_first(site->asked_turn, true);
-    site->span = 0;
-    site->low = ahead < 0 ? first + SMALL_BYTES / 2 - span : first - SMALL_BYTES / 2;
-    site->span = span;
+    /* Data that jump leave any small block, however long all of them have been in memory. The
+     * next sweep closes the window again, as that of no walk. */
+    if (calls_in_vain(queued)) {
+        const uint64_t wide = wider_window(site);
+        site->steps = 0;
+        set_window(site, first - wide / 2, wide);
+        return;
+    }
+    /* Called again when the first stream has left this block, or half of what
+     * was asked for of it: bursts, as in the large nests. */
+    const uint64_t half = magnitude(ahead) / 2;
+    const uint64_t span = half > SMALL_BYTES ? half : SMALL_BYTES;
+    set_window(site, ahead < 0 ? first + SMALL_BYTES / 2 - span : first - SMALL_BYTES / 2, span);
 }

@@ -1,5 +1,6 @@
 /* What comes first: nests that begin while everything is in memory wait for nothing, the
  * others do not overtake the helper, and none is asked for before there is one. */
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
@@ -156,6 +157,78 @@ static void without_helper(void) {
     clear_bits(ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
 }
 
+enum { JUMPS = 100000, JUMP_ROOM = 16 << 20, JUMP_ROW = 256, FEW_CALLS = 1000 };
+
+static void *jumps(void *site) {
+    calls_over(site, 2 * ARRAY, JUMP_ROOM, JUMPS, JUMP_ROW);
+    return NULL;
+}
+
+/* Small nests in memory, of one thread or several, that jump need no call before long. They
+ * do again as soon as there is a helper, whoever has started it. */
+static void jumping(void) {
+    struct ra_site site = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "jumping"};
+    struct ra_site walk = site, large = site;
+    ra.reads_at_start = reads;
+    atomic_store(&ra.helper, 0);
+    CHECK(calls_over(&site, 2 * ARRAY, JUMP_ROOM, JUMPS, JUMP_ROW) <= FEW_CALLS);
+    CHECK(calls_over(&site, 2 * ARRAY, JUMP_ROOM, JUMPS, JUMP_ROW) == 0);
+    /* What they go over is more than the memory: it need not be in it. */
+    CHECK(calls_over(&large, 2 * ARRAY, 16 * ra.memory, JUMPS, JUMP_ROW) >= JUMPS / 2);
+    pthread_t thread[4];
+    for (int k = 0; k < 4; ++k)
+        CHECK(pthread_create(&thread[k], NULL, jumps, &site) == 0);
+    for (int k = 0; k < 4; ++k)
+        CHECK(pthread_join(thread[k], NULL) == 0);
+    CHECK(calls_over(&site, 2 * ARRAY, JUMP_ROOM, JUMPS, JUMP_ROW) <= FEW_CALLS);
+    CHECK(site.span > JUMP_ROOM && !has_helper());
+    /* Where calls are seldom they go on. */
+    uint64_t calls = 0;
+    site.span = 0;
+    for (uint64_t n = 0; n < 100; ++n) {
+        clock_ns += WANTS_HELPER_NS / (UNTIMED_MAX - 2);
+        calls += calls_over(&site, 2 * ARRAY + n * SMALL_BYTES, PAGE, 1, PAGE);
+    }
+    CHECK(calls == 100);
+    site.span = 4 * JUMP_ROOM;
+    ++reads;
+    clock_ns += WANTS_HELPER_NS;
+    beyond(&walk, 3 * ARRAY, 256, JUMP_ROW * 64);
+    CHECK(has_helper() && site.span == 0);
+    clear_bits(2 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    pass_on();
+}
+
+/* Nests over a little more that move are not planned each time, but when a look is due: of
+ * one array, or of several small ones, which are planned once. */
+static void moving(void) {
+    const uint64_t count = 3 * SMALL_BYTES / 8 / 4;
+    ra.reads_at_start = reads;
+    atomic_store(&ra.helper, 0);
+    for (uint32_t streams = 1; streams <= 4; streams += 3) {
+        struct ra_site site = {.levels = 1, .streams = streams, .strip_mined = 1, .name = "moving"};
+        struct ra_frame *f = calloc(1, sizeof(*f) + streams * sizeof(struct ra_stream));
+        CHECK(f);
+        uint64_t made = 0, now = 0;
+        for (uint64_t n = 0; n < 100; ++n) {
+            f->count[0] = count;
+            for (uint64_t i = 0; i < streams; ++i)
+                f->streams[i] = (struct ra_stream){.base = 2 * ARRAY + (i * 1000 + n) * PAGE, .high = 8,
+                                                   .stride = {streams == 1 ? 32 : 8}};
+            if (n == 99)
+                clock_ns += WANTS_HELPER_NS;
+            CHECK(ra_begin_2(&site, f) == 0 && !has_helper());
+            now = 0;
+            for (uint32_t class = 0; class < PLAN_CLASSES; ++class)
+                now += atomic_load(&ra.plans_made[class]);
+            made = n == 0 ? now : made;
+            CHECK(now == made + (n == 99));
+        }
+        free(f);
+    }
+    atomic_store(&ra.helper, 1);
+}
+
 /* A nest over a large array at a site whose last one was small is seen, where there is no
  * helper yet, and ticks while hints are off. */
 static void large_after_small(void) {
@@ -228,6 +301,8 @@ int main(void) {
     small_first();
     filled();
     without_helper();
+    jumping();
+    moving();
     large_after_small();
     looked_at();
     puts("what comes first is passed on first");

@@ -143,6 +143,27 @@ static inline uint64_t asked_until(uint64_t low) {
     return until;
 }
 
+/* Rows of so many bytes, small nests at places of [base, base + room) that jump: how many of
+ * them call? */
+static inline uint64_t calls_over(struct ra_site *site, uint64_t base, uint64_t room, uint64_t rows,
+                                  uint64_t row) {
+    static uint64_t random = 1;
+    const uint64_t count = row / 8;
+    uint64_t calls = 0;
+    for (uint64_t n = 0; n < rows; ++n) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const struct ra_stream at = {.base = base + (random >> 32) % (room / row) * row, .high = 8,
+                                     .stride = {8}};
+        if (at.base - once(&site->low) < once(&site->span))
+            continue; /* as the pass does */
+        struct ra_frame *f = frame_of(1, &count, &at);
+        CHECK(ra_begin_2(site, f) == 0);
+        free(f);
+        ++calls;
+    }
+    return calls;
+}
+
 /* Small nests line by line: how far beyond the last line is asked for? */
 static inline uint64_t beyond(struct ra_site *site, uint64_t base, uint64_t lines, uint64_t line) {
     const uint64_t count = line / 8;

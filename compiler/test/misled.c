@@ -151,7 +151,8 @@ static void beyond_the_end(void) {
 }
 
 /* A small nest needs no call any more where there will be no hints, or are none now; it does
- * where another thread is only starting the layer. */
+ * where another thread is only starting the layer, and beyond the next bytes where there are
+ * more sites than windows that are closed again. */
 static void not_yet(void) {
     const uint64_t count = 100;
     const struct ra_stream stream = {.base = 2 * ARRAY, .high = 8, .stride = {8}};
@@ -164,7 +165,12 @@ static void not_yet(void) {
     site.span = 0;
     atomic_store(&ra.state, 1);
     atomic_store(&ra.active, 0);
-    CHECK(ra_begin_2(&site, f) == 0 && site.span == ~(uint64_t)0 && site.is_listed);
+    CHECK(ra_begin_2(&site, f) == 0 && site.span == ~(uint64_t)0 && site.listed);
+    struct ra_site late = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "late"};
+    const uint32_t sites = atomic_exchange(&ra.site_count, PLANS_MAX);
+    CHECK(ra_begin_2(&late, f) == 0 && late.span == SMALL_BYTES && !list_site(&late));
+    CHECK(stream.base - late.low < late.span);
+    atomic_store(&ra.site_count, sites);
     atomic_store(&ra.active, 1);
     free(f);
 }

@@ -1,5 +1,5 @@
 /* The helper of a program that has no loops to run rests: it looks and sweeps seldom, until
- * there is a hint. On a clock that goes on only while it waits. */
+ * there is a hint. Each sweep has small nests call again that have called in vain. On a clock that goes on only while it waits. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +73,11 @@ static long pretend_syscall(long number, ...) {
     return 0;
 }
 
+/* Of a small nest that has called in vain, and of a walk. */
+static struct ra_site jumps, walk = {.steps = 2};
+
 static void rest(bool is_active) {
+    jumps.span = walk.span = 1 << 30;
     waits = sweeps = looks = waits_since_hint = 0;
     has_hinted = false;
     began_ns = clock_ns;
@@ -87,6 +91,7 @@ static void rest(bool is_active) {
     CHECK(sweeps <= (is_active ? SECOND_NS / SWEEP_NS + seldom + 4 : 0));
     CHECK(!is_active || sweeps_at_hint >= SECOND_NS / SWEEP_NS / 2 + seldom / 2);
     CHECK(looks == sweeps);
+    CHECK(jumps.span == (is_active ? 0 : 1 << 30) && walk.span == 1 << 30);
 }
 
 int main(void) {
@@ -95,6 +100,7 @@ int main(void) {
     for (uint64_t i = 0; i < RING_ENTRIES; ++i)
         atomic_store(&ra.ring[i].turn, i);
     ra.memory = 64 << 20;
+    CHECK(list_site(&jumps) && list_site(&walk));
     rest(true);
     rest(false);
     puts("the helper of an idle program rests");

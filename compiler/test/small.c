@@ -1,5 +1,5 @@
 /* Walks of small nests are extrapolated, and asked for ahead at once where they begin
- * anew. */
+ * anew. Those that jump, in memory, need no call before long. */
 #include "layer.h"
 
 /* A walk of small nests is asked for further and further ahead, a window in
@@ -45,10 +45,48 @@ static void anew(void) {
     CHECK(until_anew(2 * ARRAY, 16 * window, ARRAY) <= LINE + PAGE);
 }
 
+/* Small nests that jump need no call once long nothing was missing, until the next sweep; as
+ * long as something is, each calls. */
+static void in_vain(void) {
+    enum { ROOM = 16 << 20, ROW = 4096, ROWS_EACH = 10000, FEW = 1000 };
+    struct ra_site jumps = {.levels = 1, .streams = 1, .strip_mined = 1, .name = "jumps"};
+    struct ra_site walk = jumps, missing = jumps, there = jumps;
+    const uint64_t base = 2 * ARRAY + ARRAY / 2;
+    clear_bits(3 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    set_bits(2 * ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
+    CHECK(calls_over(&jumps, base, ROOM, ROWS_EACH, ROW) <= FEW);
+    CHECK(calls_over(&jumps, base, ROOM, ROWS_EACH, ROW) == 0);
+    CHECK(jumps.span > ROOM);
+    beyond(&walk, 3 * ARRAY, 1024, 16 << 10);
+    const uint64_t span = walk.span;
+    CHECK(walk.steps >= 2 && span > 0);
+    close_windows(false);
+    CHECK(jumps.span == 0 && walk.span == span);
+    /* A walk over what is there is none either. */
+    CHECK(calls_over(&jumps, base, ROOM, ROWS_EACH, ROW) <= FEW);
+    beyond(&there, 2 * ARRAY, 64, 16 << 10);
+    CHECK(there.span > SMALL_BYTES);
+    close_windows(false);
+    CHECK(there.span == 0);
+    /* A tenth is missing each time. */
+    uint64_t calls = 0;
+    for (uint64_t n = 0; n < ROWS_EACH; ++n) {
+        for (uint64_t page = 0; page < ROOM / PAGE; page += 10)
+            clear_bit(ra.bits, (base >> PAGE_SHIFT) + page);
+        calls += calls_over(&missing, base, ROOM, 1, ROW);
+        pass_on();
+    }
+    CHECK(calls > ROWS_EACH / 2 && missing.span < ROOM / 8);
+    clear_bits(2 * ARRAY >> PAGE_SHIFT, 4 * ARRAY >> PAGE_SHIFT);
+    close_windows(true);
+    CHECK(walk.span == 0);
+}
+
 int main(void) {
     start(20 << 20);
     small_walks();
     anew();
+    in_vain();
     puts("walks of small nests are asked for ahead");
     return 0;
 }
