@@ -103,10 +103,13 @@ static bool is_long(const struct ra_site *site) {
 
 /* Has this thread asked for nothing again, since `queued` pages, as in many calls before?
  * Then nearly all that its small nests go over is in memory, and the calls take longer than
- * what is missing would. */
+ * what is missing would. Not where it need not stay there, because more is gone over than the
+ * memory holds: what was reclaimed is to be asked for at once, not after the next sweep. */
 static bool calls_in_vain(uint64_t queued) {
     static __thread uint32_t in_vain;
-    in_vain = has_helper() && queued_pages == queued && has_room() ? in_vain + 1 : 0;
+    const bool is_larger = atomic_load_explicit(&ra.is_larger, memory_order_relaxed);
+    const bool asks = queued_pages != queued || !has_room();
+    in_vain = has_helper() && !is_larger && !asks ? in_vain + 1 : 0;
     return in_vain > VAIN_MAX;
 }
 

@@ -62,6 +62,11 @@ static void in_vain(void) {
     CHECK(walk.steps >= 2 && span > 0);
     close_windows(false);
     CHECK(jumps.span == 0 && walk.span == span);
+    /* Where more is gone over than the memory holds they call. */
+    atomic_store(&ra.is_larger, true);
+    CHECK(calls_over(&jumps, base, ROOM, ROWS_EACH, ROW) >= ROWS_EACH / 2);
+    atomic_store(&ra.is_larger, false);
+    CHECK(calls_over(&jumps, base, ROOM, ROWS_EACH, ROW) <= FEW);
     /* A walk over what is there is none either. */
     CHECK(calls_over(&jumps, base, ROOM, ROWS_EACH, ROW) <= FEW);
     beyond(&there, 2 * ARRAY, 64, 16 << 10);
