@@ -1,5 +1,5 @@
-//! How long processors have been idle: all of the machine's, or those that this process
-//! may run on (taskset(1), a container's cpuset), where these are fewer.
+//! How long processors have been idle: all of a large machine's, or those that this process
+//! may run on (taskset(1), a container's cpuset).
 
 use crate::opening;
 use crate::procfs::{self, Line};
@@ -17,7 +17,8 @@ const LINE_LEN: usize = 80;
 /// A handler may run on a stack that is small, and all that this needs lies on it.
 const CHUNK_LEN: usize = 128;
 
-/// Idle time of all processors since boot, in 10 ms (proc_uptime(5)).
+/// Idle time of all processors since boot, in 10 ms, but for theirs in which somebody waited
+/// for storage (proc_uptime(5)).
 pub fn of_all_cs() -> Option<u64> {
     let mut text = [0u8; 64];
     // "5529.15 8971.02\n", both with two decimals.
