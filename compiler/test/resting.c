@@ -1,5 +1,6 @@
 /* The helper of a program that has no loops to run rests: it looks and sweeps seldom, until
- * there is a hint. Each sweep has small nests call again that have called in vain. On a clock that goes on only while it waits. */
+ * there is a hint. Each sweep has small nests call again that have called in vain. On a clock
+ * that goes on only while it waits. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -117,16 +117,26 @@ fn compiled(bed: &Bed, text: &str) -> PathBuf {
     program
 }
 
-/// `runahead` with a stall at each read, and statistics.
-fn stalling(bed: &Bed, statistics: &Path) -> Command {
+/// `runahead` with this test, such as [`STALLS`], and statistics.
+fn testing(bed: &Bed, test: &str, statistics: &Path) -> Command {
     let mut runahead = Command::new(RUNAHEAD);
     runahead.env("XDG_CACHE_HOME", bed.path("cache"));
-    runahead.arg("--test=8").arg(format!("--stats={}", statistics.display())).arg("--");
+    runahead.arg(format!("--test={test}"));
+    runahead.arg(format!("--stats={}", statistics.display())).arg("--");
     runahead
 }
 
+/// A stall at each read.
+const STALLS: &str = "8";
+/// The same, and no site is patched.
+const STALLS_UNPATCHED: &str = "9";
+
 fn copies(statistics: &Path) -> u64 {
-    report::read(statistics)["speculation"]["synchronizations"]["completed"].as_u64().unwrap()
+    copies_of(&report::read(statistics))
+}
+
+fn copies_of(stats: &serde_json::Value) -> u64 {
+    stats["speculation"]["synchronizations"]["completed"].as_u64().unwrap()
 }
 
 #[test]
@@ -146,7 +156,7 @@ fn nobody_is_asked_about_the_other_files_that_are_open() {
         asked.load(Relaxed) - before
     };
     let plain = questions(&mut Command::new("env"));
-    let observed = questions(&mut stalling(&bed, &statistics));
+    let observed = questions(&mut testing(&bed, STALLS, &statistics));
     drop(serving);
     let copies = copies(&statistics);
     assert!(copies > 0);
@@ -190,7 +200,7 @@ fn a_file_system_is_asked_once_what_it_is() {
         told.load(Relaxed) - before
     };
     let plain = questions(&mut Command::new("env"));
-    let observed = questions(&mut stalling(&bed, &statistics));
+    let observed = questions(&mut testing(&bed, STALLS, &statistics));
     drop(serving);
     // By each process for two things: the program, and the copies that come so far, which
     // are more where the machine is busy. Asked for each file, the program alone asks forty
@@ -374,7 +384,7 @@ fn nobody_is_waited_for_who_reads_another_file() {
     fs::write(&data, vec![7; 20 * 4096]).unwrap();
     let file = mount.join(NAME);
     for (reader, other) in [("thread", &file), ("process", &file), ("lister", &mount)] {
-        let mut command = stalling(&bed, &statistics);
+        let mut command = testing(&bed, STALLS, &statistics);
         command.arg(&program).args([other, &data]).arg(reader);
         let (said, status) = held(&mount, &mut command);
         assert!(said, "by a {reader}: it waits for the reader");
@@ -419,7 +429,7 @@ fn a_thread_that_waits_is_left_alone_once_it_is_restricted() {
     let (mount, statistics) = (bed.path("mnt"), bed.path("stats.json"));
     fs::create_dir(&mount).unwrap();
     for after_ms in ["0", "300"] {
-        for mut command in [Command::new("env"), stalling(&bed, &statistics)] {
+        for mut command in [Command::new("env"), testing(&bed, STALLS, &statistics)] {
             command.arg(&program).arg(mount.join(NAME)).arg(after_ms);
             let (said, status) = held(&mount, &mut command);
             assert!(said && status.success(), "{command:?}: {status}");
@@ -495,7 +505,7 @@ fn what_would_be_forgotten_is_read_once() {
         bytes.load(Relaxed)
     };
     let plain = asked(&mut Command::new("env"));
-    let observed = asked(&mut stalling(&bed, &statistics));
+    let observed = asked(&mut testing(&bed, STALLS, &statistics));
     let copies = copies(&statistics);
     assert!(copies > 0);
     // By a trial, and of what the kernel was reading ahead then.
@@ -608,17 +618,13 @@ fn a_file_is_closed_by_the_program_alone() {
     };
     let plain = run(&mut Command::new("env"));
     assert_eq!(plain, 1);
-    let mut copies = 0;
-    for test in ["8", "9"] {
-        let mut runahead = Command::new(RUNAHEAD);
-        runahead.env("XDG_CACHE_HOME", bed.path("cache")).arg(format!("--test={test}"));
-        runahead.arg(format!("--stats={}", statistics.display())).arg("--");
-        assert_eq!(run(&mut runahead), plain, "{test}");
+    let mut made = 0;
+    for test in [STALLS, STALLS_UNPATCHED] {
+        assert_eq!(run(&mut testing(&bed, test, &statistics)), plain, "{test}");
         let stats = report::read(&statistics);
         assert!(stats["losses"].to_string().contains("told of each close"), "{stats:#}");
-        let made = &stats["speculation"]["synchronizations"]["completed"];
-        copies += made.as_u64().unwrap();
+        made += copies_of(&stats);
     }
     drop(serving);
-    assert!(copies > 0, "there are some once it is closed");
+    assert!(made > 0, "there are some once it is closed");
 }

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Ends the names of files that are still being written; they begin with a dot.
@@ -26,9 +26,7 @@ pub fn replace(
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
     sweep(path.parent().unwrap_or(path), LEFT_BEHIND);
-    let beside = path.with_file_name(name_beside(path.file_name().unwrap_or_default()));
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(mode).open(&beside)?;
+    let (beside, mut file) = open_beside(path, mode)?;
     let done = write(&mut file).and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
         let _ = fs::remove_file(&beside);
@@ -41,11 +39,16 @@ pub fn replace(
 /// # Errors
 /// It cannot: a read-only directory, a full disk, a quota.
 pub fn can_replace(path: &Path, len: usize) -> io::Result<()> {
-    let beside = path.with_file_name(name_beside(path.file_name().unwrap_or_default()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let (beside, mut file) = open_beside(path, 0o600)?;
     let written = file.write_all(&vec![0; len]);
     let _ = fs::remove_file(&beside);
     written
+}
+
+fn open_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+    let beside = path.with_file_name(name_beside(path.file_name().unwrap_or_default()));
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+    Ok((beside, file))
 }
 
 /// A name beside that of a file that is to be replaced, which no other process
