@@ -14,6 +14,7 @@
 //! system calls trap into the emulator.
 
 use crate::arch::{Frame, Interposed, THUNKS_MAX, nr, thunk_address};
+use crate::cancellable;
 use crate::config::CONFIG;
 use crate::elf::{self, Object, ProgramHeader};
 use crate::hook::{normal_state, ra_hook};
@@ -153,7 +154,11 @@ const FUNCTIONS: &[(&[u8], Kind)] = &[
     (b"setns", Kind::Namespaces),
 ];
 
-const _: () = assert!(FUNCTIONS.len() <= THUNKS_MAX);
+/// Number of the thunk at which calls of the function arrive that glibc 2.41 and later
+/// cancel threads in ([`crate::cancellable`]).
+pub const CANCELLABLE: usize = FUNCTIONS.len();
+
+const _: () = assert!(CANCELLABLE < THUNKS_MAX);
 
 static ORIGINALS: [AtomicUsize; THUNKS_MAX] = [const { AtomicUsize::new(0) }; THUNKS_MAX];
 static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
@@ -203,6 +208,25 @@ fn hook_objects(libc: &Tables, wanted: impl Fn(Kind) -> bool) -> bool {
         }
     });
     hooked > 0
+}
+
+/// Has what arrives at the thunk [`CANCELLABLE`] go to `original`, after a cancellation
+/// point where it does not; false where it goes to another function already.
+pub fn cancellable(original: usize) -> bool {
+    let Some(cell) = ORIGINALS.get(CANCELLABLE) else { return false };
+    let test = find_libc().and_then(|libc| libc.function(b"pthread_testcancel"));
+    let Some(test) = test else { return false };
+    if cell.load(Relaxed) != 0 {
+        return cell.load(Relaxed) == original;
+    }
+    TEST_CANCEL.store(test, Relaxed);
+    cell.store(original, Relaxed);
+    true
+}
+
+/// Where a thunk's calls go.
+pub fn original(index: usize) -> usize {
+    ORIGINALS.get(index).map_or(0, |original| original.load(Relaxed))
 }
 
 /// The C library: the first object that defines both `read` and where errno
@@ -257,7 +281,7 @@ fn hook_object(object: &Object) -> usize {
     Tables::of(object).for_each_slot(|slot, name| {
         let index = FUNCTIONS.iter().position(|(known, _)| *known == name);
         let Some(index) = index else { return };
-        let original = ORIGINALS.get(index).map_or(0, |original| original.load(Relaxed));
+        let original = original(index);
         if original == 0 || !object.is_data(slot, size_of::<usize>()) {
             return;
         }
@@ -327,6 +351,7 @@ extern "C" fn ra_end() {
 }
 
 /// What the entry does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Next {
     /// Jumps to the original.
@@ -340,12 +365,15 @@ pub enum Next {
 /// Called first for each call of a hooked function; fills in the original.
 pub extern "C" fn ra_route(call: &mut Interposed) -> Next {
     let index = call.index;
-    call.original = ORIGINALS.get(index).map_or(0, |original| original.load(Relaxed));
-    let Some((_, kind)) = FUNCTIONS.get(index) else { return Next::Original };
+    call.original = original(index);
     let Some(state) = state() else { return Next::Original };
     if state.role.load(Relaxed) == role::UNKNOWN {
         crate::start::in_child(state);
     }
+    if index == CANCELLABLE {
+        return cancellable::route(state, call);
+    }
+    let Some((_, kind)) = FUNCTIONS.get(index) else { return Next::Original };
     if state.role.load(Relaxed) != role::NORMAL || normal::is_silent() {
         return Next::Original;
     }
@@ -456,6 +484,9 @@ impl Kind {
 
 /// The read of a regular file, as the hook makes it.
 pub extern "C" fn ra_through(call: &mut Interposed) -> isize {
+    if call.index == CANCELLABLE {
+        return cancellable::through(call);
+    }
     let Some((_, kind)) = FUNCTIONS.get(call.index) else { return -1 };
     let (number, args) = kind.system_call(call.args);
     let result = ra_hook(&mut Frame { number, args, resume: 0 });
@@ -475,6 +506,9 @@ pub extern "C" fn ra_through(call: &mut Interposed) -> isize {
 
 /// After a call that may have made a descriptor, or closed one.
 pub extern "C" fn ra_after(call: &Interposed, result: isize) {
+    if call.index == CANCELLABLE {
+        return cancellable::after(call, result);
+    }
     let [_, command, ..] = call.args;
     let Some((_, kind)) = FUNCTIONS.get(call.index) else { return };
     if kind.closes()

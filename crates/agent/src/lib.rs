@@ -17,6 +17,7 @@
 pub mod apart;
 pub mod arch;
 pub mod arena;
+pub mod cancellable;
 pub mod config;
 pub mod elf;
 pub mod hook;

@@ -1,11 +1,14 @@
 //! Tier T1: verified `syscall` sites of libc and the dynamic linker become
 //! jumps into stubs (crate `sites` finds them, the launcher hands over the
-//! table). A site that does not look exactly as the table says is left alone.
+//! table), and the calls of the function in which glibc 2.41 and later cancel threads
+//! lead to a thunk ([`cancellable`]). A site that does not look exactly as the table
+//! says is left alone.
 
 use crate::arch::{
     STUB_ENTRY, STUB_LEN, STUBS_MAX, StubKind, jump, nr, original, put_back, stub, stubs_address,
     ticks,
 };
+use crate::cancellable;
 use crate::config::CONFIG;
 use crate::elf::{self, Object};
 use crate::import::regions::is_single_threaded;
@@ -17,8 +20,8 @@ use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
 use runahead_protocol::sites::{
-    self, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, OBJECT_SITES_MAX,
-    OBJECTS_MAX, Site,
+    self, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE, KIND_COPY,
+    OBJECT_SITES_MAX, OBJECTS_MAX, Site,
 };
 use runahead_protocol::stats::{Counter, Loss};
 
@@ -110,7 +113,9 @@ fn patch_object(object: &Object, sites: &[Site], used: &mut usize) -> usize {
     populate(object, wanted(), count, *used, text_end);
     let mut refused = 0;
     for site in wanted() {
-        if *used < STUBS_MAX && patch_site(object, site, *used) {
+        if site.kind == KIND_CANCELLABLE {
+            refused += usize::from(!redirect(object, site));
+        } else if *used < STUBS_MAX && patch_site(object, site, *used) {
             *used += 1;
         } else {
             refused += 1;
@@ -185,18 +190,31 @@ fn pages(at: usize, len: usize) -> (usize, usize) {
     (at & !(PAGE_SIZE - 1), at.wrapping_add(len).next_multiple_of(PAGE_SIZE))
 }
 
-/// Replaces one site by a jump to stub number `index`.
-fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
+/// Where a site is, and its bytes; `None` where it does not look as the table says.
+fn place<'s>(object: &Object, site: &'s Site) -> Option<(usize, &'s [u8])> {
     let at = object.bias.wrapping_add(site.address as usize);
     let len = usize::from(site.len);
-    let Some(expected) = site.bytes.get(..len) else { return false };
+    let expected = site.bytes.get(..len)?;
     if len < JUMP_LEN || !object.is_code(at, len) {
-        return false;
+        return None;
     }
     // SAFETY: inside an executable segment, which is readable.
-    if unsafe { core::slice::from_raw_parts(at as *const u8, len) } != expected {
-        return false;
-    }
+    let found = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+    (found == expected).then_some((at, expected))
+}
+
+/// Redirects a call.
+fn redirect(object: &Object, site: &Site) -> bool {
+    let Some((at, bytes)) = place(object, site) else { return false };
+    let Ok(branch) = bytes.try_into() else { return false };
+    // SAFETY: the site is writable, and no other thread exists.
+    unsafe { cancellable::redirect(at, branch) }
+}
+
+/// Replaces one site by a jump to stub number `index`.
+fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
+    let Some((at, expected)) = place(object, site) else { return false };
+    let len = expected.len();
     let stub_at = stubs_address() + index * STUB_LEN;
     let Some(code) = stub(stub_at, at, expected, stub_kind(site)) else { return false };
     let Some(jump) = jump(at, stub_at + STUB_ENTRY) else { return false };
@@ -238,6 +256,12 @@ pub fn undo() {
                 unsafe { put_back(&original, alone) };
             }
         }
+        cancellable::undo(alone, |at, len| {
+            shut(opened.take());
+            let here = pages(at, len);
+            opened = open(here).then_some(here);
+            opened.is_some()
+        });
         shut(opened);
     });
 }

@@ -131,7 +131,7 @@ fn nothing_is_left() {
         fs::create_dir(scratch.path().join(name)).unwrap();
     }
     furnish(&place, User::Own);
-    let binary = program::build("fd_numbers.c".into(), scratch.path()).binary;
+    let binary = program::build("fd_numbers.c".into(), scratch.path(), None).binary;
 
     let statistics = scratch.path().join("run.json");
     run(&binary, &place, scratch.path(), Some(&statistics));
@@ -177,7 +177,7 @@ fn unmounts(binary: &Path, scratch: &Path) {
 
 /// Those who read directories ahead have gone with the program, too.
 fn unmounts_what_was_walked(scratch: &Path) {
-    let binary = program::build("walks.c".into(), scratch).binary;
+    let binary = program::build("walks.c".into(), scratch, None).binary;
     let (place, mount) = (scratch.join("walked"), scratch.join("mount"));
     fs::create_dir(&place).unwrap();
     let statistics = scratch.join("walks.json");

@@ -1,6 +1,7 @@
 //! Never a different result: every program of `tests/programs` in every
 //! variant, compared with a plain run.
 
+mod newer;
 mod suite;
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use suite::outcome::{Counts, Outcome};
-use suite::program::{Program, build_all};
+use suite::program::{Program, build_all, build_threaded};
 use suite::variant::{ALL, Must, PLAIN, PLAIN_NOBODY, User, Variant};
 use suite::{RUNAHEAD, Scratch, furnish, is_root, run};
 
@@ -227,6 +228,16 @@ fn whole() -> bool {
 fn no_program_can_tell_that_it_runs_ahead() {
     let scratch = Scratch::new("programs");
     let programs = build_all(scratch.path());
+    judge(&examine_all(&programs, scratch.path(), None), whole());
+}
+
+/// glibc 2.41 and later, where threads wait in another way.
+#[test]
+fn nor_one_with_threads_of_a_newer_c_library() {
+    let Some(compiler) = newer::compiler() else { return };
+    let scratch = Scratch::new("programs-newer");
+    let programs = build_threaded(scratch.path(), &compiler);
+    assert!(programs.len() >= 20 || !whole(), "{}", programs.len());
     judge(&examine_all(&programs, scratch.path(), None), whole());
 }
 

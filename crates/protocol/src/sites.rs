@@ -1,5 +1,6 @@
 //! The site table: which `syscall` instructions of which libraries are safe
-//! to patch, found by the launcher (crate `sites`), used by the agent.
+//! to patch, and which calls of the function that glibc 2.41 and later cancel
+//! threads in, found by the launcher (crate `sites`), used by the agent.
 //!
 //! A file of three consecutive parts: one [`Header`], `object_count`
 //! [`Object`]s, `site_count` [`Site`]s; native byte order, every part a
@@ -7,7 +8,7 @@
 //! renamed), never changed in place, because agents map it.
 
 /// First eight bytes of a site table: "RASITES" and the version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RASITES\x02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RASITES\x03");
 
 /// Longest build-id that a table holds, in bytes (GNU ld's SHA-1 has 20).
 pub const BUILD_ID_LEN_MAX: usize = 24;
@@ -23,6 +24,9 @@ pub const OBJECTS_MAX: u32 = 64;
 
 /// Most sites of one object that are used.
 pub const OBJECT_SITES_MAX: u32 = 1024;
+
+/// Most sites of [`KIND_CANCELLABLE`] in a process. glibc 2.41 has one.
+pub const CANCELLABLE_MAX: usize = 4;
 
 /// Start of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,21 +61,24 @@ pub const FLAG_UNSEEN_IN_THREADS: u32 = 1;
 
 /// One patchable `syscall` instruction together with the instructions after
 /// it that make room for a jump. All of them are position-independent and no
-/// branch of the object lands between the first byte and the last.
+/// branch of the object lands between the first byte and the last. Or, of
+/// [`KIND_CANCELLABLE`], a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Site {
-    /// Virtual address of the `syscall` instruction in the object's file
-    /// (add the load bias).
+    /// Virtual address of the first instruction in the object's file (add the
+    /// load bias).
     pub address: u64,
     /// System call number where the code before the site fixes it, or -1.
     pub number: i16,
-    /// What the stub does: [`KIND_HOOK`], [`KIND_BEFORE`] or [`KIND_COPY`].
+    /// What the stub does: [`KIND_HOOK`], [`KIND_BEFORE`] or [`KIND_COPY`]; or
+    /// [`KIND_CANCELLABLE`].
     pub kind: u8,
     /// How many of `bytes` count: at least [`JUMP_LEN`], at most
     /// [`SITE_LEN_MAX`], a whole number of instructions.
     pub len: u8,
-    /// What must stand there, beginning with `0f 05`.
+    /// What must stand there, beginning with `0f 05`; of [`KIND_CANCELLABLE`]
+    /// [`JUMP_LEN`] bytes, beginning with `e8` or `e9`.
     pub bytes: [u8; SITE_LEN_MAX],
 }
 
@@ -87,6 +94,12 @@ pub const KIND_BEFORE: u8 = 2;
 /// number says: where the signal mask is changed by others than a thread that
 /// begins, which is all that the normal side wants to see of it.
 pub const KIND_COPY: u8 = 3;
+
+/// A `call` or `jmp` of the function by which threads make calls that may wait
+/// (`__syscall_cancel_arch` of glibc 2.41 and later): it comes to the agent first, and what
+/// the program is to wait for is made by the function itself, because a cancellation asks
+/// whether the thread is among its instructions.
+pub const KIND_CANCELLABLE: u8 = 4;
 
 const _: () = assert!(size_of::<Header>() == 16);
 const _: () = assert!(size_of::<Object>() == 40);

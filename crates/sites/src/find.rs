@@ -1,5 +1,5 @@
 //! Which `syscall` instructions can be replaced by a jump, and why the others
-//! cannot.
+//! cannot; and which calls are redirected (`cancellable`).
 //!
 //! The jump takes [`JUMP_LEN`] bytes, `syscall` has two, so the instructions
 //! after it move into the stub and run there. That is only the same program
@@ -12,6 +12,7 @@ use runahead_protocol::sites::{
 };
 
 use crate::calls;
+use crate::cancellable;
 use crate::constant::{Flow, is_syscall};
 use crate::image::{Image, ImageError, Region};
 use crate::sweep;
@@ -41,13 +42,13 @@ pub enum Refusal {
 /// What was found in one object.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The patchable sites of interest, sorted by address.
+    /// The patchable sites of interest, and the calls to be redirected, sorted by address.
     pub sites: Vec<Site>,
     /// The instructions left alone: address and reason, sorted by address.
     pub refused: Vec<(u64, Refusal)>,
     /// Programs of several threads make calls that may wait where no site is: by
-    /// `__syscall_cancel_arch` of glibc 2.41 and later, whose addresses the handler
-    /// that cancels a thread compares with.
+    /// `__syscall_cancel_arch` of glibc 2.41 and later, of which the sites do not have all
+    /// calls (`cancellable`).
     pub unseen_in_threads: bool,
 }
 
@@ -86,7 +87,14 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
         }
     }
     watch_threads_begin(&mut found.sites);
-    found.unseen_in_threads = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
+    let calls = cancellable::calls(&image);
+    let has_room = found.sites.len() + calls.len() <= OBJECT_SITES_MAX as usize;
+    if !calls.is_empty() && has_room {
+        found.sites.extend(calls);
+        found.sites.sort_unstable_by_key(|site| site.address);
+    } else {
+        found.unseen_in_threads = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
+    }
     Ok(found)
 }
 

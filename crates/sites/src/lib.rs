@@ -1,5 +1,6 @@
 //! Finds the `syscall` instructions of a C library or dynamic linker that are
-//! safe to replace by a jump, and keeps the table of them
+//! safe to replace by a jump, and the calls of the function by which threads of
+//! glibc 2.41 and later wait, and keeps the table of them
 //! ([`runahead_protocol::sites`]) that the agent patches from.
 //!
 //! The launcher does this once for each build of a library, outside the
@@ -14,10 +15,12 @@
 //! | [`targets`] | every address that a branch may land on, over-approximated |
 //! | [`find`] | which sites can be patched, and why the others cannot |
 //! | [`calls`] | which system calls are worth a hook |
+//! | `cancellable` | who calls the function in which glibc 2.41 and later cancel threads |
 //! | [`table`] | the file in the cache directory |
 //! | [`replace`] | how files there are replaced |
 
 pub mod calls;
+mod cancellable;
 mod constant;
 pub mod elf;
 pub mod find;
@@ -32,7 +35,7 @@ pub use table::{SiteTable, Update};
 
 /// Version of the analysis. Part of the name of the table's file, so that a
 /// table made by other rules is never used.
-pub const ANALYSIS_VERSION: u32 = 7;
+pub const ANALYSIS_VERSION: u32 = 8;
 
 /// Name of the table's file in the cache directory.
 pub fn file_name() -> String {

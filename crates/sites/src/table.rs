@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::sites::{
-    BUILD_ID_LEN_MAX, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK,
-    MAGIC, OBJECT_SITES_MAX, OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
+    BUILD_ID_LEN_MAX, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE,
+    KIND_COPY, KIND_HOOK, MAGIC, OBJECT_SITES_MAX, OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
 };
 use thiserror::Error;
 
@@ -258,9 +258,14 @@ impl Fields<'_> {
             len: u8::from_ne_bytes(self.take()?),
             bytes: self.take()?,
         };
-        let is_sound = matches!(site.kind, KIND_HOOK | KIND_BEFORE | KIND_COPY)
-            && (JUMP_LEN..=SITE_LEN_MAX).contains(&usize::from(site.len))
-            && site.bytes.starts_with(&[0x0f, 0x05]);
+        let len = usize::from(site.len);
+        let is_sound = match site.kind {
+            KIND_HOOK | KIND_BEFORE | KIND_COPY => {
+                (JUMP_LEN..=SITE_LEN_MAX).contains(&len) && site.bytes.starts_with(&[0x0f, 0x05])
+            }
+            KIND_CANCELLABLE => len == JUMP_LEN && matches!(site.bytes[0], 0xe8 | 0xe9),
+            _ => false,
+        };
         is_sound.then_some(site)
     }
 }

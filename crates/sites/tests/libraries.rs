@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
-use runahead_protocol::sites::{JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, Site};
+use runahead_protocol::sites::{
+    JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE, KIND_COPY, KIND_HOOK, Site,
+};
 use runahead_sites::find::{Found, Refusal, find};
 use runahead_sites::image::{Image, Region};
 
@@ -287,20 +289,91 @@ const RETURNS: &str = r#"
     ends at_the_end
 "#;
 
-/// The way that glibc 2.41 makes calls that may wait: what is behind a return, and
-/// reached by nobody, makes room for the jump.
-#[test]
-fn padding_behind_a_return_makes_room() {
-    let directory = std::env::temp_dir().join(format!("sites-returns-{}", std::process::id()));
+/// A library of this assembly.
+fn assembled(name: &str, code: &str) -> Vec<u8> {
+    let directory = std::env::temp_dir().join(format!("sites-{name}-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
-    let [source, library] = ["returns.s", "returns.so"].map(|name| directory.join(name));
-    std::fs::write(&source, RETURNS).unwrap();
+    let [source, library] = ["code.s", "library.so"].map(|name| directory.join(name));
+    std::fs::write(&source, code).unwrap();
     let mut gcc = std::process::Command::new("gcc");
     let made = gcc.args(["-shared", "-nostdlib", "-o"]).args([&library, &source]).status();
     assert!(made.unwrap().success());
     let file = std::fs::read(&library).unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
-    let found = find(&file).unwrap();
+    file
+}
+
+/// `__syscall_cancel_arch` of glibc 2.41 and later, marked or not, with a version of its
+/// symbols, and what leads to it.
+fn cancellable(marks: bool, leads: &str) -> Vec<u8> {
+    let mark = if marks { "endbr64" } else { "" };
+    assembled(
+        &format!("cancellable-{marks}-{}", leads.len()),
+        &format!(
+            r#"
+            .section .rodata
+            .byte 0
+            .asciz "GLIBC_2.41"
+            .text
+            .p2align 4
+            arch: {mark}
+            mov (%rdi), %eax
+            testb $8, (%rdi)
+            jne cancel
+            mov %rdi, %r11
+            mov %rsi, %rax
+            mov %rdx, %rdi
+            mov %rcx, %rsi
+            mov %r8, %rdx
+            mov %r9, %r10
+            mov 8(%rsp), %r8
+            mov 16(%rsp), %r9
+            mov %r11, 8(%rsp)
+            syscall
+            ret
+            .p2align 8
+            cancel: hlt
+            {leads}
+            "#
+        ),
+    )
+}
+
+#[test]
+fn calls_of_the_function_that_cancels_threads_are_found() {
+    for marks in [false, true] {
+        let found = find(&cancellable(marks, "call arch; ret; jmp arch")).unwrap();
+        assert!(!found.unseen_in_threads, "{found:?}");
+        let opcodes: Vec<u8> = found.sites.iter().map(|site| site.bytes[0]).collect();
+        assert_eq!(opcodes, [0xe8, 0xe9], "{found:?}");
+        let is_call = |site: &Site| site.kind == KIND_CANCELLABLE && site.len == JUMP_LEN as u8;
+        assert!(found.sites.iter().all(is_call), "{found:?}");
+    }
+}
+
+/// Nobody calls it, somebody comes to it in another way, what calls it is not decoded, or
+/// there are too many calls: all is left alone, and whoever has threads is told.
+#[test]
+fn where_not_all_of_its_calls_are_known_none_is_redirected() {
+    let many = "call arch; ".repeat(5);
+    for leads in [
+        "ret",
+        "call arch; jne arch",
+        "call arch; ret; .byte 0x48, 0xb8; call arch; nop; nop; nop; ret",
+        "call arch; ret; .p2align 4; call arch + 2",
+        &many,
+    ] {
+        let found = find(&cancellable(false, leads)).unwrap();
+        let calls = found.sites.iter().filter(|site| site.kind == KIND_CANCELLABLE).count();
+        assert_eq!((calls, found.unseen_in_threads), (0, true), "{leads}: {found:?}");
+    }
+}
+
+/// The way that glibc 2.41 makes calls that may wait: what is behind a return, and
+/// reached by nobody, makes room for the jump.
+#[test]
+fn padding_behind_a_return_makes_room() {
+    let found = find(&assembled("returns", RETURNS)).unwrap();
     // syscall, pop, ret, and the three bytes of the padding.
     let lens: Vec<u8> = found.sites.iter().map(|site| site.len).collect();
     assert_eq!(lens, [7], "{found:?}");

@@ -6,6 +6,7 @@ mod accounting;
 mod areas;
 mod asking;
 pub mod bars;
+pub mod cancellable;
 mod capture;
 mod cgroup;
 mod control;
@@ -379,15 +380,15 @@ fn alone(state: &'static State, frame: &Frame) -> isize {
     result
 }
 
-/// The same before a call that somebody else makes: by symbol. When that is over
-/// nobody hears; another thread makes no copy meanwhile in tier T0, and with musl
-/// from here on.
+/// The same before a call that somebody else makes: by symbol, or where a thread is
+/// cancelled. When that is over nobody hears; another thread makes no copy meanwhile in
+/// tier T0, and else from here on.
 #[cold]
 pub fn before_alone(state: &'static State) {
     if !own(state) {
         return;
     }
-    if CONFIG.is_musl.load(Relaxed) != 0 && !crate::import::regions::is_single_threaded() {
+    if CONFIG.unseen.load(Relaxed) == 0 && !crate::import::regions::is_single_threaded() {
         bars::for_good(state);
     }
     end_speculation(state);

@@ -227,6 +227,13 @@ fn goes_unasked(state: &State) -> bool {
     unasked != 0
 }
 
+/// Whether a read is the hook's to make where others are made without it: of a regular
+/// file, and none of those that go unasked.
+pub fn is_worth_a_look(state: &State, fd: i32) -> bool {
+    let unasked = || state.credit.load(Relaxed) == 0 && goes_unasked(state);
+    is_file(state, fd) && !unasked()
+}
+
 /// Whether a read by symbol is the agent's to make, where nobody cancels a thread that waits
 /// for somebody else: of a regular file. Not all closes are seen where symbols are hooked
 /// (those of objects that have been loaded since, or by syscall(2)), and a pipe may have
@@ -235,8 +242,7 @@ pub fn is_looked_at(state: &State, fd: i32) -> bool {
     let is_known = state
         .class(fd as u32 as usize)
         .is_some_and(|class| !class::is_unknown(class.load(Relaxed)));
-    let unasked = || state.credit.load(Relaxed) == 0 && goes_unasked(state);
-    if !is_file(state, fd) || unasked() {
+    if !is_worth_a_look(state, fd) {
         return false;
     }
     if !is_known {

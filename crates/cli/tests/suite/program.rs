@@ -32,12 +32,24 @@ fn sources() -> PathBuf {
 /// Compiles every program into `into`, or those whose names contain the word
 /// in `RUNAHEAD_TEST_PROGRAM`.
 pub fn build_all(into: &Path) -> Vec<Program> {
+    build_some(into, None, |_| true)
+}
+
+/// Those in C that make threads, with this compiler.
+pub fn build_threaded(into: &Path, compiler: &Path) -> Vec<Program> {
+    build_some(into, Some(compiler), |name| {
+        let source = fs::read_to_string(sources().join(name)).unwrap();
+        name.ends_with(".c") && source.contains("pthread_create")
+    })
+}
+
+fn build_some(into: &Path, compiler: Option<&Path>, wanted: impl Fn(&str) -> bool) -> Vec<Program> {
     let only = std::env::var("RUNAHEAD_TEST_PROGRAM").unwrap_or_default();
     let mut names: Vec<String> = fs::read_dir(sources())
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
         .filter(|name| name.ends_with(".c") || name.ends_with(".cpp"))
-        .filter(|name| name.contains(&only))
+        .filter(|name| name.contains(&only) && wanted(name))
         .collect();
     names.sort();
     let waiting = Mutex::new(names.into_iter());
@@ -47,7 +59,7 @@ pub fn build_all(into: &Path) -> Vec<Program> {
             scope.spawn(|| {
                 loop {
                     let Some(name) = waiting.lock().unwrap().next() else { break };
-                    let program = build(name, into);
+                    let program = build(name, into, compiler);
                     built.lock().unwrap().push(program);
                 }
             });
@@ -58,13 +70,14 @@ pub fn build_all(into: &Path) -> Vec<Program> {
     built
 }
 
-pub fn build(file: String, into: &Path) -> Program {
+pub fn build(file: String, into: &Path, compiler: Option<&Path>) -> Program {
     let source = sources().join(&file);
     let (name, kind) = file.split_once('.').unwrap();
     let (variable, usual) = if kind == "cpp" { ("CXX", "c++") } else { ("CC", "cc") };
     let binary = into.join(name);
     let name = name.to_owned();
-    let mut compiler = Command::new(std::env::var_os(variable).unwrap_or_else(|| usual.into()));
+    let usual = || std::env::var_os(variable).unwrap_or_else(|| usual.into());
+    let mut compiler = Command::new(compiler.map_or_else(usual, |path| path.into()));
     compiler.args(["-O1", "-w", "-D_GNU_SOURCE", "-pthread", "-fexceptions", "-o"]);
     let output = compiler.arg(&binary).arg(&source).arg("-lrt").output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));

@@ -8,11 +8,13 @@
 //! shadow stacks stay balanced.
 
 mod access;
+mod branch;
 mod handover;
 mod redirect;
 mod stubs;
 
 pub use access::accessed;
+pub use branch::{Branch, lead, leading_to, target_of};
 pub use handover::{Context, arrive, hand_over};
 pub use redirect::{
     Bytes, INSTRUCTION_LEN_MAX, Redirect, Registers, SIGNATURE, allow, numbered, of as redirect_of,
@@ -361,7 +363,11 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_restore_state",
-    "3:", // The original, then a look.
+    // The original, then a look. What is there of more arguments than registers hold
+    // goes along (glibc's `__syscall_cancel_arch` has eight, and writes to the first).
+    "3:",
+    "push [rbp + 24]",
+    "push [rbp + 16]",
     "call 4f",
     "call [rbp - 8]",
     "mov [rbp - 24], rax",
@@ -479,6 +485,10 @@ pub struct Interposed {
     pub index: usize,
     /// The library's function.
     pub original: usize,
+    /// The frame that the thunk has made, and where it goes back to.
+    frame: [usize; 2],
+    /// Two further arguments, where the function has so many.
+    pub more: [usize; 2],
 }
 
 /// Address of thunk number `index`, below [`THUNKS_MAX`].
@@ -652,7 +662,7 @@ impl SignalContext {
 }
 
 const _: () = assert!(size_of::<Frame>() == 64);
-const _: () = assert!(size_of::<Interposed>() == 72);
+const _: () = assert!(size_of::<Interposed>() == 104);
 const _: () = assert!(core::mem::offset_of!(SignalContext, rip) == 128);
 const _: () = assert!(core::mem::offset_of!(SignalContext, cr2) == 176);
 

@@ -48,8 +48,8 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// A jump to itself, as long as the `syscall`.
 const WAITS: [u8; 2] = [0xeb, 0xfe];
 
-/// What one store writes whole, whoever executes it meanwhile.
-const CACHE_LINE: usize = 64;
+/// What one store writes whole, whoever executes it meanwhile, in bytes.
+pub const CACHE_LINE: usize = 64;
 
 /// What a stub decides by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
