@@ -331,9 +331,9 @@ fn cancellable(marks: bool, leads: &str) -> Vec<u8> {
             mov %r11, 8(%rsp)
             syscall
             ret
+            {leads}
             .p2align 8
             cancel: hlt
-            {leads}
             "#
         ),
     )
@@ -342,7 +342,7 @@ fn cancellable(marks: bool, leads: &str) -> Vec<u8> {
 #[test]
 fn calls_of_the_function_that_cancels_threads_are_found() {
     for marks in [false, true] {
-        let found = find(&cancellable(marks, "call arch; ret; jmp arch")).unwrap();
+        let found = find(&cancellable(marks, "call arch; ret; .p2align 8; jmp arch")).unwrap();
         assert!(!found.unseen_in_threads, "{found:?}");
         let opcodes: Vec<u8> = found.sites.iter().map(|site| site.bytes[0]).collect();
         assert_eq!(opcodes, [0xe8, 0xe9], "{found:?}");
@@ -359,6 +359,7 @@ fn where_not_all_of_its_calls_are_known_none_is_redirected() {
     for leads in [
         "ret",
         "call arch; jne arch",
+        "call arch; ret; .p2align 8; jne arch",
         "call arch; ret; .byte 0x48, 0xb8; call arch; nop; nop; nop; ret",
         "call arch; ret; .p2align 4; call arch + 2",
         &many,
