@@ -125,11 +125,9 @@ pub struct Config {
     pub notice_ignored: AtomicU32,
     /// 1: importing copies may be made.
     pub imports: AtomicU32,
-    /// 1: the program's library makes calls that no hook sees: in tier T0, and
-    /// where a site was not as the table says.
+    /// 1: the program's library makes calls that no hook sees: in tier T0, where
+    /// a site was not as the table says, and where the table says so.
     pub unseen: AtomicU32,
-    /// 1: it does where there are several threads (glibc 2.41 and later).
-    pub unseen_in_threads: AtomicU32,
     /// 1: the program's library is musl, which closes inside itself at a site that
     /// must not be patched, and has the notices' signal for its timers.
     pub is_musl: AtomicU32,
@@ -233,7 +231,6 @@ pub static CONFIG: Config = Config {
     notice_ignored: AtomicU32::new(0),
     imports: AtomicU32::new(1),
     unseen: AtomicU32::new(0),
-    unseen_in_threads: AtomicU32::new(0),
     is_musl: AtomicU32::new(0),
     filtered: AtomicU32::new(0),
     first_thread: AtomicUsize::new(0),

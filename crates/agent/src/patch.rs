@@ -20,8 +20,8 @@ use crate::sys::{self, PAGE_SIZE, call};
 use core::sync::atomic::Ordering::Relaxed;
 use runahead_protocol::session::{Session, TEST_REFUSE_PATCHING};
 use runahead_protocol::sites::{
-    self, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE, KIND_COPY,
-    OBJECT_SITES_MAX, OBJECTS_MAX, Site,
+    self, FLAG_UNSEEN, Header, JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE, KIND_COPY, LEN_BY_PADDING,
+    OBJECT_SITES_MAX, OBJECTS_MAX, SHORT_JUMP, Site,
 };
 use runahead_protocol::stats::{Counter, Loss};
 
@@ -54,8 +54,8 @@ pub fn all(session: &Session<'_>, state: &State, status: &Status) -> bool {
     elf::for_each(|object| {
         if let Some((known, sites)) = table.sites_of(&object) {
             refused += patch_object(&object, sites, &mut used);
-            if known.flags & FLAG_UNSEEN_IN_THREADS != 0 {
-                CONFIG.unseen_in_threads.store(1, Relaxed);
+            if known.flags & FLAG_UNSEEN != 0 {
+                CONFIG.unseen.store(1, Relaxed);
             }
         }
     });
@@ -190,41 +190,57 @@ fn pages(at: usize, len: usize) -> (usize, usize) {
     (at & !(PAGE_SIZE - 1), at.wrapping_add(len).next_multiple_of(PAGE_SIZE))
 }
 
-/// Where a site is, and its bytes; `None` where it does not look as the table says.
-fn place<'s>(object: &Object, site: &'s Site) -> Option<(usize, &'s [u8])> {
+/// Where a site is; `None` where it does not look as the table says.
+fn place(object: &Object, site: &Site) -> Option<usize> {
     let at = object.bias.wrapping_add(site.address as usize);
-    let len = usize::from(site.len);
-    let expected = site.bytes.get(..len)?;
-    if len < JUMP_LEN || !object.is_code(at, len) {
+    let stands = |at: usize, expected: &[u8]| {
+        // SAFETY: inside an executable segment, which is readable.
+        object.is_code(at, expected.len())
+            && unsafe { core::slice::from_raw_parts(at as *const u8, expected.len()) } == expected
+    };
+    if !stands(at, site.bytes.get(..site.len.into())?) {
         return None;
     }
-    // SAFETY: inside an executable segment, which is readable.
-    let found = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
-    (found == expected).then_some((at, expected))
+    match site.padding() {
+        Some((from, bytes)) => stands(at.wrapping_add_signed(from as isize), &bytes),
+        None => usize::from(site.len) >= JUMP_LEN,
+    }
+    .then_some(at)
 }
 
 /// Redirects a call.
 fn redirect(object: &Object, site: &Site) -> bool {
-    let Some((at, bytes)) = place(object, site) else { return false };
-    let Ok(branch) = bytes.try_into() else { return false };
+    let Some(at) = place(object, site) else { return false };
+    let Some(&branch) = site.bytes.first_chunk() else { return false };
     // SAFETY: the site is writable, and no other thread exists.
     unsafe { cancellable::redirect(at, branch) }
 }
 
 /// Replaces one site by a jump to stub number `index`.
 fn patch_site(object: &Object, site: &Site, index: usize) -> bool {
-    let Some((at, expected)) = place(object, site) else { return false };
-    let len = expected.len();
+    let Some(at) = place(object, site) else { return false };
+    let len = usize::from(site.len);
+    let Some(expected) = site.bytes.get(..len) else { return false };
     let stub_at = stubs_address() + index * STUB_LEN;
     let Some(code) = stub(stub_at, at, expected, stub_kind(site)) else { return false };
-    let Some(jump) = jump(at, stub_at + STUB_ENTRY) else { return false };
-    // SAFETY: stub memory `index` is ours and writable; the site is writable,
-    // exactly `len` bytes are replaced by a jump and breakpoints that nothing
-    // reaches, and no other thread exists that could be in between.
+    let jump_at = match site.padding() {
+        Some((from, _)) => at.wrapping_add_signed(from as isize),
+        None => at,
+    };
+    let Some(jump) = jump(jump_at, stub_at + STUB_ENTRY) else { return false };
+    // SAFETY: stub memory `index` is ours and writable; the site is writable, and its padding,
+    // which is on the same page; exactly `len` bytes are replaced by a jump and breakpoints
+    // that nothing reaches, and no other thread exists that could be in between.
     unsafe {
         core::ptr::copy_nonoverlapping(code.as_ptr(), stub_at as *mut u8, STUB_LEN);
-        core::ptr::copy_nonoverlapping(jump.as_ptr(), at as *mut u8, JUMP_LEN);
-        core::ptr::write_bytes((at + JUMP_LEN) as *mut u8, 0xcc, len - JUMP_LEN);
+        core::ptr::copy_nonoverlapping(jump.as_ptr(), jump_at as *mut u8, JUMP_LEN);
+        if let [_, _, distance, ..] = site.bytes
+            && jump_at != at
+        {
+            *(at as *mut [u8; 2]) = [SHORT_JUMP, distance];
+        } else {
+            core::ptr::write_bytes((at + JUMP_LEN) as *mut u8, 0xcc, len - JUMP_LEN);
+        }
     }
     true
 }
@@ -248,10 +264,7 @@ pub fn undo() {
                 shut(opened);
                 opened = open(here).then_some(here);
             }
-            let jump = jump(original.site, stub_at + STUB_ENTRY);
-            // SAFETY: a site of a library that is loaded; it is text, and readable.
-            let found = unsafe { *(original.site as *const [u8; JUMP_LEN]) };
-            if opened.is_some() && jump == Some(found) {
+            if opened.is_some() && leads_to(original.site, stub_at + STUB_ENTRY) {
                 // SAFETY: opened, it jumps to its stub, and all signals are blocked.
                 unsafe { put_back(&original, alone) };
             }
@@ -264,6 +277,21 @@ pub fn undo() {
         });
         shut(opened);
     });
+}
+
+/// Whether the jump at `site`, or the one to which a short jump there leads, leads to
+/// `target`.
+fn leads_to(site: usize, target: usize) -> bool {
+    // SAFETY: a site of a library that is loaded; it is text, and readable.
+    let [opcode, distance] = unsafe { *(site as *const [u8; 2]) };
+    let at = match opcode {
+        SHORT_JUMP => {
+            (site + usize::from(LEN_BY_PADDING)).wrapping_add_signed((distance as i8).into())
+        }
+        _ => site,
+    };
+    // SAFETY: the same; a site's padding is on its page.
+    jump(at, target) == Some(unsafe { *(at as *const [u8; JUMP_LEN]) })
 }
 
 fn open((start, end): (usize, usize)) -> bool {

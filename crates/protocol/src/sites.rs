@@ -22,6 +22,16 @@ pub const JUMP_LEN: usize = 5;
 /// Most objects in a table.
 pub const OBJECTS_MAX: u32 = 64;
 
+/// [`Site::len`] of a `syscall` with no room for a jump: it becomes a short jump
+/// ([`SHORT_JUMP`]) to padding nearby that nobody comes to, and the jump stands there.
+pub const LEN_BY_PADDING: u8 = 2;
+
+/// Opcode of a jump with a distance of one byte.
+pub const SHORT_JUMP: u8 = 0xeb;
+
+/// Size of the pages that are written one by one, in bytes.
+pub const PAGE_LEN: u64 = 4096;
+
 /// Most sites of one object that are used.
 pub const OBJECT_SITES_MAX: u32 = 1024;
 
@@ -52,12 +62,12 @@ pub struct Object {
     pub first_site: u32,
     /// Number of its sites, sorted by `address`; 0: looked at, none is safe.
     pub site_count: u32,
-    /// [`FLAG_UNSEEN_IN_THREADS`] or none.
+    /// [`FLAG_UNSEEN`] or none.
     pub flags: u32,
 }
 
-/// In a program of several threads calls that may wait are made where no site is.
-pub const FLAG_UNSEEN_IN_THREADS: u32 = 1;
+/// Calls that may wait are made where no site is.
+pub const FLAG_UNSEEN: u32 = 1;
 
 /// One patchable `syscall` instruction together with the instructions after
 /// it that make room for a jump. All of them are position-independent and no
@@ -74,12 +84,28 @@ pub struct Site {
     /// What the stub does: [`KIND_HOOK`], [`KIND_BEFORE`] or [`KIND_COPY`]; or
     /// [`KIND_CANCELLABLE`].
     pub kind: u8,
-    /// How many of `bytes` count: at least [`JUMP_LEN`], at most
-    /// [`SITE_LEN_MAX`], a whole number of instructions.
+    /// How many of `bytes` stand at the site: at least [`JUMP_LEN`], at most
+    /// [`SITE_LEN_MAX`], a whole number of instructions; or [`LEN_BY_PADDING`].
     pub len: u8,
     /// What must stand there, beginning with `0f 05`; of [`KIND_CANCELLABLE`]
-    /// [`JUMP_LEN`] bytes, beginning with `e8` or `e9`.
+    /// [`JUMP_LEN`] bytes, beginning with `e8` or `e9`. With [`LEN_BY_PADDING`] two
+    /// bytes, then the distance of the padding from behind them, on the same page
+    /// (as an `i8`), and the [`JUMP_LEN`] bytes that must stand there.
     pub bytes: [u8; SITE_LEN_MAX],
+}
+
+impl Site {
+    /// Of a site of [`LEN_BY_PADDING`]: where the padding is, from the site's address, in
+    /// bytes, and what must stand there. `None` for others, and where it is on another page.
+    pub fn padding(&self) -> Option<(i64, [u8; JUMP_LEN])> {
+        let [_, _, distance, bytes @ ..] = &self.bytes;
+        let from = i64::from(LEN_BY_PADDING) + i64::from(*distance as i8);
+        let is_here = |at: u64| at / PAGE_LEN == self.address / PAGE_LEN;
+        let first = self.address.wrapping_add_signed(from);
+        let last = first.wrapping_add(JUMP_LEN as u64 - 1);
+        let fits = self.len == LEN_BY_PADDING && is_here(first) && is_here(last);
+        Some((from, *bytes.first_chunk()?)).filter(|_| fits)
+    }
 }
 
 /// The stub calls the hook, which makes the system call itself.
@@ -104,3 +130,35 @@ pub const KIND_CANCELLABLE: u8 = 4;
 const _: () = assert!(size_of::<Header>() == 16);
 const _: () = assert!(size_of::<Object>() == 40);
 const _: () = assert!(size_of::<Site>() == 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_on_the_page_of_its_site() {
+        let mut site = Site {
+            address: 0x5000,
+            number: -1,
+            kind: KIND_HOOK,
+            len: LEN_BY_PADDING,
+            bytes: core::array::from_fn(|at| at as u8),
+        };
+        let mut from = |address: u64, distance: i8| {
+            (site.address, site.bytes[2]) = (address, distance as u8);
+            site.padding().map(|(from, bytes)| {
+                assert_eq!(bytes, [3, 4, 5, 6, 7]);
+                from
+            })
+        };
+        assert_eq!(from(0x5000, 4), Some(6));
+        assert_eq!(from(0x5100, -128), Some(-126));
+        assert_eq!(from(0x5000, -3), None);
+        assert_eq!(from(0x5f81, 120), Some(122));
+        assert_eq!(from(0x5f81, 121), None);
+        assert_eq!(from(0, -128), None);
+        assert_eq!(from(u64::MAX, 127), None);
+        site.len = JUMP_LEN as u8;
+        assert_eq!(site.padding(), None);
+    }
+}

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 &addresses[..addresses.len().min(12)]
             );
         }
-        println!("  unseen in threads: {}", found.unseen_in_threads);
+        println!("  unseen: {}", found.unseen);
         let mut numbers = BTreeMap::<i16, Vec<u64>>::new();
         for site in &found.sites {
             numbers.entry(site.number).or_default().push(site.address);

@@ -53,13 +53,17 @@ const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 /// Farthest that a jump with a distance of one byte leads, with its own length, in bytes.
 const SHORT_REACH: u64 = 130;
 
-/// Every `call` and `jmp` of the function, sorted; none where there is no such function, or
-/// something else than these may lead to it.
-pub(crate) fn calls(image: &Image<'_>) -> Vec<Site> {
-    collect(image).unwrap_or_default()
+/// The function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cancellable {
+    /// Where it begins, behind its mark if it has one.
+    pub start: u64,
+    /// Where it is called.
+    entry: u64,
 }
 
-fn collect(image: &Image<'_>) -> Option<Vec<Site>> {
+/// The function, if there is one such.
+pub(crate) fn find(image: &Image<'_>) -> Option<Cancellable> {
     let mut starts = image.code.iter().flat_map(starts_in);
     let start = starts.next()?;
     if starts.next().is_some() {
@@ -68,47 +72,57 @@ fn collect(image: &Image<'_>) -> Option<Vec<Site>> {
     let before = image.code_at(start)?;
     let has_mark = before.bytes.get(..(start - before.address) as usize)?.ends_with(ENDBR64);
     let entry = start - if has_mark { ENDBR64.len() as u64 } else { 0 };
-    let end = start + (HEAD.len() + BODY.len()) as u64;
-    let leads_there = |target: u64| (entry..end).contains(&target);
-    let mut candidates: Vec<u64> =
-        image.code.iter().flat_map(|region| near_branches(region, leads_there)).collect();
-    let mut sites = Vec::new();
-    for span in sweep::spans(image) {
-        let has = |address: &&u64| (span.address..span.end()).contains(*address);
-        let is_near = span.address < start + SHORT_REACH && start < span.end() + SHORT_REACH;
-        if !is_near && !candidates.iter().any(|address| has(&address)) {
-            continue;
-        }
-        let mut is_sound = true;
-        sweep::decode(&span, |instruction| {
-            let target = instruction.near_branch_target();
-            if !leads_there(target) {
-                return;
-            }
-            let is_whole = target == entry || target == start;
-            let at = (instruction.ip() - span.address) as usize;
-            match span.bytes.get(at..at + JUMP_LEN) {
-                Some(code @ [0xe8 | 0xe9, ..]) if is_whole && instruction.len() == JUMP_LEN => {
-                    let mut bytes = [0; SITE_LEN_MAX];
-                    bytes[..JUMP_LEN].copy_from_slice(code);
-                    sites.push(Site {
-                        address: instruction.ip(),
-                        number: -1,
-                        kind: KIND_CANCELLABLE,
-                        len: JUMP_LEN as u8,
-                        bytes,
-                    });
-                    candidates.retain(|&candidate| candidate != instruction.ip());
-                }
-                _ => is_sound = false,
-            }
-        });
-        if !is_sound {
-            return None;
-        }
+    Some(Cancellable { start, entry })
+}
+
+impl Cancellable {
+    /// Every `call` and `jmp` of it, sorted; none where something else than these may lead
+    /// into it.
+    pub(crate) fn calls(self, image: &Image<'_>) -> Vec<Site> {
+        self.collect(image).unwrap_or_default()
     }
-    // One that was not decoded may be one all the same.
-    (candidates.is_empty() && sites.len() <= CANCELLABLE_MAX).then_some(sites)
+
+    fn collect(self, image: &Image<'_>) -> Option<Vec<Site>> {
+        let end = self.start + (HEAD.len() + BODY.len()) as u64;
+        let leads_there = |target: u64| (self.entry..end).contains(&target);
+        let branches = image.code.iter().flat_map(|region| near_branches(region, leads_there));
+        let mut candidates: Vec<u64> = branches.collect();
+        let mut sites = Vec::new();
+        for span in sweep::spans(image) {
+            let is_near = span.address < end + SHORT_REACH && self.entry < span.end() + SHORT_REACH;
+            let has = |address: &u64| (span.address..span.end()).contains(address);
+            if !is_near && !candidates.iter().any(has) {
+                continue;
+            }
+            let mut is_sound = true;
+            sweep::decode(&span, |instruction| {
+                let target = instruction.near_branch_target();
+                if !leads_there(target) {
+                    return;
+                }
+                let is_whole = target == self.entry || target == self.start;
+                let at = (instruction.ip() - span.address) as usize;
+                match span.bytes.get(at..at + JUMP_LEN) {
+                    Some(code @ [0xe8 | 0xe9, ..]) if is_whole && instruction.len() == JUMP_LEN => {
+                        sites.push(site(instruction.ip(), code));
+                        candidates.retain(|&candidate| candidate != instruction.ip());
+                    }
+                    _ => is_sound = false,
+                }
+            });
+            if !is_sound {
+                return None;
+            }
+        }
+        // One that was not decoded may be one all the same.
+        (candidates.is_empty() && sites.len() <= CANCELLABLE_MAX).then_some(sites)
+    }
+}
+
+fn site(address: u64, code: &[u8]) -> Site {
+    let mut bytes = [0; SITE_LEN_MAX];
+    bytes[..JUMP_LEN].copy_from_slice(code);
+    Site { address, number: -1, kind: KIND_CANCELLABLE, len: JUMP_LEN as u8, bytes }
 }
 
 /// Where the function begins, behind its mark if it has one.

@@ -4,11 +4,13 @@
 //! The jump takes [`JUMP_LEN`] bytes, `syscall` has two, so the instructions
 //! after it move into the stub and run there. That is only the same program
 //! if they do not depend on where they stand, and if nothing ever jumps to
-//! one of them.
+//! one of them. Where that is not so, and nearly all depends on it, the two
+//! bytes become a short jump to padding, in which the other stands.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 use runahead_protocol::sites::{
-    JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, OBJECT_SITES_MAX, SITE_LEN_MAX, Site,
+    JUMP_LEN, KIND_BEFORE, KIND_COPY, KIND_HOOK, LEN_BY_PADDING, OBJECT_SITES_MAX, SITE_LEN_MAX,
+    Site,
 };
 
 use crate::calls;
@@ -46,10 +48,10 @@ pub struct Found {
     pub sites: Vec<Site>,
     /// The instructions left alone: address and reason, sorted by address.
     pub refused: Vec<(u64, Refusal)>,
-    /// Programs of several threads make calls that may wait where no site is: by
-    /// `__syscall_cancel_arch` of glibc 2.41 and later, of which the sites do not have all
-    /// calls (`cancellable`).
-    pub unseen_in_threads: bool,
+    /// Calls that may wait are made where no site is: in glibc 2.41 and later by
+    /// `__syscall_cancel_arch`, of which the sites do not have all calls (`cancellable`), or
+    /// beside one of these, as those of a program of one thread are.
+    pub unseen: bool,
 }
 
 /// Analyses a whole ELF file. Takes some 20 ms for a libc.
@@ -57,9 +59,14 @@ pub struct Found {
 /// # Errors
 /// [`ImageError`] where the file cannot be analysed at all.
 pub fn find(file: &[u8]) -> Result<Found, ImageError> {
-    let image = Image::parse(file)?;
+    let mut image = Image::parse(file)?;
+    let cancellable = cancellable::find(&image);
+    image.forbidden.extend(cancellable.iter().map(|function| function.start));
+    let redirected = cancellable.map_or_else(Vec::new, |function| function.calls(&image));
     let targets = Targets::collect(&image);
-    let mut found = Found::default();
+    let waits_newly = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
+    let unseen = redirected.is_empty() && waits_newly;
+    let mut found = Found { unseen, ..Found::default() };
     let mut info = InstructionInfoFactory::new();
     for span in sweep::spans(&image) {
         if !span.bytes.windows(2).any(|pair| pair == [0x0f, 0x05]) {
@@ -68,8 +75,15 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
         let mut instructions = Vec::new();
         let clean = sweep::decode(&span, |instruction| instructions.push(*instruction));
         let flow = Flow::new(&instructions);
-        let mut function =
-            Function { span, instructions: &instructions, flow, clean, ends_thread: false };
+        let within = |site: &Site| (span.address..span.end()).contains(&site.address);
+        let mut function = Function {
+            span,
+            instructions: &instructions,
+            flow,
+            clean,
+            ends_thread: false,
+            waits: redirected.iter().any(within),
+        };
         let calls: Vec<usize> =
             (0..instructions.len()).filter(|&at| is_syscall(&instructions[at])).collect();
         function.ends_thread = calls
@@ -77,23 +91,23 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
             .any(|&at| function.number(at, &targets, &mut info) == Some(libc::SYS_exit));
         for at in calls {
             let address = function.instructions[at].ip();
-            match function.site(at, &image, &targets, &mut info) {
-                Ok(_) if found.sites.len() >= OBJECT_SITES_MAX as usize => {
-                    found.refused.push((address, Refusal::TableFull));
-                }
+            let has_room = found.sites.len() < OBJECT_SITES_MAX as usize;
+            let site = function.site(at, &image, &targets, &mut info);
+            match site.and_then(|site| has_room.then_some(site).ok_or(Refusal::TableFull)) {
                 Ok(site) => found.sites.push(site),
-                Err(refusal) => found.refused.push((address, refusal)),
+                Err(refusal) => {
+                    found.refused.push((address, refusal));
+                    found.unseen |= function.waits;
+                }
             }
         }
     }
     watch_threads_begin(&mut found.sites);
-    let calls = cancellable::calls(&image);
-    let has_room = found.sites.len() + calls.len() <= OBJECT_SITES_MAX as usize;
-    if !calls.is_empty() && has_room {
-        found.sites.extend(calls);
+    if found.sites.len() + redirected.len() <= OBJECT_SITES_MAX as usize {
+        found.sites.extend(redirected);
         found.sites.sort_unstable_by_key(|site| site.address);
     } else {
-        found.unseen_in_threads = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
+        found.unseen = true;
     }
     Ok(found)
 }
@@ -118,6 +132,9 @@ struct Function<'d, 'i> {
     clean: bool,
     /// One of its calls ends the thread: it is what a thread begins with.
     ends_thread: bool,
+    /// It makes the calls that may wait (`__internal_syscall_cancel` of glibc 2.41 and
+    /// later): by another function in a program of several threads, else by itself.
+    waits: bool,
 }
 
 impl Function<'_, '_> {
@@ -146,14 +163,12 @@ impl Function<'_, '_> {
         if self.is_without_stack(at, targets, info) {
             return Err(Refusal::NoStack);
         }
-        let len = self.movable_len(at).ok_or(Refusal::NoRoom)?;
         let address = self.instructions[at].ip();
-        if (address + 1..address + len as u64).any(|byte| targets.contains(byte)) {
-            return Err(Refusal::BranchTarget);
-        }
-        let start = (address - self.span.address) as usize;
-        let mut bytes = [0; SITE_LEN_MAX];
-        bytes[..len].copy_from_slice(&self.span.bytes[start..start + len]);
+        let (len, bytes) = match self.in_line(at, targets) {
+            Ok(found) => found,
+            Err(refusal) if !self.waits => return Err(refusal),
+            Err(refusal) => self.by_padding(at, targets).ok_or(refusal)?,
+        };
         Ok(Site {
             address,
             number: number.and_then(|number| i16::try_from(number).ok()).unwrap_or(-1),
@@ -162,9 +177,77 @@ impl Function<'_, '_> {
                 Some(libc::SYS_rt_sigprocmask) if !self.ends_thread => KIND_COPY,
                 _ => KIND_HOOK,
             },
-            len: len as u8,
+            len,
             bytes,
         })
+    }
+
+    /// The instructions at the `syscall` at `at` that make room for a jump.
+    fn in_line(&self, at: usize, targets: &Targets) -> Result<(u8, [u8; SITE_LEN_MAX]), Refusal> {
+        let len = self.movable_len(at).ok_or(Refusal::NoRoom)?;
+        let address = self.instructions[at].ip();
+        if (address + 1..address + len as u64).any(|byte| targets.contains(byte)) {
+            return Err(Refusal::BranchTarget);
+        }
+        let mut bytes = [0; SITE_LEN_MAX];
+        bytes[..len].copy_from_slice(self.code(address, len)?);
+        Ok((len as u8, bytes))
+    }
+
+    /// The `syscall` at `at` and padding of this function for the jump
+    /// ([`LEN_BY_PADDING`]). Nobody else may know what is behind it: that would be the end of
+    /// a stretch in which somebody asks whether a thread is (musl's `__cp_end`).
+    fn by_padding(&self, at: usize, targets: &Targets) -> Option<(u8, [u8; SITE_LEN_MAX])> {
+        let address = self.instructions[at].ip();
+        let behind = address + u64::from(LEN_BY_PADDING);
+        if targets.contains(address + 1) || targets.comes_from_elsewhere(behind) {
+            return None;
+        }
+        self.padding(targets).find_map(|padding| {
+            let distance = i8::try_from(padding.wrapping_sub(behind).cast_signed()).ok()?;
+            let mut site = Site {
+                address,
+                number: -1,
+                kind: KIND_HOOK,
+                len: LEN_BY_PADDING,
+                bytes: [0; SITE_LEN_MAX],
+            };
+            let (call, rest) = site.bytes.split_at_mut(LEN_BY_PADDING.into());
+            call.copy_from_slice(self.code(address, LEN_BY_PADDING.into()).ok()?);
+            rest[0] = distance.cast_unsigned();
+            rest[1..=JUMP_LEN].copy_from_slice(self.code(padding, JUMP_LEN).ok()?);
+            site.padding().map(|_| (site.len, site.bytes))
+        })
+    }
+
+    /// Where [`JUMP_LEN`] bytes and more of padding begin that nobody comes to: behind what
+    /// does not go on, and nowhere led to.
+    fn padding(&self, targets: &Targets) -> impl Iterator<Item = u64> {
+        let mut ended = false;
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for instruction in self.instructions {
+            let (address, next) = (instruction.ip(), instruction.next_ip());
+            if !is_padding(instruction) {
+                ended = goes_nowhere(instruction);
+                continue;
+            }
+            let led_to = (address..next).any(|byte| targets.contains(byte));
+            ended &= !led_to;
+            match runs.last_mut() {
+                Some((_, end)) if ended && *end == address => *end = next,
+                _ if ended => runs.push((address, next)),
+                _ => {}
+            }
+        }
+        runs.into_iter()
+            .filter(|(start, end)| end - start >= JUMP_LEN as u64)
+            .map(|(start, _)| start)
+    }
+
+    /// The bytes of the code here.
+    fn code(&self, address: u64, len: usize) -> Result<&[u8], Refusal> {
+        let start = address.wrapping_sub(self.span.address) as usize;
+        self.span.bytes.get(start..start + len).ok_or(Refusal::NoRoom)
     }
 
     /// Whether the code takes the address of a place in the middle of this
@@ -177,15 +260,7 @@ impl Function<'_, '_> {
                 return true;
             };
             let before = self.instructions[..at].iter().rev().find(|before| !is_padding(before));
-            before.is_some_and(|before| {
-                !matches!(
-                    before.flow_control(),
-                    FlowControl::Return
-                        | FlowControl::UnconditionalBranch
-                        | FlowControl::IndirectBranch
-                        | FlowControl::Exception
-                ) && before.mnemonic() != Mnemonic::Hlt
-            })
+            before.is_some_and(|before| !goes_nowhere(before))
         })
     }
 
@@ -244,6 +319,17 @@ impl Function<'_, '_> {
         let mut unmaps = |at| self.number(at, targets, info) == Some(libc::SYS_munmap);
         (is_followed && unmaps(at)) || previous.is_some_and(unmaps)
     }
+}
+
+/// Whether what stands behind an instruction is not come to from there.
+fn goes_nowhere(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Return
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Exception
+    ) || instruction.mnemonic() == Mnemonic::Hlt
 }
 
 /// Whether an instruction fills up room between two pieces of code.

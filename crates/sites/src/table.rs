@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use runahead_protocol::sites::{
-    BUILD_ID_LEN_MAX, FLAG_UNSEEN_IN_THREADS, Header, JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE,
-    KIND_COPY, KIND_HOOK, MAGIC, OBJECT_SITES_MAX, OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
+    BUILD_ID_LEN_MAX, FLAG_UNSEEN, Header, JUMP_LEN, KIND_BEFORE, KIND_CANCELLABLE, KIND_COPY,
+    KIND_HOOK, MAGIC, OBJECT_SITES_MAX, OBJECTS_MAX, Object, SITE_LEN_MAX, Site,
 };
 use thiserror::Error;
 
@@ -47,9 +47,8 @@ pub struct Library {
     /// Its patchable sites, sorted by address; none where it could not be
     /// analysed or has none.
     pub sites: Vec<Site>,
-    /// Programs of several threads make calls that may wait where no site is
-    /// ([`find::Found::unseen_in_threads`]).
-    pub unseen_in_threads: bool,
+    /// Calls that may wait are made where no site is ([`find::Found::unseen`]).
+    pub unseen: bool,
 }
 
 /// A table in memory: the libraries, oldest entry first.
@@ -144,8 +143,8 @@ impl SiteTable {
         if self.libraries.len() >= OBJECTS_MAX as usize {
             self.libraries.remove(0);
         }
-        let find::Found { sites, unseen_in_threads, .. } = found;
-        self.libraries.push(Library { build_id, sites, unseen_in_threads });
+        let find::Found { sites, unseen, .. } = found;
+        self.libraries.push(Library { build_id, sites, unseen });
         Ok(())
     }
 
@@ -171,7 +170,7 @@ impl SiteTable {
         for library in &self.libraries {
             let count = library.sites.len() as u32;
             bytes.extend(library.build_id.padded());
-            let flags = if library.unseen_in_threads { FLAG_UNSEEN_IN_THREADS } else { 0 };
+            let flags = if library.unseen { FLAG_UNSEEN } else { 0 };
             for word in [library.build_id.as_bytes().len() as u32, first_site, count, flags] {
                 bytes.extend(word.to_ne_bytes());
             }
@@ -217,7 +216,7 @@ impl SiteTable {
             libraries.push(Library {
                 build_id,
                 sites: Vec::with_capacity(count as usize),
-                unseen_in_threads: flags & FLAG_UNSEEN_IN_THREADS != 0,
+                unseen: flags & FLAG_UNSEEN != 0,
             });
         }
         if expected_first as usize != site_count {
@@ -261,7 +260,8 @@ impl Fields<'_> {
         let len = usize::from(site.len);
         let is_sound = match site.kind {
             KIND_HOOK | KIND_BEFORE | KIND_COPY => {
-                (JUMP_LEN..=SITE_LEN_MAX).contains(&len) && site.bytes.starts_with(&[0x0f, 0x05])
+                ((JUMP_LEN..=SITE_LEN_MAX).contains(&len) || site.padding().is_some())
+                    && site.bytes.starts_with(&[0x0f, 0x05])
             }
             KIND_CANCELLABLE => len == JUMP_LEN && matches!(site.bytes[0], 0xe8 | 0xe9),
             _ => false,

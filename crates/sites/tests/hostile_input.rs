@@ -168,14 +168,14 @@ fn a_full_table_drops_its_oldest_library() {
 }
 
 #[test]
-fn a_library_whose_threads_call_unseen_says_so() {
-    let scratch = Scratch::new("threads");
+fn a_library_that_calls_unseen_says_so() {
+    let scratch = Scratch::new("unseen");
     let library = scratch.0.join("library");
     let mut table = SiteTable::default();
     let mut bytes = small_library();
     bytes.extend(b"\0GLIBC_2.41\0");
     fs::write(&library, &bytes).unwrap();
     assert!(table.add(&library).unwrap());
-    assert!(table.libraries()[0].unseen_in_threads);
+    assert!(table.libraries()[0].unseen);
     assert_eq!(SiteTable::from_bytes(&table.to_bytes()), Some(table));
 }

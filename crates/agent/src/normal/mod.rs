@@ -455,7 +455,7 @@ pub fn before_process(state: &'static State, frame: &Frame) {
     // scout knows nothing of it and would keep directories open beside the child,
     // which may unmount.
     let stays = state.speculative.load(Relaxed) != 0 || ending::unreaped(state) != 0;
-    let unseen = CONFIG.unseen_in_threads.load(Relaxed) != 0 && makes_thread(frame);
+    let unseen = CONFIG.unseen.load(Relaxed) != 0 && makes_thread(frame);
     if few || unseen || stays && !makes_thread(frame) || state.scouts.load(Relaxed) != 0 {
         synchronise::judge(state);
         end_speculation(state);

@@ -176,8 +176,7 @@ pub fn sees_too_little() -> bool {
 /// Whether there are threads whose calls no hook sees: they would close descriptors
 /// beside a copy that is leaving the table, and wait for children of every kind.
 pub fn threads_are_unseen() -> bool {
-    let unseen = [&CONFIG.unseen, &CONFIG.unseen_in_threads];
-    unseen.iter().any(|it| it.load(Relaxed) != 0) && !crate::import::regions::is_single_threaded()
+    CONFIG.unseen.load(Relaxed) != 0 && !crate::import::regions::is_single_threaded()
 }
 
 /// Whether nobody is in the program's descriptor table: all copies have left
