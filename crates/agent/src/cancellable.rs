@@ -56,7 +56,8 @@ pub fn undo(alone: bool, mut open: impl FnMut(usize, usize) -> bool) {
 /// A call of `__syscall_cancel_arch (cancelhandling, number, a1, ..., a6)`.
 fn system_call(call: &Interposed) -> (usize, [usize; 6]) {
     let [_, number, a1, a2, a3, a4] = call.args;
-    let [a5, a6] = call.more;
+    // SAFETY: of a call of this function, which has eight arguments.
+    let [a5, a6] = unsafe { call.more() };
     (number, [a1, a2, a3, a4, a5, a6])
 }
 

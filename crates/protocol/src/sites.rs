@@ -96,14 +96,16 @@ pub struct Site {
 
 impl Site {
     /// Of a site of [`LEN_BY_PADDING`]: where the padding is, from the site's address, in
-    /// bytes, and what must stand there. `None` for others, and where it is on another page.
+    /// bytes, and what must stand there. `None` for others, and where it is on another page
+    /// or not beside the site.
     pub fn padding(&self) -> Option<(i64, [u8; JUMP_LEN])> {
         let [_, _, distance, bytes @ ..] = &self.bytes;
         let from = i64::from(LEN_BY_PADDING) + i64::from(*distance as i8);
         let is_here = |at: u64| at / PAGE_LEN == self.address / PAGE_LEN;
         let first = self.address.wrapping_add_signed(from);
         let last = first.wrapping_add(JUMP_LEN as u64 - 1);
-        let fits = self.len == LEN_BY_PADDING && is_here(first) && is_here(last);
+        let is_beside = from >= LEN_BY_PADDING.into() || from <= -(JUMP_LEN as i64);
+        let fits = self.len == LEN_BY_PADDING && is_beside && is_here(first) && is_here(last);
         Some((from, *bytes.first_chunk()?)).filter(|_| fits)
     }
 }
@@ -155,6 +157,9 @@ mod tests {
         assert_eq!(from(0x5100, -128), Some(-126));
         assert_eq!(from(0x5000, -3), None);
         assert_eq!(from(0x5f81, 120), Some(122));
+        // Not where the site itself is.
+        assert_eq!((from(0x5f81, 0), from(0x5f81, -7)), (Some(2), Some(-5)));
+        assert!((-6..0).all(|distance| from(0x5f81, distance).is_none()));
         assert_eq!(from(0x5f81, 121), None);
         assert_eq!(from(0, -128), None);
         assert_eq!(from(u64::MAX, 127), None);

@@ -92,8 +92,14 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
         for at in calls {
             let address = function.instructions[at].ip();
             let has_room = found.sites.len() < OBJECT_SITES_MAX as usize;
-            let site = function.site(at, &image, &targets, &mut info);
-            match site.and_then(|site| has_room.then_some(site).ok_or(Refusal::TableFull)) {
+            let site = function.site(at, &image, &targets, &mut info).and_then(|site| match site {
+                _ if !has_room => Err(Refusal::TableFull),
+                site if found.sites.iter().any(|other| overlap(other, &site)) => {
+                    Err(Refusal::NoRoom)
+                }
+                site => Ok(site),
+            });
+            match site {
                 Ok(site) => found.sites.push(site),
                 Err(refusal) => {
                     found.refused.push((address, refusal));
@@ -114,6 +120,17 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
 
 /// The version of its symbols that glibc 2.41 and later define.
 const GLIBC_2_41: &[u8] = b"\0GLIBC_2.41\0";
+
+/// Whether two sites want the same padding.
+fn overlap(one: &Site, other: &Site) -> bool {
+    let places = |site: &Site| {
+        let padding = site.padding().map(|(from, _)| site.address.wrapping_add_signed(from));
+        let own = site.address..site.address + u64::from(site.len);
+        [own, padding.map_or(0..0, |at| at..at + JUMP_LEN as u64)]
+    };
+    let (one, other) = (places(one), places(other));
+    one.iter().any(|a| other.iter().any(|b| a.start < b.end && b.start < a.end))
+}
 
 /// Where no function could be told, or patched, that a thread begins with, the
 /// signal mask is watched wherever it is changed.

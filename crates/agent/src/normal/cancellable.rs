@@ -9,6 +9,7 @@ use super::{
     Watch, before_alone, before_fcntl, before_ioctl, closed, makes_descriptor, waits_for_all, watch,
 };
 use crate::arch::nr;
+use crate::import::regions::is_single_threaded;
 use crate::interpose::Next;
 use crate::state::State;
 
@@ -20,7 +21,7 @@ pub fn before(state: &'static State, number: usize, args: [usize; 6]) -> Next {
         Watch::Transfer if number == nr::SPLICE => Next::Original,
         // sendfile(2), whose input is its second argument, is no cancellation point.
         Watch::Read | Watch::Transfer => {
-            if reads::is_worth_a_look(state, first as i32) {
+            if reads::is_looked_at(state, first as i32) {
                 Next::Through
             } else {
                 Next::Original
@@ -39,12 +40,16 @@ pub fn before(state: &'static State, number: usize, args: [usize; 6]) -> Next {
             before_ioctl(state, second);
             Next::Original
         }
-        Watch::Wait(at) => {
-            if args.get(at).is_some_and(|&options| waits_for_all(options)) {
-                before_alone(state);
+        Watch::Wait(at) if args.get(at).is_some_and(|&options| waits_for_all(options)) => {
+            if is_single_threaded() {
+                // The library goes by whether there has ever been another: nobody is left
+                // to cancel this one, and no copy is made until it has waited.
+                return Next::Through;
             }
+            before_alone(state);
             Next::Original
         }
+        Watch::Wait(_) => Next::Original,
         Watch::Nothing => Next::Original,
         // None of these is a cancellation point; were one, the hook knows best.
         _ => Next::Through,

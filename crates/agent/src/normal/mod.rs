@@ -388,7 +388,8 @@ pub fn before_alone(state: &'static State) {
     if !own(state) {
         return;
     }
-    if CONFIG.unseen.load(Relaxed) == 0 && !crate::import::regions::is_single_threaded() {
+    let by_symbol_alone = CONFIG.unseen.load(Relaxed) != 0 && CONFIG.is_musl.load(Relaxed) == 0;
+    if !by_symbol_alone && !crate::import::regions::is_single_threaded() {
         bars::for_good(state);
     }
     end_speculation(state);

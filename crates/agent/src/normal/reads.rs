@@ -227,33 +227,23 @@ fn goes_unasked(state: &State) -> bool {
     unasked != 0
 }
 
-/// Whether a read is the hook's to make where others are made without it: of a regular
-/// file, and none of those that go unasked.
-pub fn is_worth_a_look(state: &State, fd: i32) -> bool {
-    let unasked = || state.credit.load(Relaxed) == 0 && goes_unasked(state);
-    is_file(state, fd) && !unasked()
-}
-
-/// Whether a read by symbol is the agent's to make, where nobody cancels a thread that waits
-/// for somebody else: of a regular file. Not all closes are seen where symbols are hooked
-/// (those of objects that have been loaded since, or by syscall(2)), and a pipe may have
-/// the number by now: what is known to be a file is asked once more.
+/// Whether a read is the agent's to make where nobody cancels a thread that waits for
+/// somebody else: of a regular file, and none of those that go unasked. Not all closes are
+/// seen where symbols are hooked (those of objects that have been loaded since, or by
+/// syscall(2)), nor where another library makes one by itself, and a pipe may have the number
+/// by now: what is known to be a file is asked once more. Files of the kernel's own of which
+/// a read waits for news (`/proc/kmsg`, `trace_pipe`) say that they have no bytes.
 pub fn is_looked_at(state: &State, fd: i32) -> bool {
-    let is_known = state
-        .class(fd as u32 as usize)
-        .is_some_and(|class| !class::is_unknown(class.load(Relaxed)));
-    if !is_worth_a_look(state, fd) {
+    let unasked = || state.credit.load(Relaxed) == 0 && goes_unasked(state);
+    if !is_file(state, fd) || unasked() {
         return false;
-    }
-    if !is_known {
-        return true; // It has just been asked.
     }
     let mut stat = sys::Stat::default();
     let is_regular = sys::known_fstat(fd, &mut stat) && stat.mode & sys::S_IFMT == sys::S_IFREG;
     if !is_regular {
         state.forget(fd as u32 as usize);
     }
-    is_regular
+    is_regular && stat.size != 0
 }
 
 /// Whether a descriptor is a regular file whose reads are watched.

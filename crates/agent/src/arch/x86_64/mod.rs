@@ -363,11 +363,13 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_restore_state",
-    // The original, then a look. What is there of more arguments than registers hold
-    // goes along (glibc's `__syscall_cancel_arch` has eight, and writes to the first).
-    "3:",
+    "3:", // The original, then a look.
+    "cmp qword ptr [rbp - 16], {cancellable}",
+    "jne 6f",
+    // `__syscall_cancel_arch` has two further arguments, and writes to the first.
     "push [rbp + 24]",
     "push [rbp + 16]",
+    "6:",
     "call 4f",
     "call [rbp - 8]",
     "mov [rbp - 24], rax",
@@ -425,6 +427,7 @@ global_asm!(
     after = sym crate::interpose::ra_after,
     test_cancel = sym crate::interpose::TEST_CANCEL,
     thunks = const THUNKS_MAX,
+    cancellable = const crate::interpose::CANCELLABLE,
     state = sym crate::state::STATE,
     lock = const core::mem::offset_of!(crate::state::State, lock),
     handed = const crate::state::lock::HANDED,
@@ -485,10 +488,20 @@ pub struct Interposed {
     pub index: usize,
     /// The library's function.
     pub original: usize,
-    /// The frame that the thunk has made, and where it goes back to.
-    frame: [usize; 2],
-    /// Two further arguments, where the function has so many.
-    pub more: [usize; 2],
+}
+
+impl Interposed {
+    /// The seventh and the eighth argument of the function.
+    ///
+    /// # Safety
+    /// A thunk must have made this, of a function with so many arguments.
+    pub unsafe fn more(&self) -> [usize; 2] {
+        // Behind the frame pointer that the thunk has saved, and where it goes back to.
+        let at =
+            core::ptr::from_ref(self) as usize + size_of::<Interposed>() + 2 * size_of::<usize>();
+        // SAFETY: as the caller promises, they are on the stack there.
+        unsafe { *(at as *const [usize; 2]) }
+    }
 }
 
 /// Address of thunk number `index`, below [`THUNKS_MAX`].
@@ -662,7 +675,7 @@ impl SignalContext {
 }
 
 const _: () = assert!(size_of::<Frame>() == 64);
-const _: () = assert!(size_of::<Interposed>() == 104);
+const _: () = assert!(size_of::<Interposed>() == 72);
 const _: () = assert!(core::mem::offset_of!(SignalContext, rip) == 128);
 const _: () = assert!(core::mem::offset_of!(SignalContext, cr2) == 176);
 
