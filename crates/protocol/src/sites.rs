@@ -66,7 +66,7 @@ pub struct Object {
     pub flags: u32,
 }
 
-/// Calls that may wait are made where no site is.
+/// Calls that matter are made where no site is.
 pub const FLAG_UNSEEN: u32 = 1;
 
 /// One patchable `syscall` instruction together with the instructions after

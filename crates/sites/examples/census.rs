@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!(
                 "  refused {:4} {refusal}: {:x?}",
                 addresses.len(),
-                &addresses[..addresses.len().min(12)]
+                &addresses[..addresses.len().min(40)]
             );
         }
         println!("  unseen: {}", found.unseen);

@@ -148,6 +148,33 @@ pub fn is_interesting(number: i64) -> bool {
     INTERESTING.contains(&number)
 }
 
+/// Whether a normal process's calls of this number are made in one or two places of a C
+/// library, and must not pass unseen: each changes what a copy may do, or ends it.
+pub fn is_vital(number: i64) -> bool {
+    const VITAL: &[c_long] = &[
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_exit_group,
+        libc::SYS_wait4,
+        libc::SYS_waitid,
+        libc::SYS_prctl,
+        libc::SYS_seccomp,
+        libc::SYS_unshare,
+        libc::SYS_setns,
+        libc::SYS_chroot,
+        libc::SYS_pivot_root,
+        libc::SYS_umount2,
+        libc::SYS_setsid,
+        libc::SYS_flock,
+        libc::SYS_shmat,
+        libc::SYS_ptrace,
+        libc::SYS_mlockall,
+        libc::SYS_inotify_init1,
+        libc::SYS_fanotify_init,
+    ];
+    makes_process(number) || VITAL.contains(&number)
+}
+
 /// Whether a call of this number returns twice or on another stack, so that
 /// the stub executes the instruction itself.
 pub fn makes_process(number: i64) -> bool {

@@ -4,8 +4,10 @@
 //! The jump takes [`JUMP_LEN`] bytes, `syscall` has two, so the instructions
 //! after it move into the stub and run there. That is only the same program
 //! if they do not depend on where they stand, and if nothing ever jumps to
-//! one of them. Where that is not so, and nearly all depends on it, the two
-//! bytes become a short jump to padding, in which the other stands.
+//! one of them. (What may jump there is over-approximated: some sites are
+//! refused in one build of a library and not in the next.) Where that is not
+//! so, and the call must not pass unseen, the two bytes become a short jump to
+//! padding, in which the other stands.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 use runahead_protocol::sites::{
@@ -48,9 +50,10 @@ pub struct Found {
     pub sites: Vec<Site>,
     /// The instructions left alone: address and reason, sorted by address.
     pub refused: Vec<(u64, Refusal)>,
-    /// Calls that may wait are made where no site is: in glibc 2.41 and later by
-    /// `__syscall_cancel_arch`, of which the sites do not have all calls (`cancellable`), or
-    /// beside one of these, as those of a program of one thread are.
+    /// Calls that matter are made where no site is: in glibc 2.41 and later by
+    /// `__syscall_cancel_arch`, of which the sites do not have all calls (`cancellable`),
+    /// beside one of these, as those of a program of one thread are, or anywhere, if they are
+    /// vital ([`calls::is_vital`]).
     pub unseen: bool,
 }
 
@@ -64,8 +67,8 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
     image.forbidden.extend(cancellable.iter().map(|function| function.start));
     let redirected = cancellable.map_or_else(Vec::new, |function| function.calls(&image));
     let targets = Targets::collect(&image);
-    let waits_newly = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
-    let unseen = redirected.is_empty() && waits_newly;
+    let is_newer = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
+    let unseen = redirected.is_empty() && is_newer;
     let mut found = Found { unseen, ..Found::default() };
     let mut info = InstructionInfoFactory::new();
     for span in sweep::spans(&image) {
@@ -83,6 +86,7 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
             clean,
             ends_thread: false,
             waits: redirected.iter().any(within),
+            is_newer,
         };
         let calls: Vec<usize> =
             (0..instructions.len()).filter(|&at| is_syscall(&instructions[at])).collect();
@@ -102,8 +106,9 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
             match site {
                 Ok(site) => found.sites.push(site),
                 Err(refusal) => {
+                    let number = function.number(at, &targets, &mut info);
+                    found.unseen |= function.is_vital(number);
                     found.refused.push((address, refusal));
-                    found.unseen |= function.waits;
                 }
             }
         }
@@ -152,6 +157,8 @@ struct Function<'d, 'i> {
     /// It makes the calls that may wait (`__internal_syscall_cancel` of glibc 2.41 and
     /// later): by another function in a program of several threads, else by itself.
     waits: bool,
+    /// It is of such a library.
+    is_newer: bool,
 }
 
 impl Function<'_, '_> {
@@ -183,8 +190,8 @@ impl Function<'_, '_> {
         let address = self.instructions[at].ip();
         let (len, bytes) = match self.in_line(at, targets) {
             Ok(found) => found,
-            Err(refusal) if !self.waits => return Err(refusal),
-            Err(refusal) => self.by_padding(at, targets).ok_or(refusal)?,
+            Err(refusal) if !self.is_vital(number) => return Err(refusal),
+            Err(refusal) => self.by_padding(at, number, targets).ok_or(refusal)?,
         };
         Ok(Site {
             address,
@@ -197,6 +204,12 @@ impl Function<'_, '_> {
             len,
             bytes,
         })
+    }
+
+    /// Whether a call of this number must not pass unseen. Of older libraries, of which all
+    /// that matters has been seen to have room, nothing more is asked.
+    fn is_vital(&self, number: Option<i64>) -> bool {
+        self.waits || self.is_newer && number.is_some_and(calls::is_vital)
     }
 
     /// The instructions at the `syscall` at `at` that make room for a jump.
@@ -212,12 +225,19 @@ impl Function<'_, '_> {
     }
 
     /// The `syscall` at `at` and padding of this function for the jump
-    /// ([`LEN_BY_PADDING`]). Nobody else may know what is behind it: that would be the end of
-    /// a stretch in which somebody asks whether a thread is (musl's `__cp_end`).
-    fn by_padding(&self, at: usize, targets: &Targets) -> Option<(u8, [u8; SITE_LEN_MAX])> {
+    /// ([`LEN_BY_PADDING`]). Nobody else may know what is behind one that makes any call: that
+    /// would be the end of a stretch in which somebody asks whether a thread is (musl's
+    /// `__cp_end`).
+    fn by_padding(
+        &self,
+        at: usize,
+        number: Option<i64>,
+        targets: &Targets,
+    ) -> Option<(u8, [u8; SITE_LEN_MAX])> {
         let address = self.instructions[at].ip();
         let behind = address + u64::from(LEN_BY_PADDING);
-        if targets.contains(address + 1) || targets.comes_from_elsewhere(behind) {
+        let may_be_asked_about = number.is_none() && targets.comes_from_elsewhere(behind);
+        if targets.contains(address + 1) || may_be_asked_about {
             return None;
         }
         self.padding(targets).find_map(|padding| {

@@ -47,7 +47,7 @@ pub struct Library {
     /// Its patchable sites, sorted by address; none where it could not be
     /// analysed or has none.
     pub sites: Vec<Site>,
-    /// Calls that may wait are made where no site is ([`find::Found::unseen`]).
+    /// Calls that matter are made where no site is ([`find::Found::unseen`]).
     pub unseen: bool,
 }
 
