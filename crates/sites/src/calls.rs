@@ -149,9 +149,21 @@ pub fn is_interesting(number: i64) -> bool {
 }
 
 /// Whether a normal process's calls of this number are made in one or two places of a C
-/// library, and must not pass unseen: each changes what a copy may do, or ends it.
+/// library, and must not pass unseen: reads, and what changes what a copy may do, or ends
+/// it. (close(2) is called here and there, in what asks about network interfaces as well.)
 pub fn is_vital(number: i64) -> bool {
     const VITAL: &[c_long] = &[
+        libc::SYS_read,
+        libc::SYS_pread64,
+        libc::SYS_readv,
+        libc::SYS_preadv,
+        libc::SYS_preadv2,
+        libc::SYS_getdents64,
+        libc::SYS_open,
+        libc::SYS_openat,
+        libc::SYS_dup2,
+        libc::SYS_dup3,
+        libc::SYS_close_range,
         libc::SYS_execve,
         libc::SYS_execveat,
         libc::SYS_exit_group,

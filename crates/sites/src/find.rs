@@ -52,8 +52,8 @@ pub struct Found {
     pub refused: Vec<(u64, Refusal)>,
     /// Calls that matter are made where no site is: in glibc 2.41 and later by
     /// `__syscall_cancel_arch`, of which the sites do not have all calls (`cancellable`),
-    /// beside one of these, as those of a program of one thread are, or anywhere, if they are
-    /// vital ([`calls::is_vital`]).
+    /// beside one of these, as those of a program of one thread are, or in any glibc
+    /// anywhere, if they are vital ([`calls::is_vital`]).
     pub unseen: bool,
 }
 
@@ -67,8 +67,9 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
     image.forbidden.extend(cancellable.iter().map(|function| function.start));
     let redirected = cancellable.map_or_else(Vec::new, |function| function.calls(&image));
     let targets = Targets::collect(&image);
-    let is_newer = file.windows(GLIBC_2_41.len()).any(|name| name == GLIBC_2_41);
-    let unseen = redirected.is_empty() && is_newer;
+    let has = |name: &[u8]| file.windows(name.len()).any(|found| found == name);
+    let is_glibc = has(GLIBC) && has(STARTS_PROGRAMS);
+    let unseen = redirected.is_empty() && has(GLIBC_2_41);
     let mut found = Found { unseen, ..Found::default() };
     let mut info = InstructionInfoFactory::new();
     for span in sweep::spans(&image) {
@@ -86,7 +87,7 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
             clean,
             ends_thread: false,
             waits: redirected.iter().any(within),
-            is_newer,
+            is_glibc,
         };
         let calls: Vec<usize> =
             (0..instructions.len()).filter(|&at| is_syscall(&instructions[at])).collect();
@@ -123,8 +124,12 @@ pub fn find(file: &[u8]) -> Result<Found, ImageError> {
     Ok(found)
 }
 
-/// The version of its symbols that glibc 2.41 and later define.
+/// The version of its symbols that each glibc for this processor defines.
+const GLIBC: &[u8] = b"\0GLIBC_2.2.5\0";
+/// The same of glibc 2.41 and later.
 const GLIBC_2_41: &[u8] = b"\0GLIBC_2.41\0";
+/// What the C library has, and not the dynamic linker.
+const STARTS_PROGRAMS: &[u8] = b"\0__libc_start_main\0";
 
 /// Whether two sites want the same padding.
 fn overlap(one: &Site, other: &Site) -> bool {
@@ -157,8 +162,8 @@ struct Function<'d, 'i> {
     /// It makes the calls that may wait (`__internal_syscall_cancel` of glibc 2.41 and
     /// later): by another function in a program of several threads, else by itself.
     waits: bool,
-    /// It is of such a library.
-    is_newer: bool,
+    /// It is glibc's.
+    is_glibc: bool,
 }
 
 impl Function<'_, '_> {
@@ -206,10 +211,10 @@ impl Function<'_, '_> {
         })
     }
 
-    /// Whether a call of this number must not pass unseen. Of older libraries, of which all
-    /// that matters has been seen to have room, nothing more is asked.
+    /// Whether a call of this number must not pass unseen. (musl's pass by symbol,
+    /// the dynamic linker makes none that matters.)
     fn is_vital(&self, number: Option<i64>) -> bool {
-        self.waits || self.is_newer && number.is_some_and(calls::is_vital)
+        self.waits || self.is_glibc && number.is_some_and(calls::is_vital)
     }
 
     /// The instructions at the `syscall` at `at` that make room for a jump.

@@ -35,7 +35,7 @@ pub use table::{SiteTable, Update};
 
 /// Version of the analysis. Part of the name of the table's file, so that a
 /// table made by other rules is never used.
-pub const ANALYSIS_VERSION: u32 = 9;
+pub const ANALYSIS_VERSION: u32 = 10;
 
 /// Name of the table's file in the cache directory.
 pub fn file_name() -> String {

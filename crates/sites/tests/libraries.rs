@@ -346,7 +346,9 @@ fn cancellable(marks: bool, leads: &str) -> Vec<u8> {
             r#"
             .section .rodata
             .byte 0
+            .asciz "GLIBC_2.2.5"
             .asciz "GLIBC_2.41"
+            .asciz "__libc_start_main"
             .text
             .p2align 4
             arch: .cfi_startproc
