@@ -224,6 +224,7 @@ const MAPS: &str = r#"
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 int main(int argc, char **argv) {
     struct stat stat;
     int fd = open(argv[1], O_RDONLY);
