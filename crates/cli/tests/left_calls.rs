@@ -54,6 +54,15 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// glibc 2.41 and later: nobody hears of a thread that is cancelled in a wait, and no copy is
+/// made any more (docs/limitations.md).
+fn waits_in_the_library() -> bool {
+    // SAFETY: a string that stays.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let minor = version.to_str().unwrap().split('.').nth(1).unwrap();
+    minor.parse::<u32>().unwrap() >= 41
+}
+
 #[test]
 fn speculation_goes_on_after_a_wait_that_is_left() {
     let scratch = Scratch::new();
@@ -65,6 +74,9 @@ fn speculation_goes_on_after_a_wait_that_is_left() {
         assert_eq!(plain.1, Some(3), "{}", plain.0);
         let found = run(&scratch, EVERY_READ_STALLS, &command, |_| {});
         assert_eq!((&found.stdout, found.status), (&plain.0, plain.1), "{how}");
+        if how == "cancel" && waits_in_the_library() {
+            continue;
+        }
         let copies = found.count("/speculation/synchronizations/completed");
         assert!(copies > 0, "{how}: no speculation: {:#}", found.stats);
     }

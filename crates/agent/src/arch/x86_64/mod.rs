@@ -238,13 +238,13 @@ global_asm!(
     "mov r9, rcx",
     // The same by r9.
     ".cfi_escape 0x10, 0x10, 5, 0x79, 0x00, 0x09, 0x80, 0x1a",
-    // While a copy is handed over, some of the memory is kept from children:
-    // ra_before waits until it is not (import::handover).
+    // Those that make a process are told of as they are where the number is known
+    // (`StubKind::Before`).
     "mov r11, [rip + {state}]",
     "test r11, r11",
     "jz 3f",
-    "cmp dword ptr [r11 + {lock}], {handed}",
-    "jne 3f",
+    "cmp eax, 15",
+    "je 3f",
     "lea rcx, [rip + 3f]",
     "jmp ra_before_entry",
     "3:",
@@ -429,8 +429,6 @@ global_asm!(
     thunks = const THUNKS_MAX,
     cancellable = const crate::interpose::CANCELLABLE,
     state = sym crate::state::STATE,
-    lock = const core::mem::offset_of!(crate::state::State, lock),
-    handed = const crate::state::lock::HANDED,
 );
 
 unsafe extern "C" {
