@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "shared with tests that need more of it")]
 mod bed;
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -102,6 +103,27 @@ struct Partitioned {
     mountpoint: PathBuf,
 }
 
+const ADD_PARTITION: libc::c_int = 1;
+const DELETE_PARTITION: libc::c_int = 2;
+
+/// `struct blkpg_partition` (linux/blkpg.h); places and lengths in bytes.
+#[repr(C)]
+struct Partition {
+    start: i64,
+    length: i64,
+    number: libc::c_int,
+    names: [u8; 128],
+}
+
+/// `struct blkpg_ioctl_arg`.
+#[repr(C)]
+struct Change {
+    operation: libc::c_int,
+    flags: libc::c_int,
+    len: libc::c_int,
+    partition: *const Partition,
+}
+
 /// Where the partition lies on its disk, in sectors.
 const START: u64 = 32_768;
 const SECTORS: u64 = 65_536;
@@ -114,25 +136,36 @@ impl Partitioned {
         run("mkfs.ext4", &["-q", "-F", "-E", &offset, image.to_str().unwrap(), "32M"]);
         let disk = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
         let partitioned = Self { disk: disk.trim().into(), mountpoint };
-        let (disk, start) = (partitioned.disk.to_str().unwrap(), START.to_string());
-        // Not every kernel reads the tables of loop devices.
-        run("addpart", &[disk, "1", &start, &SECTORS.to_string()]);
+        // Not every kernel reads the tables of loop devices, nor has every system addpart(8).
+        partitioned.tell(ADD_PARTITION).unwrap();
         std::fs::create_dir(&partitioned.mountpoint).unwrap();
-        run("mount", &[&format!("{disk}p1"), partitioned.mountpoint.to_str().unwrap()]);
+        let first = format!("{}p1", partitioned.disk.to_str().unwrap());
+        run("mount", &[&first, partitioned.mountpoint.to_str().unwrap()]);
         partitioned
+    }
+}
+
+impl Partitioned {
+    /// Has the kernel add or forget the first partition.
+    fn tell(&self, operation: libc::c_int) -> std::io::Result<()> {
+        const BLKPG: libc::Ioctl = 0x1269;
+        let (start, length) = (START as i64 * 512, SECTORS as i64 * 512);
+        let partition = Partition { start, length, number: 1, names: [0; 128] };
+        let len = size_of::<Partition>() as libc::c_int;
+        let change = Change { operation, flags: 0, len, partition: &raw const partition };
+        let disk = std::fs::File::options().read(true).write(true).open(&self.disk)?;
+        // SAFETY: a structure that the kernel reads.
+        let done = unsafe { libc::ioctl(disk.as_raw_fd(), BLKPG, &raw const change) };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 }
 
 impl Drop for Partitioned {
     fn drop(&mut self) {
-        for (command, arguments) in [
-            ("umount", vec![self.mountpoint.as_os_str()]),
-            ("delpart", vec![self.disk.as_os_str(), "1".as_ref()]),
-            ("losetup", vec!["--detach".as_ref(), self.disk.as_os_str()]),
-        ] {
-            // What was never made is not there.
-            let _ = Command::new(command).args(arguments).output();
-        }
+        // What was never made is not there.
+        let _ = Command::new("umount").arg(&self.mountpoint).output();
+        let _ = self.tell(DELETE_PARTITION);
+        let _ = Command::new("losetup").arg("--detach").arg(&self.disk).output();
     }
 }
 
