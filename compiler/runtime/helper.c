@@ -143,8 +143,30 @@ static uint64_t apart(const struct walked *one, uint64_t low, uint64_t high) {
     return low > one->high ? low - one->high : one->low > high ? one->low - high : 0;
 }
 
+static bool is_walked(uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < h.walks; ++i)
+        if (low < h.walked[i].high && high > h.walked[i].low)
+            return true;
+    return false;
+}
+
+/* What of it is in memory was asked for by nests before. */
+static void split_walked(uint64_t low, uint64_t high) {
+    struct region *r = region_of(low);
+    if (!r || !r->is_file || !r->is_shared)
+        return;
+    struct release one = {.address = low, .ns = now_ns(), .is_kept = true};
+    one.bytes = (r->high < high ? r->high : high) - low;
+    one.offset = r->offset + (low - r->low);
+    one.fd = file_of_region(r);
+    if (one.fd >= 0)
+        queue_release(&one);
+}
+
 /* Where there is no room for another it becomes part of the nearest, with what lies between. */
 static void note_walk(uint64_t low, uint64_t high) {
+    if (!is_walked(low, high))
+        split_walked(low, high);
     struct walked *nearest = h.walked;
     for (uint32_t i = 1; i < h.walks; ++i)
         if (apart(&h.walked[i], low, high) < apart(nearest, low, high))
@@ -164,16 +186,6 @@ void forget_walks(uint64_t low, uint64_t high) {
         else
             ++i;
 }
-
-static bool is_walked(uint64_t low, uint64_t high) {
-    for (uint32_t i = 0; i < h.walks; ++i)
-        if (low < h.walked[i].high && high > h.walked[i].low)
-            return true;
-    return false;
-}
-
-/* What a read fault maps around its page (fault_around_bytes, mm/memory.c, Linux 6.18). */
-#define FAULT_AROUND_BYTES (UINT64_C(64) << 10)
 
 /* What a walk finds that was given back and is there still is first in the order of reclaim:
  * what is read for the next rows of the same places would throw it out. Once it is mapped,
@@ -396,7 +408,7 @@ void *helper(void *nothing) {
             if (copy.operation == PREFETCH || copy.operation == PREFETCH_FOLIOS)
                 do_prefetch(copy.address, copy.bytes, copy.flags, copy.operation == PREFETCH_FOLIOS);
             else if (copy.operation == WALKED)
-                note_walk(copy.address, copy.address + copy.bytes);
+                note_walk(copy.address & ~(PAGE - 1), copy.address + copy.bytes);
             else
                 do_release(copy.address, copy.bytes, copy.flags);
             atomic_store_explicit(&ra.served, ra.ring_tail, memory_order_release);

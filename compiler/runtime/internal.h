@@ -422,7 +422,11 @@ struct release {
     int fd; /* of the file, where pages may be dirty; below 0: none */
     bool is_lazy; /* RELEASE_LAZY */
     bool is_last; /* of its file, which is closed then */
+    bool is_kept; /* to be written and split into pages, not given back: a walk comes to it */
 };
+
+/* What a read fault maps around its page (fault_around_bytes, mm/memory.c, Linux 6.18). */
+#define FAULT_AROUND_BYTES (UINT64_C(64) << 10)
 
 void *releaser(void *nothing);
 void queue_release(const struct release *one);

@@ -6,8 +6,12 @@
 #include <pthread.h>
 #include <time.h>
 
-#ifndef MADV_PAGEOUT
+#ifndef MADV_COLD /* Linux 5.4 */
+#define MADV_COLD 20
 #define MADV_PAGEOUT 21
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #endif
 
 enum { RELEASES_MAX = 1024, PIECES_MAX = 64 };
@@ -16,6 +20,9 @@ static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
 /* So much is given back at a time, and what is written of it waited for, as soon as so much
  * more is on its way. */
 static const uint64_t PART_BYTES = 1 << 20, UNDER_WAY_BYTES = 4 << 20;
+/* The least that the kernel's readahead makes folios of many pages of (page_cache_ra_order,
+ * mm/readahead.c, Linux 6.18). */
+static const uint64_t FOLIO_BYTES = 16 << 10;
 /* Between two looks at whether it is written, and how many at most: six seconds at least. */
 static const long WRITTEN_NAP_NS = 300 * 1000;
 enum { WRITTEN_NAPS_MAX = 20000 };
@@ -99,6 +106,29 @@ static void give_back(const struct release *one) {
     settle_behind(one->owed);
 }
 
+/* Makes single pages of large folios, for a walk across rows is going to write pieces of them
+ * and come back to their neighbours: each time all of a folio would be dirty, and written
+ * again and again once reclaim has woken the kernel's flusher, for whose locks on it the
+ * program would wait. Advice on one page of a folio that is mapped splits it, if it is clean
+ * (madvise_cold_or_pageout_pte_range, mm/madvise.c, Linux 6.18); one page of each window of
+ * fault-around is touched to map them. What is not in memory is left alone. */
+static void split(const struct release *part) {
+    uint8_t there[PART_BYTES >> PAGE_SHIFT];
+    if (mincore((void *)(uintptr_t)part->address, part->bytes, there) != 0)
+        return;
+    uint64_t mapped = ~(uint64_t)0;
+    for (uint64_t done = 0; done < part->bytes; done += PAGE) {
+        const uint64_t at = part->address + done;
+        if (!(there[done >> PAGE_SHIFT] & 1))
+            continue;
+        if (at / FAULT_AROUND_BYTES != mapped)
+            madvise((void *)(uintptr_t)at, PAGE, MADV_POPULATE_READ);
+        mapped = at / FAULT_AROUND_BYTES;
+        if (at % FOLIO_BYTES == 0)
+            madvise((void *)(uintptr_t)at, PAGE, MADV_COLD);
+    }
+}
+
 /* Should what is in the queue wait for more of it? Larger pieces suit the disks. What is
  * clean waits for nothing, nor does what is dirty beside it: a nest that also reads other
  * arrays needs the memory. */
@@ -106,7 +136,7 @@ static bool is_early(void) {
     uint64_t dirty = 0;
     for (uint32_t at = w.tail; at != w.head; ++at) {
         const struct release *one = &w.queue[at % RELEASES_MAX];
-        if (one->fd < 0)
+        if (one->fd < 0 || one->is_kept)
             return false;
         dirty += one->bytes;
     }
@@ -120,7 +150,8 @@ static bool add_to_pieces(const struct release *one) {
     for (uint32_t i = 0; i < w.pieces; ++i) {
         struct release *piece = &w.piece[i];
         /* What the program waits for is not kept up by what it does not. */
-        if (piece->fd != one->fd || piece->is_lazy != one->is_lazy || !piece->owed != !one->owed)
+        if (piece->fd != one->fd || piece->is_lazy != one->is_lazy ||
+            piece->is_kept != one->is_kept || !piece->owed != !one->owed)
             continue;
         if (one->address + one->bytes == piece->address) {
             piece->address = one->address;
@@ -208,14 +239,18 @@ static void write_and_give_back(void) {
         struct release part;
         more = more && next_to_write(&started, &part);
         if (more) {
-            page_out(&part);
+            if (!part.is_kept)
+                page_out(&part);
             sync_file_range(part.fd, (off_t)part.offset, (off_t)part.bytes, SYNC_FILE_RANGE_WRITE);
             under_way += part.bytes;
         }
         if ((more && under_way <= UNDER_WAY_BYTES) || !next_to_write(&given, &part))
             continue;
         await_written(&part);
-        give_back(&part);
+        if (part.is_kept)
+            split(&part);
+        else
+            give_back(&part);
         under_way -= part.bytes;
     }
 }

@@ -22,6 +22,7 @@ static long pretend_syscall(long number, ...);
 #define mincore pretend_mincore
 #define getrusage pretend_getrusage
 #define syscall pretend_syscall
+#define queue_release pretend_queue
 #include "../runtime/internal.h"
 #define leave_disclosed pretend_leave
 static void pretend_leave(const char *path, uint64_t inode);
@@ -49,6 +50,17 @@ static bool is_gone;
 static uint64_t swap; /* of the machine */
 /* The kernel's readahead: where its last window began, its first page marked. */
 static uint64_t window_at, window_end;
+
+/* What was queued to be written and split, for walks. */
+static uint64_t kept, kept_pages;
+
+void pretend_queue(const struct release *one) {
+    if (!one->is_kept)
+        return;
+    CHECK(one->fd >= 0 && one->offset == one->address - BASE && one->owed == 0);
+    ++kept;
+    kept_pages += one->bytes / PAGE;
+}
 
 static void read_page(uint64_t page) {
     if (page >= PAGES || is_there[page] || room == 0)
@@ -317,6 +329,19 @@ static void walked(void) {
     note_walk(BASE + 2600 * PAGE, BASE + 2700 * PAGE);
     note_walk(BASE + 2700 * PAGE, BASE + 2800 * PAGE);
     CHECK(h.walks == 1);
+
+    /* What lies there already is looked at once, as far as the mapping goes. */
+    CHECK(kept == 2 && kept_pages == 200);
+    note_walk(BASE + 2650 * PAGE, BASE + 2750 * PAGE);
+    CHECK(kept == 2 && h.walks == 1);
+    note_walk(BASE + 4000 * PAGE, BASE + 5000 * PAGE);
+    CHECK(kept == 3 && kept_pages == 200 + PAGES - 4000);
+    m.region[0].is_shared = false;
+    note_walk(BASE + 3900 * PAGE, BASE + 3950 * PAGE);
+    m.region[0].is_shared = true;
+    CHECK(kept == 3 && h.walks == 3);
+    forget_walks(BASE + 3900 * PAGE, BASE + 5000 * PAGE);
+
     prefetch(2600, 32);
     prefetch(2632, 64);
     CHECK(starts == before);

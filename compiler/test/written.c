@@ -14,12 +14,14 @@ struct cached;
 static bool pretend_look(int fd, uint64_t offset, uint64_t bytes, struct cached *pages);
 static void pretend_nap(long ns);
 static int pretend_madvise(void *address, size_t bytes, int advice);
+static int pretend_mincore(void *address, size_t bytes, unsigned char *present);
 static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags);
 static int pretend_fadvise(int fd, uint64_t offset, uint64_t bytes, int advice);
 static int pretend_close(int fd);
 #define look_at_cache pretend_look
 #define nap pretend_nap
 #define madvise pretend_madvise
+#define mincore pretend_mincore
 #define sync_file_range pretend_sync
 #define close pretend_close
 #include "../runtime/internal.h"
@@ -41,17 +43,37 @@ static bool is_mapped[BLOCKS], is_written_to[BLOCKS]; /* while it was being writ
 static uint64_t under_way, most_under_way;
 static uint64_t naps, dirtied; /* blocks that the program writes to while they are written */
 static bool is_old, is_stuck;
+static bool is_kept; /* what is written is not given back */
 
 static uint64_t block_of(uint64_t address) { return (address - ARRAY) / BLOCK; }
 
-/* Takes blocks from the program, whatever they are, and drops the clean ones. */
+static uint64_t splits[BLOCKS], touches;
+
+/* Takes blocks from the program, whatever they are, and drops the clean ones. Advice on a page
+ * splits its folio where that is mapped and clean; to touch it waits for what is not there. */
 static int pretend_madvise(void *address, size_t bytes, int advice) {
+    if (advice == MADV_POPULATE_READ || advice == MADV_COLD) {
+        const uint64_t b = block_of((uint64_t)(uintptr_t)address);
+        CHECK(bytes == PAGE && block[b] != GONE);
+        if (advice == MADV_POPULATE_READ)
+            ++touches;
+        is_mapped[b] |= advice == MADV_POPULATE_READ;
+        splits[b] += advice == MADV_COLD && is_mapped[b] && block[b] == CLEAN;
+        return 0;
+    }
     CHECK(advice == MADV_PAGEOUT && bytes > 0 && bytes <= PART_BYTES && bytes % BLOCK == 0);
     for (uint64_t b = block_of((uint64_t)(uintptr_t)address), n = bytes / BLOCK; n-- > 0; ++b) {
         is_mapped[b] = false;
         if (block[b] == CLEAN)
             block[b] = GONE;
     }
+    return 0;
+}
+
+static int pretend_mincore(void *address, size_t bytes, unsigned char *present) {
+    CHECK(bytes > 0 && bytes <= PART_BYTES);
+    for (uint64_t n = 0; n < bytes / PAGE; ++n)
+        present[n] = block[block_of((uint64_t)(uintptr_t)address + n * PAGE)] != GONE;
     return 0;
 }
 
@@ -71,7 +93,7 @@ static int pretend_sync(int fd, off_t offset, off_t bytes, unsigned flags) {
     CHECK(fd == FILE_FD && bytes > 0 && bytes % BLOCK == 0 && flags == SYNC_FILE_RANGE_WRITE);
     for (uint64_t b = ((uint64_t)offset - FILE_BEGIN) / BLOCK, n = (uint64_t)bytes / BLOCK; n-- > 0; ++b)
         if (block[b] == DIRTY) {
-            CHECK(!is_mapped[b] || is_written_to[b]);
+            CHECK(!is_mapped[b] || is_written_to[b] || is_kept);
             block[b] = STARTED;
             under_way += BLOCK;
         }
@@ -314,6 +336,33 @@ static void lazily(void) {
     w.pieces = 0;
 }
 
+/* What a walk is going to write is written and split, and stays the program's. */
+static void kept(void) {
+    const uint64_t released = ra.count.released;
+    memset(block, 0, sizeof(block));
+    piece(0, 40, true);
+    piece(40, 5, true);
+    w.queue[w.tail % RELEASES_MAX].is_kept = true;
+    ra.behind = 0;
+    for (uint32_t at = w.tail; at != w.head; ++at)
+        w.queue[at % RELEASES_MAX].owed = 0;
+    for (uint64_t b = 10; b < 30; ++b)
+        block[b] = b < 20 ? GONE : CLEAN;
+    CHECK(!is_early());
+    take();
+    CHECK(w.pieces == 2 && w.piece[0].is_kept && !w.piece[1].is_kept);
+    is_kept = true;
+    dirtied = 1; /* it is written to meanwhile, and written again */
+    write_and_give_back();
+    is_kept = false;
+    CHECK(ra.behind == 0 && ra.count.released == released + 5 * BLOCK / PAGE);
+    for (uint64_t b = 0; b < 40; ++b)
+        CHECK(b >= 10 && b < 20 ? block[b] == GONE && splits[b] == 0
+                                : block[b] == CLEAN && is_mapped[b] && splits[b] == BLOCK / FOLIO_BYTES);
+    CHECK(touches == 30 && dirtied == 0);
+    w.pieces = 0;
+}
+
 static uint64_t opened, consumed_bytes;
 
 int pretend_open(const char *path, uint64_t inode, int flags) {
@@ -369,6 +418,7 @@ int main(void) {
     together();
     in_turn();
     lazily();
+    kept();
     retired();
     disclosed();
     puts("what is given back is written before, and in parts");
