@@ -110,6 +110,8 @@ pub struct CompilerOptions {
     pub neighbour: Option<f64>,
     /// The runahead executable, to measure both programs under speculation too.
     pub speculate: Option<PathBuf>,
+    /// Only with the data in memory and warm.
+    pub warm: bool,
     /// Runs of each side.
     pub runs: usize,
     /// Where the data lies.
@@ -302,11 +304,15 @@ fn measure(
     };
     let cgroup = Cgroup::new("runahead-bench-compiler")?;
     let mut first: Option<(String, String)> = None;
-    let mut conditions = vec![(Memory::Limited, None)];
-    if let Some(runahead) = options.speculate.as_deref() {
-        conditions.push((Memory::Limited, Some(runahead)));
+    let mut conditions = Vec::new();
+    if !options.warm {
+        conditions.push((Memory::Limited, None));
+        if let Some(runahead) = options.speculate.as_deref() {
+            conditions.push((Memory::Limited, Some(runahead)));
+        }
+        conditions.push((Memory::Cold, None));
     }
-    conditions.extend([(Memory::Cold, None), (Memory::Warm, None)]);
+    conditions.push((Memory::Warm, None));
     let neighbour = options
         .neighbour
         .map(|share| second(place, (share * memory_bytes as f64) as u64, scratch.path()))
@@ -369,7 +375,8 @@ fn measure(
         }
     }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    result.ideal = Some(Ideal::of(&demand(&result.plain), &place.device(), cpus));
+    result.ideal =
+        (!options.warm).then(|| Ideal::of(&demand(&result.plain), &place.device(), cpus));
     let second = neighbour.is_some().then(|| place.root().join(SECOND));
     for file in [Some(original), Some(work), second].into_iter().flatten() {
         fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
@@ -529,6 +536,7 @@ mod tests {
             memory_bytes: None,
             neighbour: None,
             speculate: None,
+            warm: false,
             runs: 1,
             place: PlaceOptions::default(),
             llvm: None,

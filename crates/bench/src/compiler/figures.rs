@@ -7,7 +7,7 @@ use crate::ideal::{Demand, Ideal};
 use crate::neighbour::Beside;
 use crate::process::ThreadTime;
 use crate::results::Machine;
-use crate::summary::{quantile, sorted};
+use crate::summary::{Ratio, quantile, sorted};
 
 /// One run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -191,10 +191,12 @@ impl KernelResult {
             / median(&self.hinted_cold, |run| run.elapsed_s)
     }
 
-    /// Elapsed time in memory, warm, relative to plain.
-    pub fn warm(&self) -> f64 {
-        median(&self.hinted_warm, |run| run.elapsed_s)
-            / median(&self.plain_warm, |run| run.elapsed_s)
+    /// Elapsed time in memory, warm, relative to plain's of the run before or after it:
+    /// the median, and where 95% of such medians lie.
+    pub fn warm(&self) -> Option<Ratio> {
+        let elapsed =
+            |runs: &[KernelRun]| -> Vec<f64> { runs.iter().map(|run| run.elapsed_s).collect() };
+        Ratio::of_pairs(&elapsed(&self.hinted_warm), &elapsed(&self.plain_warm))
     }
 }
 
@@ -261,7 +263,7 @@ mod tests {
         assert!((kernel.removed_at_full_rate() - 6.0 / 9.0).abs() < 1e-9);
         assert_eq!(kernel.coverage(), 0.75);
         assert_eq!(kernel.dropped(), 0.9);
-        assert_eq!((kernel.cold(), kernel.warm()), (2.0, 1.02));
+        assert_eq!((kernel.cold(), kernel.warm().map(|ratio| ratio.value)), (2.0, Some(1.02)));
         assert_eq!((kernel.plain[0].stall_s(), kernel.plain[0].idle()), (9.0, 0.9));
         assert!((kernel.stall_removed() - 6.0 / 9.0).abs() < 1e-9);
         assert_eq!(kernel.sleep_removed(), kernel.stall_removed(), "it is not known");

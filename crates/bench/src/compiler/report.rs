@@ -1,10 +1,16 @@
 //! The results of `bench compiler` as a table.
 
 use super::figures::{KernelResult, KernelResults, KernelRun, beside, median};
-use crate::table::{plain_table, seconds, times};
+use crate::summary::{Ratio, Summary};
+use crate::table::{plain_table, seconds, spread, times};
 
-/// The table, as text.
+/// The table, as text: of what was measured in limited memory, or in memory alone.
 pub fn table(results: &KernelResults) -> String {
+    let is_warm = results.kernels.iter().all(|kernel| kernel.plain.is_empty());
+    if is_warm { warm_table(results) } else { full_table(results) }
+}
+
+fn full_table(results: &KernelResults) -> String {
     let mut table = plain_table(&[
         "kernel",
         "data",
@@ -33,7 +39,6 @@ pub fn table(results: &KernelResults) -> String {
         "both",
         "equal",
     ]);
-    let megabytes = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
     for kernel in &results.kernels {
         let both = |quantity: &dyn Fn(&KernelRun) -> f64| {
@@ -80,7 +85,7 @@ pub fn table(results: &KernelResults) -> String {
                 "–".into()
             },
             times(kernel.cold()),
-            times(kernel.warm()),
+            kernel.warm().map_or("–".into(), |ratio| times(ratio.value)),
             if kernel.plain.iter().any(|run| run.beside.is_some()) {
                 format!("{}→{}", seconds(beside(&kernel.plain)), seconds(beside(&kernel.hinted)))
             } else {
@@ -91,8 +96,45 @@ pub fn table(results: &KernelResults) -> String {
             if kernel.equal { "yes" } else { "NO" }.into(),
         ]);
     }
+    let runs = results.kernels.first().map_or(0, |kernel| kernel.plain.len());
+    format!("{}, {runs} runs of each side\n{table}", heading(results))
+}
+
+/// With the data in memory and warm (Figure 6): times with their spread, and the ratio
+/// with its interval.
+fn warm_table(results: &KernelResults) -> String {
+    let mut table = plain_table(&["kernel", "data", "plain", "hinted", "ratio", "equal"]);
+    let elapsed = |runs: &[KernelRun]| {
+        let times: Vec<f64> = runs.iter().map(|run| run.elapsed_s).collect();
+        Summary::of(&times).map_or("–".into(), |summary| spread(&summary))
+    };
+    let shown = |ratio: Ratio| format!("{:.3} ({:.3}–{:.3})", ratio.value, ratio.low, ratio.high);
+    for kernel in &results.kernels {
+        table.add_row([
+            kernel.name.clone(),
+            megabytes(kernel.data_bytes),
+            elapsed(&kernel.plain_warm),
+            elapsed(&kernel.hinted_warm),
+            kernel.warm().map_or("–".into(), shown),
+            if kernel.equal { "yes" } else { "NO" }.into(),
+        ]);
+    }
+    let runs = results.kernels.first().map_or(0, |kernel| kernel.plain_warm.len());
     format!(
-        "Profile {}{}{}, LLVM {}, {} runs of each side\n{table}",
+        "{}, in memory and warm, {runs} runs of each side in pairs\n{table}\n\
+         Ratio: median of the pairs, hinted over plain, and where 95% of such medians lie.",
+        heading(results)
+    )
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.0} MB", bytes as f64 / 1e6)
+}
+
+/// What it was measured on.
+fn heading(results: &KernelResults) -> String {
+    format!(
+        "Profile {}{}{}, LLVM {}",
         results.profile,
         if results.time_factor == 1.0 {
             String::new()
@@ -103,18 +145,24 @@ pub fn table(results: &KernelResults) -> String {
             0 => String::new(),
             cycles => format!(", every operation {cycles} cycles longer"),
         },
-        results.llvm,
-        results.kernels.first().map_or(0, |kernel| kernel.plain.len())
+        results.llvm
     )
 }
 
 pub(super) fn line(kernel: &KernelResult) -> String {
+    let (plain, hinted) = if kernel.plain.is_empty() {
+        (&kernel.plain_warm, &kernel.hinted_warm)
+    } else {
+        (&kernel.plain, &kernel.hinted)
+    };
+    let (plain_s, hinted_s) =
+        (median(plain, |run| run.elapsed_s), median(hinted, |run| run.elapsed_s));
     format!(
         "{:8} {} → {}, {}{}",
         kernel.name,
-        seconds(median(&kernel.plain, |run| run.elapsed_s)),
-        seconds(median(&kernel.hinted, |run| run.elapsed_s)),
-        times(kernel.speedup()),
+        seconds(plain_s),
+        seconds(hinted_s),
+        times(plain_s / hinted_s),
         if kernel.equal { "" } else { " RESULTS DIFFER" }
     )
 }
@@ -123,6 +171,32 @@ pub(super) fn line(kernel: &KernelResult) -> String {
 mod tests {
     use super::*;
     use crate::results::Machine;
+
+    #[test]
+    fn what_ran_in_memory_alone_has_a_ratio_with_its_interval() {
+        let timed = |elapsed_s| KernelRun { elapsed_s, ..KernelRun::default() };
+        let kernel = KernelResult {
+            name: "buk".into(),
+            plain_warm: vec![timed(1.0), timed(2.0), timed(4.0)],
+            hinted_warm: vec![timed(1.01), timed(2.04), timed(4.12)],
+            equal: true,
+            ..KernelResult::default()
+        };
+        assert!(line(&kernel).contains("2.00 s → 2.04 s, 0.98×"), "{}", line(&kernel));
+        let results = KernelResults {
+            profile: "cloud".into(),
+            channels: 1.0,
+            time_factor: 1.0,
+            slower_cycles: 0,
+            llvm: 22,
+            machine: Machine::default(),
+            kernels: vec![kernel],
+        };
+        let table = table(&results);
+        assert!(table.contains("3 runs of each side in pairs"), "{table}");
+        assert!(table.contains("1.020 (1.010–1.030)"), "{table}");
+        assert!(!table.contains("NaN"), "{table}");
+    }
 
     #[test]
     fn memory_at_which_nobody_looked_is_not_full() {

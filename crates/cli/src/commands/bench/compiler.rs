@@ -38,6 +38,9 @@ pub struct Kernels {
     /// Measure both programs under speculation as well
     #[arg(long)]
     speculate: bool,
+    /// Only with the data in memory and warm: a ratio that is near 1 takes many runs
+    #[arg(long, conflicts_with_all = ["ratio", "memory", "neighbour", "speculate"])]
+    warm: bool,
     /// Factor on every time of the device: at 0.02 to 0.03 today's processors have
     /// about the share of the elapsed time that the paper's had
     #[arg(long, value_name = "F", default_value_t = 1.0)]
@@ -78,6 +81,7 @@ pub fn run(arguments: Kernels) -> Result<ExitCode> {
         memory_bytes: arguments.memory.map(|megabytes| megabytes * 1_000_000),
         neighbour: arguments.neighbour,
         speculate: if arguments.speculate { Some(executable(None)?) } else { None },
+        warm: arguments.warm,
         runs: usize::from(arguments.runs),
         place: PlaceOptions {
             profile: arguments.profile,
