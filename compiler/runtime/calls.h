@@ -17,6 +17,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* What the headers of an older C library do not name. */
+#ifndef MADV_COLD /* Linux 5.4 */
+#define MADV_COLD 20
+#define MADV_PAGEOUT 21
+#endif
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#endif
+
 #ifndef __x86_64__
 #error "the pass and its layer know x86-64 only"
 #endif

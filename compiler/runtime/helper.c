@@ -8,10 +8,6 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
-
 enum {
     REFUSED_MAX = 1024,
     TRIES_MAX = 64,
@@ -150,7 +146,7 @@ static bool is_walked(uint64_t low, uint64_t high) {
     return false;
 }
 
-/* What of it is in memory was asked for by nests before. */
+/* What earlier nests left there is to be in single pages before a walk writes it. */
 static void split_walked(uint64_t low, uint64_t high) {
     struct region *r = region_of(low);
     if (!r || !r->is_file || !r->is_shared)

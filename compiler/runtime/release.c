@@ -6,14 +6,6 @@
 #include <pthread.h>
 #include <time.h>
 
-#ifndef MADV_COLD /* Linux 5.4 */
-#define MADV_COLD 20
-#define MADV_PAGEOUT 21
-#endif
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
-
 enum { RELEASES_MAX = 1024, PIECES_MAX = 64 };
 /* After this long dirty pages are written, however few they are. */
 static const uint64_t WRITE_WAIT_NS = 300 * 1000000ull;
