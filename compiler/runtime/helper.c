@@ -343,13 +343,13 @@ static void do_release(uint64_t address, uint64_t bytes, uint32_t flags) {
  * another's address, is advice like any. */
 static void pass_over_unfilled(uint64_t now) {
     static uint64_t unfilled = ~(uint64_t)0, since;
-    uint64_t turn = ra.ring_tail;
-    struct entry *e = &ra.ring[turn & (RING_ENTRIES - 1)];
-    if (atomic_load_explicit(&ra.ring_head, memory_order_relaxed) == turn ||
+    uint64_t turn = lap_of(ra.ring_tail);
+    struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
+    if (atomic_load_explicit(&ra.ring_head, memory_order_relaxed) == ra.ring_tail ||
         atomic_load_explicit(&e->turn, memory_order_relaxed) != turn) {
         unfilled = ~(uint64_t)0;
-    } else if (unfilled != turn) {
-        unfilled = turn;
+    } else if (unfilled != ra.ring_tail) {
+        unfilled = ra.ring_tail;
         since = now;
     } else if (now - since > UNFILLED_NS &&
                atomic_compare_exchange_strong(&e->turn, &turn, turn + RING_ENTRIES)) {
@@ -395,11 +395,11 @@ void *helper(void *nothing) {
         int worked = 0;
         for (; worked < 64; ++worked) {
             struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-            if (atomic_load_explicit(&e->turn, memory_order_acquire) != ra.ring_tail + 1)
+            if (atomic_load_explicit(&e->turn, memory_order_acquire) != lap_of(ra.ring_tail) + 1)
                 break;
             struct entry copy = {.address = e->address, .bytes = e->bytes,
                                  .operation = e->operation, .flags = e->flags};
-            atomic_store_explicit(&e->turn, ra.ring_tail + RING_ENTRIES, memory_order_release);
+            atomic_store_explicit(&e->turn, lap_of(ra.ring_tail) + RING_ENTRIES, memory_order_release);
             ++ra.ring_tail;
             if (copy.operation == PREFETCH || copy.operation == PREFETCH_FOLIOS)
                 do_prefetch(copy.address, copy.bytes, copy.flags, copy.operation == PREFETCH_FOLIOS);
@@ -473,7 +473,7 @@ void *helper(void *nothing) {
             continue;
         atomic_store(&ra.asleep, 1);
         struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-        if (atomic_load_explicit(&e->turn, memory_order_acquire) == ra.ring_tail + 1) {
+        if (atomic_load_explicit(&e->turn, memory_order_acquire) == lap_of(ra.ring_tail) + 1) {
             atomic_store(&ra.asleep, 0);
             continue;
         }

@@ -43,12 +43,19 @@ enum operation { PREFETCH, PREFETCH_FOLIOS, RELEASE, WALKED };
 enum { RELEASE_UNAWAITED = 1 << 16, RELEASE_LAZY = 1 << 17 };
 
 struct entry {
+    /* That of the hint which it is free for (lap_of), one more when that is in it. */
     _Atomic uint64_t turn;
     uint64_t address;
     uint64_t bytes;
     uint32_t operation;
     uint32_t flags; /* of a prefetch: pages hinted until then */
 };
+
+/* Hints are counted; this many of them had gone through the ring when the one that is `at` had
+ * its first entry. An empty ring is all 0, and takes no memory before it is used. */
+static inline uint64_t lap_of(uint64_t at) {
+    return at & ~(uint64_t)(RING_ENTRIES - 1);
+}
 
 /* What is worked out about a nest with certain parameters. The memory of an old
  * plan that was of no use lately is used again for a new one with about as many

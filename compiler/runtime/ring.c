@@ -38,17 +38,17 @@ bool enqueue(enum operation operation, uint64_t address, uint64_t bytes, uint32_
         uint64_t at = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
         struct entry *e = &ra.ring[at & (RING_ENTRIES - 1)];
         uint64_t turn = atomic_load_explicit(&e->turn, memory_order_acquire);
-        if (turn < at)
+        if (turn < lap_of(at))
             return false; /* full */
-        if (turn == at && atomic_compare_exchange_weak_explicit(&ra.ring_head, &at, at + 1,
-                                                                memory_order_relaxed,
-                                                                memory_order_relaxed)) {
+        if (turn == lap_of(at) &&
+            atomic_compare_exchange_weak_explicit(&ra.ring_head, &at, at + 1, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
             e->address = address;
             e->bytes = bytes;
             e->operation = operation;
             e->flags = flags;
             /* Unless the helper has waited too long for it, and passed it over. */
-            if (!atomic_compare_exchange_strong_explicit(&e->turn, &turn, at + 1,
+            if (!atomic_compare_exchange_strong_explicit(&e->turn, &turn, turn + 1,
                                                          memory_order_release,
                                                          memory_order_relaxed))
                 return false;
@@ -91,5 +91,5 @@ enum asked prefetch_range(uint64_t low, uint64_t high) {
 
 bool has_room(void) {
     const uint64_t at = atomic_load_explicit(&ra.ring_head, memory_order_relaxed) + RING_SPARE;
-    return atomic_load_explicit(&ra.ring[at & (RING_ENTRIES - 1)].turn, memory_order_relaxed) >= at;
+    return atomic_load_explicit(&ra.ring[at & (RING_ENTRIES - 1)].turn, memory_order_relaxed) >= lap_of(at);
 }

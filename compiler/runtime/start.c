@@ -255,8 +255,6 @@ static bool prepare(void) {
         ra.off = "no address space was to be had";
     if (ra.off)
         return false;
-    for (uint64_t i = 0; i < RING_ENTRIES; ++i)
-        atomic_store(&ra.ring[i].turn, i);
     ra.memory = memory_limit();
     if (ra.is_told)
         ra.memory = told;

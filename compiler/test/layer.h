@@ -59,12 +59,17 @@ static inline void start(uint64_t memory) {
     ra.bits = calloc(1, (ARRAY * 4 >> PAGE_SHIFT >> 3) + 1);
     ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
     CHECK(ra.plan_memory && ra.bits && ra.ring);
-    for (uint64_t i = 0; i < RING_ENTRIES; ++i)
-        atomic_store(&ra.ring[i].turn, i);
     ra.release_allowed = true;
     atomic_store(&ra.helper, 1); /* none: the ring is read here */
     atomic_store(&ra.active, 1);
     atomic_store(&ra.state, 1);
+}
+
+/* A program's sites last as long as it does, those of a test end with it. */
+static inline void forget_sites(void) {
+    atomic_store(&ra.site_count, 0);
+    for (uint32_t i = 0; i < PLANS_MAX; ++i)
+        atomic_store(&ra.sites[i], NULL);
 }
 
 /* As the releaser would come to in the end. */
@@ -76,11 +81,11 @@ static inline void nothing_behind(void) {
 /* Takes the next entry out of the ring; false where there is none. */
 static inline bool take_out(struct entry *taken) {
     struct entry *e = &ra.ring[ra.ring_tail & (RING_ENTRIES - 1)];
-    if (atomic_load(&e->turn) != ra.ring_tail + 1)
+    if (atomic_load(&e->turn) != lap_of(ra.ring_tail) + 1)
         return false;
     *taken = *e;
     atomic_fetch_add(&ra.pieces_served, 1);
-    atomic_store(&e->turn, ra.ring_tail++ + RING_ENTRIES);
+    atomic_store(&e->turn, lap_of(ra.ring_tail++) + RING_ENTRIES);
     return true;
 }
 

@@ -98,8 +98,6 @@ static void rest(bool is_active) {
 int main(void) {
     ra.ring = calloc(RING_ENTRIES, sizeof(struct entry));
     CHECK(ra.ring);
-    for (uint64_t i = 0; i < RING_ENTRIES; ++i)
-        atomic_store(&ra.ring[i].turn, i);
     ra.memory = 64 << 20;
     CHECK(list_site(&jumps) && list_site(&walk));
     rest(true);
