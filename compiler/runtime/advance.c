@@ -19,9 +19,9 @@ enum {
 /* Read though nothing wants it, where it parts two rows (the border of a grid):
  * a disk does so in less time than it takes to position its heads. */
 static const uint64_t BRIDGED_BYTES = 16 << 10;
-/* Of so much one page is looked at, less than a hundredth of what it takes to read it all
+/* Of so much one page is looked at, less than a three-hundredth of what it takes to read it all
  * from memory. */
-static const uint64_t SAMPLED_BYTES = 1 << 20;
+static const uint64_t SAMPLED_BYTES = 4 << 20;
 
 /* How far this thread's last nest had prefetched those behind it, the first of them `first`:
  * the next nest goes on from there. */
@@ -412,12 +412,26 @@ static bool is_sample_missing(const struct ra_plan *p, const struct ra_stream *s
     return is_missing;
 }
 
+/* Does the stream go over what another one does, but for less than is between two samples?
+ * The planes of a grid are streams of their own. */
+static bool is_alike(const struct ra_plan *p, const struct ra_stream *s, const struct ra_stream *q) {
+    int64_t below, above, q_below, q_above;
+    spans(p, s, 0, &below, &above);
+    spans(p, q, 0, &q_below, &q_above);
+    const uint64_t from = s->base + (uint64_t)below, end = s->base + (uint64_t)above;
+    const uint64_t q_from = q->base + (uint64_t)q_below, q_end = q->base + (uint64_t)q_above;
+    const uint64_t most = (end - from) / SAMPLES_MAX;
+    return magnitude((int64_t)(q_from - from)) < most && magnitude((int64_t)(q_end - end)) < most;
+}
+
 bool is_missing_of(const struct ra_plan *p, bool written) {
     bool is_missing = false;
     for (uint32_t i = 0; i < p->streams && !is_missing; ++i) {
         const struct ra_stream *s = &p->stream[i];
-        is_missing = !(s->flags & RA_FLAG_INDIRECT) && !(s->flags & RA_FLAG_WRITE) == !written &&
-                     is_sample_missing(p, s);
+        bool is_looked_at = !(s->flags & RA_FLAG_INDIRECT) && !(s->flags & RA_FLAG_WRITE) == !written;
+        for (uint32_t k = 0; k < i && is_looked_at; ++k)
+            is_looked_at = p->stream[k].flags != s->flags || !is_alike(p, s, &p->stream[k]);
+        is_missing = is_looked_at && is_sample_missing(p, s);
     }
     return is_missing;
 }

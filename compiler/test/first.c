@@ -294,17 +294,69 @@ static void looked_at(void) {
     munmap(array, BYTES);
 }
 
+/* The ring takes as many hints as it has entries, wherever it begins, and gives them back in
+ * their order; not one more, but another for each that is taken out. */
+static void ring_full(void) {
+    pass_on();
+    atomic_fetch_add(&ra.ring_head, 3 * RING_ENTRIES / 2); /* laps later */
+    for (uint64_t at = ra.ring_tail, i = 0; i < RING_ENTRIES; ++i, ++at)
+        atomic_store(&ra.ring[(at + RING_ENTRIES / 2) & (RING_ENTRIES - 1)].turn,
+                     lap_of(at + 3 * RING_ENTRIES / 2));
+    ra.ring_tail += 3 * RING_ENTRIES / 2;
+    uint64_t in = 0, out = 0;
+    struct entry e;
+    for (; enqueue(RELEASE, in * PAGE, PAGE, 0); ++in)
+        CHECK(in < RING_ENTRIES && has_room() == (in + 1 + RING_SPARE < RING_ENTRIES));
+    CHECK(in == RING_ENTRIES && !has_room());
+    for (int times = 0; times < 3; ++times) {
+        CHECK(take_out(&e) && e.address == out++ * PAGE);
+        CHECK(enqueue(RELEASE, in++ * PAGE, PAGE, 0) && !enqueue(RELEASE, 0, PAGE, 0));
+    }
+    while (take_out(&e))
+        CHECK(e.address == out++ * PAGE);
+    CHECK(in == out && has_room());
+}
+
+/* The planes of a grid are streams of one array, of which one is looked at; so is what lies
+ * beyond it, and what is written where that was asked for. */
+static void looked_at_once(void) {
+    enum { PLANE = 16 * 4096, BYTES = 8 << 20, BEYOND = BYTES / 2, FEW = 3 };
+    char *array = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    CHECK(array != MAP_FAILED);
+    const uint64_t count = BYTES / 8, base = (uint64_t)(uintptr_t)array;
+    const struct ra_stream streams[] = {
+        {.base = base, .high = 8, .stride = {8}},
+        {.base = base + PLANE, .high = 8, .stride = {8}},
+        {.base = base + 2 * PLANE, .high = 8, .stride = {8}},
+        {.base = base + PLANE, .high = 8, .stride = {8}, .flags = RA_FLAG_WRITE},
+        {.base = base + BEYOND, .high = 8, .stride = {8}},
+    };
+    const int expected[] = {FEW, FEW, FEW, FEW, 2 * FEW};
+    bool is_new;
+    for (uint32_t n = 1; n <= 5; ++n) {
+        struct ra_site site = {.levels = 1, .streams = n, .strip_mined = 1, .name = "once"};
+        const struct ra_plan *p = plan_of(&site, &count, streams, &is_new);
+        looks = 0;
+        CHECK(!is_missing_of(p, false) && looks == expected[n - 1]);
+        CHECK(!is_missing_of(p, true) && looks == expected[n - 1] + (n >= 4 ? FEW : 0));
+    }
+    CHECK(madvise(array + BYTES + PLANE, BYTES - PLANE, MADV_DONTNEED) == 0);
+    struct ra_site site = {.levels = 1, .streams = 5, .strip_mined = 1, .name = "beyond"};
+    CHECK(is_missing_of(plan_of(&site, &count, streams, &is_new), false));
+    munmap(array, 2 * BYTES);
+}
+
 int main(void) {
     start(20 << 20);
-    resident();
-    helper_first();
-    small_first();
-    filled();
-    without_helper();
-    jumping();
-    moving();
-    large_after_small();
-    looked_at();
+    static void (*const tests[])(void) = {
+        resident, helper_first,      small_first, filled,         without_helper, jumping,
+        moving,   large_after_small, looked_at,   looked_at_once, ring_full,
+    };
+    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); ++i) {
+        tests[i]();
+        forget_sites();
+    }
     puts("what comes first is passed on first");
     return 0;
 }
