@@ -8,7 +8,11 @@ enum {
     INDICES = 512,       /* looked at together, */
     INDICES_MAX = 16384, /* and at a tick where little of what they go to is missing */
     LOOKED_PAGES = 16,   /* of them, whether they are in memory */
+    FAULTS_MIN = 16,     /* of the nest's thread, until what it goes to is asked for again, */
+    PAGES_A_FAULT = 512, /* of which so many are looked at in less than a tenth of a fault */
 };
+/* Between two looks at the faults. */
+static const uint64_t FAULTS_NS = 1000 * 1000;
 
 /* Pages that were looked at: in memory until `end`, mapped until `mapped`; at most so
  * many together. */
@@ -68,13 +72,17 @@ static inline __attribute__((always_inline)) void range_as(const struct indices 
     *most = high;
 }
 
-/* Goes to an address: a page by itself, or, where all that was gone to so far fits
- * in memory, with its neighbours, whichever comes first. */
+/* Is there memory for all that was gone to so far? */
+static bool fits_in_memory(const struct ra_site *site) {
+    return site->target_high - site->target_low <= ra.memory / 4 * 3;
+}
+
+/* Goes to an address: a page by itself, or, where all of them fit in memory, with its
+ * neighbours, whichever comes first. */
 static void prefetch_target(const struct ra_site *site, uint64_t target) {
     if (target >= ADDRESSES || bit(ra.bits, target >> PAGE_SHIFT))
         return;
-    const bool fits = site->target_high - site->target_low <= ra.memory / 4 * 3;
-    const uint64_t bytes = fits ? AROUND_BYTES_MAX : PAGE, low = target & ~(bytes - 1);
+    const uint64_t bytes = fits_in_memory(site) ? AROUND_BYTES_MAX : PAGE, low = target & ~(bytes - 1);
     prefetch_range(low, low + bytes);
 }
 
@@ -171,6 +179,38 @@ void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, ui
     prefetch_indirect(site, s, 0, iterations, iterations, &seen);
 }
 
+/* Indices are looked at once, and what they go to may be thrown out before its turn, or
+ * between two: another program wants memory of the same limit, for instance that which
+ * releases have left free. Page after page it comes back so slowly that each is used less often
+ * than what the other reads, which reclaim keeps therefore (BUK took 250 s instead of 8). While
+ * its thread waits for faults, all that the nest goes to is asked for again, in long
+ * pieces: where that fits, and it goes to each page of it once more on the mean. */
+static void bring_back(const struct ra_site *site, struct ra_frame *f, uint64_t done) {
+    const uint64_t pages = (site->target_high - site->target_low) >> PAGE_SHIFT, now = now_ns();
+    if (done != 0 && now - f->faults_ns < FAULTS_NS)
+        return;
+    f->faults_ns = now;
+    const uint64_t faults = own_faults();
+    if (done == 0) {
+        f->faults = faults;
+        f->back_turn = 0;
+        return;
+    }
+    const uint64_t enough = pages / PAGES_A_FAULT > FAULTS_MIN ? pages / PAGES_A_FAULT : FAULTS_MIN;
+    if (faults - f->faults < enough || !fits_in_memory(site) || f->count[0] - done < pages ||
+        atomic_load_explicit(&ra.served, memory_order_acquire) < f->back_turn)
+        return;
+    f->faults = faults;
+    uint64_t end;
+    for (uint64_t low = site->target_low & ~(PAGE - 1); low < site->target_high; low = end) {
+        end = site->target_high - low > range_most() ? low + (range_most() & ~(PAGE - 1))
+                                                     : (site->target_high + PAGE - 1) & ~(PAGE - 1);
+        clear_bits(low >> PAGE_SHIFT, end >> PAGE_SHIFT); /* nobody knows which are gone */
+        prefetch_range(low, end);
+    }
+    f->back_turn = atomic_load_explicit(&ra.ring_head, memory_order_relaxed);
+}
+
 /* The indices of the iterations ahead: of those until the next ticks in any case,
  * of the others in batches that ask for a quarter of the window, a new one when
  * the last one comes into use. Where nearly all that they go to is in memory, a
@@ -179,6 +219,7 @@ void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, ui
  * and its memory may be another nest's by now. */
 void look_at_indices(struct ra_site *site, const struct ra_plan *p, struct ra_frame *f,
                             uint64_t done) {
+    bring_back(site, f, done);
     const uint64_t soon = done + 2 * (p->strip < INDICES ? p->strip : INDICES);
     const uint64_t near = soon < f->count[0] ? soon : f->count[0];
     uint64_t to = done + p->indices_ahead < f->cursor ? done + p->indices_ahead : f->cursor;

@@ -575,6 +575,8 @@ void start_up(void);
 /* Grows whenever this process reads from storage, or waits for what the kernel
  * is reading for it: by its own faults, the kernel's readahead, or prefetches. */
 uint64_t storage_reads(void);
+/* Major page faults of this thread so far. */
+uint64_t own_faults(void);
 
 #pragma GCC visibility pop
 #endif

@@ -37,6 +37,11 @@ uint64_t storage_reads(void) {
     return (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_inblock;
 }
 
+uint64_t own_faults(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)usage.ru_majflt : 0;
+}
+
 /* A file of the kernel's, as text; returns its length. Not with stdio, which allocates:
  * the program may be in a malloc of its own that was compiled with the pass. */
 static size_t read_text(const char *path, char *text, size_t bytes) {

@@ -77,6 +77,89 @@ static void indices(void) {
     free(f);
 }
 
+/* While the nest's thread faults, all that the nest goes to is asked for again, whatever is
+ * believed in memory: where it fits, enough of the nest is still to come, and the helper has
+ * passed on what was asked for before. */
+static void brought_back(void) {
+    enum { COUNT = 1 << 20, PAGES = 3000, ENOUGH = FAULTS_MIN };
+    int *b = mmap((void *)(uintptr_t)(2 * ARRAY), COUNT * sizeof(int), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_POPULATE, -1, 0);
+    CHECK(b == (void *)(uintptr_t)(2 * ARRAY));
+    for (uint64_t i = 0; i < COUNT; ++i)
+        b[i] = (int)(i * 7 % PAGES * (PAGE / 8));
+    const uint64_t base = 2 * ARRAY, end = ARRAY + PAGES * PAGE;
+    struct ra_site site = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "brought back"};
+    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
+    CHECK(f);
+    f->count[0] = COUNT;
+    f->streams[0] = (struct ra_stream){.base = base, .high = 4, .stride = {4}};
+    f->streams[1] = (struct ra_stream){.base = base, .high = 4, .stride = {4}, .target = ARRAY, .scale = 8,
+                                       .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
+                                           (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
+    clear_bits(ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
+    faults += 10 * ENOUGH; /* before it */
+    ra_begin_2(&site, f);
+    uint64_t asked = asked_within(ARRAY, end);
+    for (uint64_t done = 0; done < COUNT / 2; done += f->strip[0]) {
+        f->index[0] = done;
+        clock_ns += FAULTS_NS;
+        ra_tick(&site, f, 0);
+        asked += asked_within(ARRAY, end);
+        pass_on();
+    }
+    CHECK(asked < PAGES * PAGE + AROUND_BYTES_MAX); /* once */
+    CHECK(site.target_low == ARRAY && site.target_high > end - PAGE && site.target_high <= end);
+    const struct {
+        uint64_t faults, ns, done, high;
+        bool is_passed_on, is_back;
+    } cases[] = {
+        {ENOUGH - 1, FAULTS_NS, COUNT / 2, end, true, false}, /* few of them: */
+        {1, FAULTS_NS - 1, COUNT / 2, end, true, false},
+        {0, 1, COUNT / 2, end, true, true},
+        {ENOUGH, FAULTS_NS, COUNT - PAGES + 1, end, true, false},
+        {0, FAULTS_NS, COUNT / 2, ARRAY + ra.memory, true, false},
+        {0, FAULTS_NS, INDICES, end, false, true},
+        {ENOUGH, FAULTS_NS, COUNT / 2, end, false, false}, /* those are not passed on yet */
+        {0, FAULTS_NS, COUNT - PAGES, end, true, true},
+        {ENOUGH * 3, FAULTS_NS, COUNT / 2, end, true, true},
+        {0, FAULTS_NS, COUNT / 2, end, true, false},
+    };
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); ++k) {
+        faults += cases[k].faults;
+        clock_ns += cases[k].ns;
+        site.target_high = cases[k].high;
+        set_bits(ARRAY >> PAGE_SHIFT, end >> PAGE_SHIFT);
+        if (cases[k].is_passed_on)
+            pass_on();
+        const uint64_t before = ra.ring_head;
+        bring_back(&site, f, cases[k].done);
+        uint64_t next = ARRAY;
+        for (uint64_t at = before; at < ra.ring_head; ++at) {
+            const struct entry *e = &ra.ring[at & (RING_ENTRIES - 1)];
+            CHECK(e->operation == PREFETCH && e->address == next);
+            next += e->bytes;
+        }
+        CHECK(next == (cases[k].is_back ? end : ARRAY));
+        if (!cases[k].is_passed_on)
+            atomic_store(&ra.served, 0);
+    }
+    pass_on();
+    /* Many pages, and so many faults. */
+    ra.memory *= 1000;
+    site.target_low = 3 * ARRAY, site.target_high = 3 * ARRAY + 3 * ENOUGH * PAGES_A_FAULT * PAGE;
+    for (int more = 0; more < 2; ++more) {
+        const uint64_t before = ra.ring_head;
+        faults += more ? 1 : 3 * ENOUGH - 1;
+        clock_ns += FAULTS_NS;
+        bring_back(&site, f, COUNT / 2);
+        CHECK((ra.ring_head > before) == more);
+        pass_on();
+    }
+    ra.memory /= 1000;
+    munmap(b, COUNT * sizeof(int));
+    free(f);
+}
+
 static uint64_t every_fifth(const uint64_t *values, uint64_t iteration) {
     return values[0] + 5 * iteration % values[1] * PAGE;
 }
@@ -135,6 +218,7 @@ static void computed_later(void) {
 int main(void) {
     start(20 << 20);
     indices();
+    brought_back();
     computed();
     computed_later();
     puts("what indices go to is asked for");

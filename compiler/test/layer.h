@@ -7,6 +7,7 @@
 #define nap pretend_nap
 #define now_ns pretend_now
 #define storage_reads pretend_reads
+#define own_faults pretend_faults
 #define start_helper pretend_start
 #define start_up pretend_start_up
 #include "../runtime/advance.c"
@@ -17,6 +18,7 @@
 #undef nap
 #undef now_ns
 #undef storage_reads
+#undef own_faults
 #undef start_helper
 #undef start_up
 
@@ -44,6 +46,10 @@ uint64_t pretend_now(void) { return clock_ns; }
 static uint64_t reads; /* from storage, of the program */
 
 uint64_t pretend_reads(void) { return reads; }
+
+static uint64_t faults; /* of the program's thread */
+
+uint64_t pretend_faults(void) { return faults; }
 
 void pretend_start(void) { atomic_store(&ra.helper, 1); }
 
