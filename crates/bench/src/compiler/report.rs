@@ -60,8 +60,8 @@ fn full_table(results: &KernelResults) -> String {
             kernel.name.clone(),
             megabytes(kernel.data_bytes),
             megabytes(kernel.memory_bytes),
-            seconds(median(&kernel.plain, |run| run.elapsed_s)),
-            seconds(median(&kernel.hinted, |run| run.elapsed_s)),
+            elapsed(&kernel.plain),
+            elapsed(&kernel.hinted),
             times(kernel.speedup()),
             seconds(kernel.ideal.map_or(f64::NAN, |ideal| ideal.seconds)),
             percent(kernel.removed()),
@@ -104,10 +104,6 @@ fn full_table(results: &KernelResults) -> String {
 /// with its interval.
 fn warm_table(results: &KernelResults) -> String {
     let mut table = plain_table(&["kernel", "data", "plain", "hinted", "ratio", "equal"]);
-    let elapsed = |runs: &[KernelRun]| {
-        let times: Vec<f64> = runs.iter().map(|run| run.elapsed_s).collect();
-        Summary::of(&times).map_or("–".into(), |summary| spread(&summary))
-    };
     let shown = |ratio: Ratio| format!("{:.3} ({:.3}–{:.3})", ratio.value, ratio.low, ratio.high);
     for kernel in &results.kernels {
         table.add_row([
@@ -125,6 +121,12 @@ fn warm_table(results: &KernelResults) -> String {
          Ratio: median of the pairs, hinted over plain, and where 95% of such medians lie.",
         heading(results)
     )
+}
+
+/// The median of the elapsed times, the least and the most.
+fn elapsed(runs: &[KernelRun]) -> String {
+    let times: Vec<f64> = runs.iter().map(|run| run.elapsed_s).collect();
+    Summary::of(&times).map_or("–".into(), |summary| spread(&summary))
 }
 
 fn megabytes(bytes: u64) -> String {
@@ -172,9 +174,37 @@ mod tests {
     use super::*;
     use crate::results::Machine;
 
+    fn timed(elapsed_s: f64) -> KernelRun {
+        KernelRun { elapsed_s, ..KernelRun::default() }
+    }
+
+    fn results(kernel: KernelResult) -> KernelResults {
+        KernelResults {
+            profile: "cloud".into(),
+            channels: 1.0,
+            time_factor: 1.0,
+            slower_cycles: 0,
+            llvm: 22,
+            machine: Machine::default(),
+            kernels: vec![kernel],
+        }
+    }
+
+    #[test]
+    fn elapsed_times_have_their_spread() {
+        let kernel = KernelResult {
+            name: "buk".into(),
+            plain: vec![timed(2.0), timed(9.0), timed(4.0)],
+            hinted: vec![timed(1.0), timed(1.25), timed(1.5)],
+            ..KernelResult::default()
+        };
+        let table = table(&results(kernel));
+        assert!(table.contains("4.00 s (2.00–9.00)"), "{table}");
+        assert!(table.contains("1.25 s (1.00–1.50)"), "{table}");
+    }
+
     #[test]
     fn what_ran_in_memory_alone_has_a_ratio_with_its_interval() {
-        let timed = |elapsed_s| KernelRun { elapsed_s, ..KernelRun::default() };
         let kernel = KernelResult {
             name: "buk".into(),
             plain_warm: vec![timed(1.0), timed(2.0), timed(4.0)],
@@ -183,16 +213,7 @@ mod tests {
             ..KernelResult::default()
         };
         assert!(line(&kernel).contains("2.00 s → 2.04 s, 0.98×"), "{}", line(&kernel));
-        let results = KernelResults {
-            profile: "cloud".into(),
-            channels: 1.0,
-            time_factor: 1.0,
-            slower_cycles: 0,
-            llvm: 22,
-            machine: Machine::default(),
-            kernels: vec![kernel],
-        };
-        let table = table(&results);
+        let table = table(&results(kernel));
         assert!(table.contains("3 runs of each side in pairs"), "{table}");
         assert!(table.contains("1.020 (1.010–1.030)"), "{table}");
         assert!(!table.contains("NaN"), "{table}");

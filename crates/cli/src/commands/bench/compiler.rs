@@ -51,7 +51,7 @@ pub struct Kernels {
     #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     slower: u32,
     /// Runs of each side
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Profile of the emulated device
     #[arg(long, value_name = "NAME", default_value = "array-2003")]
