@@ -243,6 +243,7 @@ static __attribute__((noinline)) void begin_active(struct ra_site *site, struct 
     f->next_cursor = 0;
     f->next_bytes = 0;
     f->looked = f->looked_from = f->asked_from = f->asked_to = f->asked_turn = 0;
+    f->faults_ns = f->back_turn = 0;
     f->others_from = queued_pages;
     f->begun_at = 0;
     begin_at_frontier(p, f);
@@ -336,6 +337,7 @@ static __attribute__((noinline)) void tick(struct ra_site *site, struct ra_frame
         f->next = NULL;
         f->next_cursor = f->next_bytes = 0;
         f->looked = f->looked_from = f->asked_from = f->asked_to = f->asked_turn = 0;
+        f->faults_ns = f->back_turn = 0;
         f->cursor = f->begun_at = position(p, f);
         f->others_from = queued_pages;
         begin_releases(p, f);

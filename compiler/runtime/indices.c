@@ -187,15 +187,13 @@ void prefetch_targets_of_all(struct ra_site *site, const struct ra_stream *s, ui
  * pieces: where that fits, and it goes to each page of it once more on the mean. */
 static void bring_back(const struct ra_site *site, struct ra_frame *f, uint64_t done) {
     const uint64_t pages = (site->target_high - site->target_low) >> PAGE_SHIFT, now = now_ns();
-    if (done != 0 && now - f->faults_ns < FAULTS_NS)
+    const bool is_first = f->faults_ns == 0;
+    if (!is_first && now - f->faults_ns < FAULTS_NS)
         return;
     f->faults_ns = now;
     const uint64_t faults = own_faults();
-    if (done == 0) {
+    if (is_first)
         f->faults = faults;
-        f->back_turn = 0;
-        return;
-    }
     const uint64_t enough = pages / PAGES_A_FAULT > FAULTS_MIN ? pages / PAGES_A_FAULT : FAULTS_MIN;
     if (faults - f->faults < enough || !fits_in_memory(site) || f->count[0] - done < pages ||
         atomic_load_explicit(&ra.served, memory_order_acquire) < f->back_turn)

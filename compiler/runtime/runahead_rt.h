@@ -54,7 +54,7 @@ struct ra_frame {
     uint64_t begun_at;    /* and iterations of the tick level done by then */
     uint64_t asked_to;    /* the last burst was to come to; the cursor is where it did */
     uint64_t faults;      /* indirect: of its thread, when all of what it goes to was asked for, */
-    uint64_t faults_ns;   /* when they were looked at, */
+    uint64_t faults_ns;   /* when they were looked at, 0: not yet, */
     uint64_t back_turn;   /* and the end of its entries in the ring */
     uint64_t reserved_streams[RA_STREAMS_MAX - 7];
     /* Parameters, at word 72. */

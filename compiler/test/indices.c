@@ -2,22 +2,35 @@
  * behind them; so are addresses that are computed. */
 #include "layer.h"
 
+/* Room for so many indices at 2 * ARRAY, nothing of it touched yet. */
+static int *index_array(uint64_t count) {
+    int *b = mmap((void *)(uintptr_t)(2 * ARRAY), count * sizeof(int), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(b == (void *)(uintptr_t)(2 * ARRAY) && madvise(b, count * sizeof(int), MADV_NOHUGEPAGE) == 0);
+    return b;
+}
+
+/* The frame of to[b[i]] for so many of them, `to` of 8 bytes each at ARRAY. */
+static struct ra_frame *gather(uint64_t count) {
+    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
+    CHECK(f);
+    f->count[0] = count;
+    f->streams[0] = (struct ra_stream){.base = 2 * ARRAY, .high = 4, .stride = {4}};
+    f->streams[1] = (struct ra_stream){.base = 2 * ARRAY, .high = 4, .stride = {4}, .target = ARRAY,
+                                       .scale = 8,
+                                       .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
+                                           (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
+    return f;
+}
+
 /* to[b[i]]: of b as much is asked for as of any array, and what it holds is looked
  * at as far as it is there, up to half as far. */
 static void indices(void) {
     enum { COUNT = 1 << 20, AT = 200000 };
-    int *b = mmap((void *)(uintptr_t)(2 * ARRAY), COUNT * sizeof(int), PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    CHECK(b == (void *)(uintptr_t)(2 * ARRAY) && madvise(b, COUNT * sizeof(int), MADV_NOHUGEPAGE) == 0);
+    int *b = index_array(COUNT);
     const uint64_t base = 2 * ARRAY, count = COUNT, far = ARRAY + 128 * PAGE;
     struct ra_site site = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "indices"};
-    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
-    CHECK(f);
-    f->count[0] = count;
-    f->streams[0] = (struct ra_stream){.base = base, .high = 4, .stride = {4}};
-    f->streams[1] = (struct ra_stream){.base = base, .high = 4, .stride = {4}, .target = ARRAY, .scale = 8,
-                                       .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
-                                           (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
+    struct ra_frame *f = gather(count);
     clear_bits(ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
     /* All indices are the same but one, and b is in memory as far as half way there. */
     for (uint64_t i = 0; i < AT / 2; ++i)
@@ -82,20 +95,12 @@ static void indices(void) {
  * passed on what was asked for before. */
 static void brought_back(void) {
     enum { COUNT = 1 << 20, PAGES = 3000, ENOUGH = FAULTS_MIN };
-    int *b = mmap((void *)(uintptr_t)(2 * ARRAY), COUNT * sizeof(int), PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_POPULATE, -1, 0);
-    CHECK(b == (void *)(uintptr_t)(2 * ARRAY));
+    int *b = index_array(COUNT);
     for (uint64_t i = 0; i < COUNT; ++i)
         b[i] = (int)(i * 7 % PAGES * (PAGE / 8));
-    const uint64_t base = 2 * ARRAY, end = ARRAY + PAGES * PAGE;
+    const uint64_t end = ARRAY + PAGES * PAGE;
     struct ra_site site = {.levels = 1, .streams = 2, .strip_mined = 1, .name = "brought back"};
-    struct ra_frame *f = calloc(1, sizeof(*f) + 2 * sizeof(struct ra_stream));
-    CHECK(f);
-    f->count[0] = COUNT;
-    f->streams[0] = (struct ra_stream){.base = base, .high = 4, .stride = {4}};
-    f->streams[1] = (struct ra_stream){.base = base, .high = 4, .stride = {4}, .target = ARRAY, .scale = 8,
-                                       .flags = RA_FLAG_INDIRECT | RA_FLAG_INDEX_SIGNED |
-                                           (uint64_t)sizeof(int) << RA_FLAG_INDEX_BYTES_SHIFT};
+    struct ra_frame *f = gather(COUNT);
     clear_bits(ARRAY >> PAGE_SHIFT, 3 * ARRAY >> PAGE_SHIFT);
     faults += 10 * ENOUGH; /* before it */
     ra_begin_2(&site, f);
@@ -144,6 +149,30 @@ static void brought_back(void) {
             atomic_store(&ra.served, 0);
     }
     pass_on();
+    /* Begun while hints were off or on, in a frame that holds what the stack held before. */
+    struct ra_frame *stale = malloc(sizeof(*f) + 2 * sizeof(struct ra_stream));
+    CHECK(stale);
+    site.target_high = end;
+    for (int k = 0; k < 4; ++k) {
+        memset(stale, k & 1 ? 0x01 : 0xff, sizeof(*f));
+        memcpy(stale->count, f->count, sizeof(f->count));
+        memcpy(stale->streams, f->streams, 2 * sizeof(struct ra_stream));
+        set_bits(ARRAY >> PAGE_SHIFT, end >> PAGE_SHIFT);
+        atomic_store(&ra.active, k & 2);
+        ra_begin_2(&site, stale);
+        atomic_store(&ra.active, 1);
+        stale->index[0] = INDICES;
+        ra_tick(&site, stale, 0);
+        CHECK(asked_within(ARRAY, end) == 0); /* none of its faults is known */
+        pass_on();
+        faults += ENOUGH;
+        clock_ns += FAULTS_NS;
+        bring_back(&site, stale, COUNT / 2);
+        CHECK(asked_within(ARRAY, end) == PAGES * PAGE);
+        pass_on();
+    }
+    free(stale);
+    f->faults = faults;
     /* Many pages, and so many faults. */
     ra.memory *= 1000;
     site.target_low = 3 * ARRAY, site.target_high = 3 * ARRAY + 3 * ENOUGH * PAGES_A_FAULT * PAGE;
